@@ -229,7 +229,7 @@ class RegistryAuthenticator:
         if not self._settings.jwt_create_users:
             raise Unauthenticated("token not accepted", presented=True)
         _require_issued_after(await self._registry.user_deleted_at(claims.issuer, claims.subject), claims)
-        return await self._registry.ensure_user(claims.issuer, claims.subject)
+        return await self._registry.ensure_user(claims.issuer, claims.subject, claims.name)
 
     async def _require_access(self, principal: Principal) -> UserRecord:
         """Checks in the registry that the credential is still valid and that access was not withdrawn since. Returns

@@ -18,6 +18,7 @@ import msgspec
 from loguru import logger
 from msgspec import Struct
 
+from auth.claim_rules import ClaimRules
 from auth.key_sources import accepted_algorithms
 from auth.principal import ClientId
 from auth.signing_keys import SigningKey, SigningKeys
@@ -49,6 +50,8 @@ class Claims(Struct, frozen=True):
     expires_at: float
     issued_at: float | None
     identity: str
+    # A name for the user if one is created. It does not identify the user.
+    name: str = ""
 
 
 class TokenVerifier(Protocol):
@@ -74,6 +77,7 @@ class JwtVerifier:
         self._settings = settings
         self._keys = keys
         self._algorithms = frozenset(accepted_algorithms(settings))
+        self._rules = ClaimRules(settings)
         self._types = frozenset(_media_type(name) for name in settings.jwt_token_types)
 
     @property
@@ -102,12 +106,10 @@ class JwtVerifier:
 
     def _verify_claims(self, jws: _Jws, now: float) -> Claims:
         payload = _decode_object(jws.payload)
-        issuer = _require_text(payload.get("iss"), "iss")
-        if issuer != self._settings.issuer:
-            raise _rejection("iss does not match the configured issuer")
-        if self._settings.audience not in _audiences(payload.get("aud")):
-            raise _rejection("aud does not name this server")
+        issuer = self._verify_origin(payload)
         _require_access_token(payload)
+        if missing := self._rules.missing_claim(payload):
+            raise _rejection(f"{missing} does not have a value of jwt_required_claims")
         expires_at, issued_at = self._verify_times(payload, now)
         subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
         return Claims(
@@ -118,7 +120,19 @@ class JwtVerifier:
             expires_at=expires_at,
             issued_at=issued_at,
             identity=_identity(payload, jws),
+            name=self._name_of(payload),
         )
+
+    def _verify_origin(self, payload: Mapping[str, Any]) -> str:
+        """Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent."""
+        settings = self._settings
+        needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
+        if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
+            raise _rejection("iss does not match the configured issuer")
+        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
+        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
+            raise _rejection("aud does not name this server")
+        return settings.issuer
 
     def _verify_times(self, payload: Mapping[str, Any], now: float) -> tuple[float, float | None]:
         """Checks exp, nbf and iat (RFC 7519 sections 4.1.4 to 4.1.6), with leeway in the caller's favour."""
@@ -140,16 +154,15 @@ class JwtVerifier:
         return ClientId(subject)
 
     def _scopes_of(self, payload: Mapping[str, Any]) -> frozenset[str]:
-        """Applies the default scopes only if the claim is absent; a token with an empty claim has no scopes."""
-        claim = self._settings.jwt_scope_claim
-        if claim not in payload:
-            return frozenset(self._settings.jwt_default_scopes)
-        value = payload[claim]
-        if isinstance(value, str):
-            return frozenset(value.split())
-        if isinstance(value, list) and all(isinstance(scope, str) for scope in value):
-            return frozenset(value)
-        raise _rejection(f"{claim} is neither a string nor a list of strings")
+        scopes = self._rules.scopes(payload)
+        if scopes is None:
+            raise _rejection("a claim of scopes or roles is neither a string nor a list of strings")
+        return scopes
+
+    def _name_of(self, payload: Mapping[str, Any]) -> str:
+        """Returns a name only if it is printable: a token is not rejected for a name that is not needed."""
+        value = payload.get(self._settings.jwt_name_claim) if self._settings.jwt_name_claim else None
+        return value if isinstance(value, str) and is_printable_text(value) else ""
 
 
 def mint_token(
@@ -164,6 +177,7 @@ def mint_token(
     if not lifetime_s > 0 or now + lifetime_s >= _YEAR_10000:
         raise InvalidParams(f"lifetime_s: expected a positive number of seconds, got {lifetime_s}")
     payload = {
+        **ClaimRules(settings).required_values,
         "iss": settings.issuer,
         "aud": settings.audience,
         "jti": secrets.token_urlsafe(16),

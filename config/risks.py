@@ -28,6 +28,10 @@ def risks(settings: Settings) -> Iterator[str]:
         secret = getattr(settings, name)
         if secret and _is_guessable(secret):
             yield f"{name}: the value is easy to guess; create one with `openssl rand -base64 48`"
+    if settings.has_jwt_key and settings.jwt_insecure_no_issuer:
+        yield "jwt_insecure_no_issuer: tokens of any service that signs with the same key are accepted"
+    if settings.has_jwt_key and settings.jwt_insecure_no_audience:
+        yield "jwt_insecure_no_audience: tokens that were issued for another service are accepted"
 
 
 def _is_wide(network: str) -> bool:

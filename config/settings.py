@@ -897,7 +897,42 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jwt_scope_claim: Annotated[
         str, _text("Claim that contains the scopes, as a list or as a space-separated string.", min_length=1)
     ] = "scope"
-    jwt_default_scopes: Annotated[tuple[str, ...], _text("Scopes of a token without a scope claim.")] = ()
+    jwt_default_scopes: Annotated[
+        tuple[str, ...], _text("Scopes of a token without a scope claim and without the claims in jwt_role_claims.")
+    ] = ()
+    jwt_required_claims: Annotated[
+        tuple[str, ...],
+        _text(
+            "Claims that a token must have, as `NAME=VALUE`: `type=access`. Several values of a name are alternatives."
+        ),
+    ] = ()
+    jwt_scope_map: Annotated[
+        tuple[str, ...],
+        _text(
+            "Scopes of the roles and permissions in a token, as `VALUE=SCOPE SCOPE`: `editor=knowledge:read "
+            "knowledge:write`. Values that are not listed have none."
+        ),
+    ] = ()
+    jwt_role_claims: Annotated[
+        tuple[str, ...],
+        _text(
+            "Claims whose values are looked up in jwt_scope_map, in addition to the scope claim. `a.b` is the claim "
+            "`b` in the object `a`."
+        ),
+    ] = ("role", "roles", "permissions")
+    jwt_insecure_no_issuer: Annotated[
+        bool, _text("Insecure: accept tokens without `iss`, which any service with the same key may have issued.")
+    ] = False
+    jwt_insecure_no_audience: Annotated[
+        bool, _text("Insecure: accept tokens without `aud`, which may have been issued for another service.")
+    ] = False
+    jwt_name_claim: Annotated[
+        str,
+        _text(
+            "Claim from which the names of created users are made, such as `preferred_username`. Empty: the user "
+            "claim. It never identifies a user."
+        ),
+    ] = ""
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
     authorization_servers: Annotated[
         tuple[str, ...],
@@ -1274,6 +1309,7 @@ def check(settings: Settings) -> None:
     """Raises ConfigurationError, with one problem per line, for combinations that are unsafe or cannot work."""
     rules = (
         _key_problems,
+        _claim_problems,
         _algorithm_problems,
         _url_problems,
         _proxy_problems,
@@ -1307,6 +1343,16 @@ def _key_problems(settings: Settings) -> Iterator[str]:
         yield f"jwt_previous_secrets: expected at least {JWT_SECRET_MIN_BYTES} bytes each"
     if (settings.jwt_key_file or settings.jwt_jwks_url) and not settings.jwt_issuer:
         yield f"jwt_issuer: required with {names[-1]}; set it to the `iss` of your identity provider's tokens"
+
+
+def _claim_problems(settings: Settings) -> Iterator[str]:
+    for entry in settings.jwt_required_claims:
+        if not all(part.strip() for part in entry.rpartition("=")):
+            yield f"jwt_required_claims: expected NAME=VALUE, such as type=access, got {entry!r}"
+    for entry in settings.jwt_scope_map:
+        value, _, scopes = entry.rpartition("=")
+        if not value.strip() or not scopes.strip():
+            yield f"jwt_scope_map: expected VALUE=SCOPE, such as editor=knowledge:write, got {entry!r}"
 
 
 def _algorithm_problems(settings: Settings) -> Iterator[str]:

@@ -15,16 +15,19 @@ from auth.context import RequestContext, SessionId, build_context
 from auth.principal import READ, Principal
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
-from config.errors import FlorilegiumError, Forbidden, Unavailable
+from config.errors import FlorilegiumError, Forbidden, InvalidRequest, Unavailable
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
 from server.protocol.profiles import Profiles
 from server.transports.client_connections import ClientConnection, connection_of
-from server.transports.headers import AUTHORIZATION, Headers
+from server.transports.headers import Headers
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 from server.transports.request_options import query_values, request_config
+
+# The subprotocol by which clients of tldw announce that the next one is their token.
+BEARER_SUBPROTOCOL = "bearer"
 
 
 class IncomingRequest(Struct, frozen=True):
@@ -34,15 +37,30 @@ class IncomingRequest(Struct, frozen=True):
     address: str
     query: bytes
     connection: ClientConnection | None
+    subprotocols: tuple[str, ...] = ()
 
     @classmethod
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
         client, headers = scope.get("client"), Headers(scope["headers"])
-        return cls(headers, client[0] if client else "", scope["query_string"], connection_of(scope))
+        address, subprotocols = client[0] if client else "", tuple(scope.get("subprotocols", ()))
+        return cls(headers, address, scope["query_string"], connection_of(scope), subprotocols)
 
     @property
     def authorization(self) -> str | None:
-        return self.headers.get(AUTHORIZATION)
+        return self.headers.authorization()
+
+    @property
+    def connection_authorization(self) -> str | None:
+        """The credential of a WebSocket upgrade. Clients that cannot set headers offer the subprotocols `bearer` and
+        the token itself, or send the token as a Basic password."""
+        token = _bearer_subprotocol(self.subprotocols)
+        authorization = basic_to_bearer(self.authorization)
+        if token is None:
+            return authorization
+        bearer = f"Bearer {token}"
+        if authorization is not None and authorization != bearer:
+            raise InvalidRequest("Sec-WebSocket-Protocol: expected one credential, got another in a header")
+        return bearer
 
 
 class AdmittedRequest(Struct, frozen=True):
@@ -159,7 +177,8 @@ class Admission:
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
         """Admits a WebSocket connection. `readmit` then checks each of its requests.
 
-        Clients that cannot set headers send a ticket in the query string, or the token as a Basic password.
+        Clients that cannot set headers send a ticket in the query string, or the token as a subprotocol or as a Basic
+        password.
         """
         self.check_origin(request.headers)
         if profile is not None:
@@ -169,7 +188,7 @@ class Admission:
             await self._authenticator.recheck(principal)
             _identify(request, principal)
         else:
-            principal = await self.authenticate(request, basic_to_bearer(request.authorization))
+            principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
         return self._admitted(request, principal, profile)
 
@@ -208,6 +227,13 @@ class Admission:
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
         config = request_config(request.headers, request.query, self._config_max_bytes)
         return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
+
+
+def _bearer_subprotocol(offered: tuple[str, ...]) -> str | None:
+    """Returns the token that follows `bearer` in the list of subprotocols."""
+    names = [name.lower() for name in offered]
+    position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(offered)
+    return offered[position] if position < len(offered) else None
 
 
 def _require_any_scope(principal: Principal) -> None:

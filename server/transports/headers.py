@@ -14,6 +14,9 @@ from server.protocol.messages import Request
 from server.protocol.schema import MirroredParameter
 
 AUTHORIZATION = b"authorization"
+# The header in which clients of tldw send a key or token.
+API_KEY = b"x-api-key"
+COOKIE = b"cookie"
 VERSION = b"mcp-protocol-version"
 METHOD = b"mcp-method"
 NAME = b"mcp-name"
@@ -23,7 +26,9 @@ CONFIG = b"mcp-config"
 SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 _PARAM_PREFIX = b"mcp-param-"
 # If one of these came twice, a proxy could read the first value and the server the last.
-_SINGLE = frozenset((AUTHORIZATION, VERSION, METHOD, NAME, SESSION, CONFIG, b"host", b"origin", b"content-length"))
+_SINGLE = frozenset(
+    (AUTHORIZATION, API_KEY, VERSION, METHOD, NAME, SESSION, CONFIG, b"host", b"origin", b"content-length")
+)
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
 _CACHED_MAX_BYTES = 256
@@ -44,6 +49,21 @@ class Headers:
     def get(self, name: bytes) -> str | None:
         value = self._values.get(name)
         return value.decode("latin-1").strip(" \t") if value is not None else None
+
+    def get_raw(self, name: bytes) -> bytes:
+        """Returns the bytes of a header, or none if it is absent."""
+        return self._values.get(name, b"").strip(b" \t")
+
+    def authorization(self) -> str | None:
+        """Returns the value of Authorization, or the credential of X-API-KEY in its form. Two credentials that differ
+        are rejected: a proxy may have added one of them."""
+        authorization, key = self.get(AUTHORIZATION), self.get(API_KEY)
+        if key is None:
+            return authorization
+        bearer = f"Bearer {key}"
+        if authorization is not None and authorization != bearer:
+            raise InvalidRequest("Authorization and X-API-KEY: expected one credential, got two that differ")
+        return bearer
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether a media type is acceptable. Without an Accept header all are (RFC 9110 section 12.5.1)."""

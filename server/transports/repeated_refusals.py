@@ -18,12 +18,15 @@ from config.errors import retry_after_seconds
 from server.protocol.call import RETRY_AFTER_KEY
 from server.protocol.dispatcher import CallObserver
 from server.protocol.messages import RequestId, result_message
-from server.transports.headers import AUTHORIZATION, Headers
+from server.transports.headers import API_KEY, AUTHORIZATION, COOKIE, Headers
 from server.transports.http_messages import send_json
 
 # In the ASGI scope of a repeated call, which is not logged: the log line would cost more than the answer.
 IS_REPEATED = "florilegium.is_repeated"
 _ENTRIES_MAX = 10_000
+# Every header that can decide who is calling, so that no caller gets the answer to another.
+_CREDENTIALS = (AUTHORIZATION, API_KEY, COOKIE)
+_Credential = tuple[bytes, ...]
 # After this time a call is admitted as usual, because the queue may be empty.
 _VALID_MAX_S = 0.5
 _BODY_MAX_BYTES = 64 * 1024
@@ -58,12 +61,12 @@ class RepeatedRefusals:
     def __init__(self, observer: CallObserver | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._refusals: LRUCache[bytes, _Refusal] = LRUCache(_ENTRIES_MAX)
+        self._refusals: LRUCache[_Credential, _Refusal] = LRUCache(_ENTRIES_MAX)
         self._next_answer_at = 0.0
 
     def remember(self, headers: Headers, tool: str, result: Mapping[str, Any], retry_after_s: float) -> None:
         """Keeps the result of a refused call until it may be repeated."""
-        credential, now = (headers.get(AUTHORIZATION) or "").encode("latin-1"), self._clock()
+        credential, now = tuple(headers.get_raw(name) for name in _CREDENTIALS), self._clock()
         before = self._refusals.get(credential)
         results = before.results if before is not None and before.until > now else {}
         self._refusals[credential] = _Refusal(now + min(retry_after_s, _VALID_MAX_S), {**results, tool: result})
@@ -92,8 +95,9 @@ class RepeatedRefusals:
             await asyncio.sleep(min(wait_s, _ANSWER_WAIT_MAX_S))
 
 
-def _credential(scope: Scope) -> bytes:
-    return next((value.strip(b" \t") for name, value in scope["headers"] if name == AUTHORIZATION), b"")
+def _credential(scope: Scope) -> _Credential:
+    values = {name: value.strip(b" \t") for name, value in scope["headers"] if name in _CREDENTIALS}
+    return tuple(values.get(name, b"") for name in _CREDENTIALS)
 
 
 def _read_call(message: Message) -> _ToolCall | None:

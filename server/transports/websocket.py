@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
-from server.admission import AdmittedRequest, IncomingRequest
+from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest
 from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
@@ -137,4 +137,8 @@ def _profile(scope: Scope) -> str | None:
 
 
 def _subprotocol(scope: Scope) -> str | None:
-    return SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
+    """Chooses one of the offered subprotocols (RFC 6455 section 4.2.2), never the one that is a token."""
+    offered = scope.get("subprotocols", ())
+    if SUBPROTOCOL in offered:
+        return SUBPROTOCOL
+    return next((name for name in offered if name.lower() == BEARER_SUBPROTOCOL), None)

@@ -11,6 +11,7 @@ from auth.key_sources import load_signing_keys
 from auth.principal import ADMIN, READ, WRITE
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
+from config.risks import risks
 from tests.auth.auth_fixture import NOW, PUBLIC_URL, SECRET, make_settings
 from tests.auth.issuers import ABSENT, b64, compact, eddsa, es256, hs256, jwks
 
@@ -248,3 +249,131 @@ def test_minting_an_invalid_token_raises_invalid_params(changes: dict[str, Any],
 
     with pytest.raises(InvalidParams, match=f"^{field}: expected"):
         mint_token(make_settings(jwt_secret=SECRET), **{**arguments, **changes})
+
+
+# Required claims, roles and permissions
+
+TLDW: dict[str, Any] = {
+    "jwt_required_claims": ("type=access",),
+    "jwt_scope_map": (
+        "admin=admin knowledge:read knowledge:write",
+        "user=knowledge:read",
+        "media.create=knowledge:write",
+    ),
+    "jwt_insecure_no_issuer": True,
+    "jwt_insecure_no_audience": True,
+}
+NO_SCOPE: dict[str, Any] = {"scope": ABSENT}
+
+
+@pytest.mark.parametrize("value", [ABSENT, "refresh", "password", "Access", "", None, 1, ["x"], {"access": True}])
+async def test_token_without_a_required_claim_is_rejected(value: object) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier(**TLDW).verify(ISSUER.token(type=value), NOW)
+
+
+@pytest.mark.parametrize(
+    ("required", "claims"),
+    [
+        (("type=access",), {"type": "access"}),
+        (("type=access", "type=api"), {"type": "api"}),
+        (("groups=staff",), {"groups": ["guests", "staff"]}),
+        (("email_verified=true",), {"email_verified": True}),
+        (("acr=2",), {"acr": 2}),
+        (("realm_access.roles=kb",), {"realm_access": {"roles": ["kb"]}}),
+        (("https://example.com/?a=b=staff",), {"https://example.com/?a=b": "staff"}),
+    ],
+)
+async def test_token_with_the_required_claims_is_accepted(required: tuple[str, ...], claims: dict[str, Any]) -> None:
+    jwt_verifier = verifier(jwt_required_claims=required)
+    assert (await jwt_verifier.verify(ISSUER.token(**claims), NOW)).subject == "alice"
+    with pytest.raises(Unauthenticated):
+        await jwt_verifier.verify(ISSUER.token(), NOW)
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"role": "admin", **NO_SCOPE}, {ADMIN, READ, WRITE}),
+        ({"role": "user", **NO_SCOPE}, {READ}),
+        ({"roles": ["user"], "permissions": ["media.create", "media.read"], **NO_SCOPE}, {READ, WRITE}),
+        ({"role": "Admin", **NO_SCOPE}, set()),
+        ({"role": "admin user", **NO_SCOPE}, set()),
+        # A role that has the name of a scope is not that scope.
+        ({"roles": ["admin:none", "knowledge:write"], **NO_SCOPE}, set()),
+        ({"role": "user", "scope": "knowledge:write"}, {READ, WRITE}),
+        ({"scope": "user"}, {"user", READ}),
+        (NO_SCOPE, set()),
+    ],
+)
+async def test_roles_and_permissions_are_mapped_to_scopes(claims: dict[str, Any], scopes: set[str]) -> None:
+    assert (await verifier(**TLDW).verify(ISSUER.token(type="access", **claims), NOW)).scopes == scopes
+
+
+async def test_roles_mean_nothing_without_a_map() -> None:
+    assert (await verifier().verify(ISSUER.token(role="admin", **NO_SCOPE), NOW)).scopes == set()
+
+
+async def test_claims_of_roles_are_configurable() -> None:
+    jwt_verifier = verifier(jwt_scope_map=("editor=knowledge:write",), jwt_role_claims=("realm_access.roles",))
+    token = ISSUER.token(realm_access={"roles": ["editor"]}, role="editor", **NO_SCOPE)
+    assert (await jwt_verifier.verify(token, NOW)).scopes == {WRITE}
+    assert (await jwt_verifier.verify(ISSUER.token(role="editor", **NO_SCOPE), NOW)).scopes == set()
+
+
+@pytest.mark.parametrize("value", [None, 1, {"admin": True}, ["admin", 1], True])
+async def test_malformed_roles_are_rejected(value: object) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier(**TLDW).verify(ISSUER.token(type="access", role=value), NOW)
+
+
+async def test_issuer_and_audience_may_be_absent_only_with_the_insecure_settings() -> None:
+    token = ISSUER.token(type="access", iss=ABSENT, aud=ABSENT)
+    assert (await verifier(**TLDW).verify(token, NOW)).issuer == PUBLIC_URL
+    for name in ("jwt_insecure_no_issuer", "jwt_insecure_no_audience"):
+        with pytest.raises(Unauthenticated):
+            await verifier(**{**TLDW, name: False}).verify(token, NOW)
+
+
+@pytest.mark.parametrize("claims", [{"iss": "https://other"}, {"aud": "other"}, {"iss": None}, {"aud": []}])
+async def test_wrong_issuer_or_audience_is_rejected_even_with_the_insecure_settings(claims: dict[str, Any]) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier(**TLDW).verify(ISSUER.token(type="access", **claims), NOW)
+
+
+async def test_minted_tokens_have_the_required_claims() -> None:
+    settings = make_settings(jwt_secret=SECRET, jwt_required_claims=("type=access", "sub=mallory"))
+    token = mint_token(settings, "alice", [READ], lifetime_s=60, now=NOW, client_id="cli")
+    with pytest.raises(Unauthenticated):  # the subject stays the user's
+        await verifier(jwt_required_claims=("type=access", "sub=mallory")).verify(token, NOW)
+    assert (await verifier(jwt_required_claims=("type=access",)).verify(token, NOW)).subject == "alice"
+
+
+@pytest.mark.parametrize(("value", "name"), [("Alice B.", "Alice B."), ("a\nb", ""), (7, ""), (ABSENT, "")])
+async def test_name_claim_is_returned_if_it_is_a_name(value: object, name: str) -> None:
+    claims = await verifier(jwt_name_claim="preferred_username").verify(ISSUER.token(preferred_username=value), NOW)
+    assert (claims.subject, claims.name) == ("alice", name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "entry", "message"),
+    [
+        ("jwt_required_claims", "type", "jwt_required_claims: expected NAME=VALUE, such as type=access, got 'type'"),
+        ("jwt_required_claims", "=access", "jwt_required_claims: expected NAME=VALUE"),
+        (
+            "jwt_scope_map",
+            "admin=",
+            "jwt_scope_map: expected VALUE=SCOPE, such as editor=knowledge:write, got 'admin='",
+        ),
+    ],
+)
+def test_malformed_entries_are_rejected_at_start(setting: str, entry: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_settings(jwt_secret=SECRET, **{setting: (entry,)})
+
+
+def test_insecure_settings_are_reported_as_risks() -> None:
+    assert not [risk for risk in risks(make_settings(jwt_secret=SECRET)) if "insecure" in risk]
+    reported = "\n".join(risks(make_settings(jwt_secret=SECRET, **TLDW)))
+    assert "jwt_insecure_no_issuer: tokens of any service that signs with the same key are accepted" in reported
+    assert "jwt_insecure_no_audience: tokens that were issued for another service are accepted" in reported

@@ -5,6 +5,7 @@ from tests.compatibility.manifest import Promise
 _TLDW = "tests/compatibility/test_tldw.py::"
 _CLIENT_RESEARCH = "tests/clients/test_research.py::"
 _AUTHORIZATION = "tests/server/transports/test_authorization.py::"
+_CREDENTIAL_HEADERS = "tests/server/transports/test_credential_headers.py::"
 _LEGACY = "tests/server/transports/test_http_legacy.py::"
 _PRECEDENCE = "tests/server/transports/test_precedence.py::"
 _PROFILES = "tests/server/transports/test_profiles.py::"
@@ -223,6 +224,31 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.security.credentials",
         statement="A JWT or an API key identifies the caller.",
         tests=(f"{_AUTHORIZATION}test_each_endpoint_handles_each_credential_as_in_the_table",),
+    ),
+    Promise(
+        id="tldw.security.api-key-header",
+        statement="An API key can be sent in the header `X-API-KEY`.",
+        tests=(
+            f"{_CREDENTIAL_HEADERS}test_api_key_header_identifies_the_user_over_mcp_and_rest",
+            f"{_CREDENTIAL_HEADERS}test_two_credentials_that_differ_are_rejected",
+        ),
+    ),
+    Promise(
+        id="tldw.security.subprotocol",
+        statement="A WebSocket client can send its token as the subprotocol after `bearer`.",
+        tests=(
+            f"{_CREDENTIAL_HEADERS}test_token_as_subprotocol_identifies_the_user",
+            f"{_CREDENTIAL_HEADERS}test_invalid_or_ambiguous_subprotocols_are_rejected",
+        ),
+    ),
+    Promise(
+        id="tldw.security.roles",
+        statement="The roles and permissions of a token decide what its user may do.",
+        tests=(f"{_CREDENTIAL_HEADERS}test_tokens_of_tldw_are_accepted_with_their_roles",),
+        difference=(
+            "Roles and permissions are mapped to the three scopes of this server (`jwt_scope_map`), and the user's "
+            "role here limits them."
+        ),
     ),
     Promise(
         id="tldw.security.paths",

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from config.numbers import clamp
 from sources.query import Phrase, Prefix, Term
-from sources.search.term_matching import Span, TermMatcher, pad
+from sources.search.term_matching import Span, TermMatcher, pad, term_matcher
 from sources.text.alignment import AlignedForm
 from sources.text.folding import fold
 from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before
@@ -44,7 +44,7 @@ class Highlighter:
 
     def __init__(self, terms: Sequence[Term], bias: Sequence[Term] = (), scan_max_chars: int = SCAN_MAX_CHARS) -> None:
         self._terms = (*terms, *bias)
-        self._matchers = [TermMatcher(term.word) for term in self._terms]
+        self._matchers = [term_matcher(term.word) for term in self._terms]
         self._probes = [_probes(term) for term in self._terms]
         self._count = len(terms)
         self._weights = [1.0] * len(terms) + [_BIAS_WEIGHT] * len(bias)

@@ -1,10 +1,11 @@
 """Counts the terms of a query in texts, for scoring."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from sources.query import Term
-from sources.search.term_matching import JoinedForms, TermMatcher, pad
+from sources.search.term_matching import JoinedForms, pad, term_matcher
 from sources.text.segmentation import segment
 
 # How often each term of a query matches.
@@ -15,7 +16,7 @@ class TermCounter:
     """The terms of one query, prepared to be counted in the index forms of many texts."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self._matchers = [TermMatcher(term.word) for term in terms]
+        self._matchers = [term_matcher(term.word) for term in terms]
 
     def count(self, form: str) -> list[int]:
         """Returns how often each term matches."""
@@ -25,6 +26,12 @@ class TermCounter:
     def count_each(self, forms: JoinedForms) -> list[TermCounts]:
         """Returns how often each term matches in each of several texts, which are searched as one."""
         return list(zip(*[matcher.count_each(forms) for matcher in self._matchers], strict=True))
+
+
+@lru_cache(maxsize=64)
+def term_counter(terms: tuple[Term, ...]) -> TermCounter:
+    """Returns the counter of these terms. All sources of a search need the same."""
+    return TermCounter(terms)
 
 
 def best_fields(items: Sequence[Mapping[str, str]], counter: TermCounter) -> list[tuple[str, str] | None]:

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from sources.query import Phrase, Prefix, Word
@@ -72,6 +73,12 @@ class TermMatcher:
         if len(self._matchers) == 1:
             return self._matchers[0].spans(padded)
         return list(dict.fromkeys(span for matcher in self._matchers for span in matcher.spans(padded)))
+
+
+@lru_cache(maxsize=256)
+def term_matcher(word: Word) -> TermMatcher:
+    """Returns the matcher of a word. Counting and highlighting need the same."""
+    return TermMatcher(word)
 
 
 class _Matcher(ABC):

@@ -71,10 +71,19 @@ class JobConnection(sqlite3.Connection):
         self.is_immutable = False
         # Whether rows lack computed values after an upgrade.
         self.has_outdated_rows = False
+        self._data_versions: dict[str, int] = {}
         # The schema names of the user's other files, and the full-text indexes in each.
         self.attached: dict[str, tuple[TextIndex, ...]] = {}
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
         self.set_progress_handler(self._must_stop, _STEPS_PER_CHECK)
+
+    def data_version(self, schema: str = "main") -> int:
+        """Returns a number that changes with every write to a file. It is read once in each job."""
+        version = self._data_versions.get(schema)
+        if version is None:
+            [version] = self.execute(f"PRAGMA {schema}.data_version").fetchone()
+            self._data_versions[schema] = version
+        return version
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         # An interrupt between two statements has no effect, so each statement checks before it starts.
@@ -123,6 +132,7 @@ class JobConnection(sqlite3.Connection):
             if job.is_over or self._is_closing:
                 raise Interrupted
             self._job = job
+        self._data_versions.clear()
         try:
             self.execute(begin)
             result = job.work(self)

@@ -27,7 +27,7 @@ class FileCounts:
         self._counts: dict[tuple[str, Parameters], int] = {}
 
     def refresh(self, connection: JobConnection) -> None:
-        [version] = connection.execute(f"PRAGMA {self.schema}.data_version").fetchone()
+        version = connection.data_version(self.schema)
         is_full = len(self._counts) > COUNTS_MAX or any(content.is_full for content in self._contents.values())
         if version != self._data_version or is_full:
             self._counts.clear()

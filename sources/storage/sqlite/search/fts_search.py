@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from sources.query import Term
 from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
-from sources.search.term_counting import TermCounter, TermCounts
+from sources.search.term_counting import TermCounter, TermCounts, term_counter
 from sources.search.term_matching import JoinedForms
 from sources.search.time_boost import TimeBoost
 from sources.storage.contract import Search
@@ -69,7 +69,7 @@ class FtsSearch:
         self._filter = target.filter(search) & extra_filter
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._matches = MatchCounter(connection, target, search, statistics)
-        self._term_counter = TermCounter(search.query.terms)
+        self._term_counter = term_counter(search.query.terms)
         self._boost = TimeBoost(search.query.times if search.scoring == "comparable" else ())
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
@@ -303,20 +303,28 @@ class _ComparableScoring(BlockScoring):
 
     def score(self, block: list[HitCandidate]) -> None:
         forms, counts = _count_terms(block, self._counter)
+        own_terms, score_of, has_boost = self._own_terms, self._scorer.score, bool(self._boost.periods)
         for index, (candidate, in_prominent, counted) in enumerate(counts):
-            prominent, other = self._without_repetition(in_prominent, self._with_times(candidate, counted))
-            is_in_title = candidate.has_title and any(prominent)
-            # Tags may be indexed with the title, but are not part of it.
-            title = forms.form(index) if candidate.tags == "[]" else segment(candidate.title)
-            share = title_share(_title_stems(title), self._query_stems) if is_in_title else 0.0
-            own = map(or_, prominent[: self._own_terms], other[: self._own_terms])
-            candidate.has_all_terms = candidate.has_all_terms or all(own)
-            candidate.is_matched_aside = any(counted) and not any(prominent)
-            score = self._scorer.score(prominent, other, candidate.chars, share)
-            candidate.score = round(self._boost.apply(score, candidate.created_at), SCORE_DIGITS)
+            prominent, other = in_prominent, counted
+            if self._near_terms or self._time_terms:
+                prominent, other = self._without_repetition(prominent, self._with_times(candidate, other))
+            is_prominent = any(prominent)
+            share = self._title_share(candidate, forms.form(index)) if is_prominent and candidate.has_title else 0.0
+            if not candidate.has_all_terms:
+                candidate.has_all_terms = all(map(or_, prominent[:own_terms], other[:own_terms]))
+            candidate.is_matched_aside = not is_prominent and any(counted)
+            score = score_of(prominent, other, candidate.chars, share)
+            if has_boost:
+                score = self._boost.apply(score, candidate.created_at)
+            candidate.score = round(score, SCORE_DIGITS)
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))
             block.sort(key=self._rank, reverse=True)
+
+    def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
+        # Tags may be indexed with the title, but are not part of it.
+        title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
+        return title_share(_title_stems(title), self._query_stems)
 
     def _without_repetition(self, prominent: TermCounts, other: TermCounts) -> tuple[TermCounts, TermCounts]:
         """A near term counts only in place of the term that it stands for. Steuer* also matches Steuer itself."""

@@ -1,6 +1,7 @@
 """Compiles a query expression to an FTS5 MATCH expression. Every token is quoted, so user input is never syntax."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
 
@@ -10,6 +11,14 @@ def match_text(
 ) -> str:
     """`title` is the column of titles. `columns` restricts the whole search, `phrase_columns` restricts phrases of
     several words; all columns are searched if they are empty."""
+    return _cached_match_text(expression, title, tuple(columns), tuple(phrase_columns))
+
+
+@lru_cache(maxsize=512)
+def _cached_match_text(
+    expression: Expression, title: str, columns: tuple[str, ...], phrase_columns: tuple[str, ...]
+) -> str:
+    """A search compiles each of its words several times in each source."""
     return _in_columns(columns, _compile(expression, title, phrase_columns))
 
 

@@ -8,7 +8,7 @@ search reads.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -26,7 +26,7 @@ _SCALE = 127
 _LOADED_ROWS = 10_000
 # Without simsimd, vectors are converted in blocks that fit into the cache of the processor.
 _BLOCK_ROWS = 4_096
-_BYTES_PER_ROW = 16
+_BYTES_PER_ROW = 20
 
 
 class NearPassage(Struct, frozen=True, gc=False):
@@ -50,6 +50,8 @@ class VectorMatrix:
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
         self._codes: NDArray[np.int8] = np.empty((0, dimension), np.int8)
+        # The square of the length of each vector.
+        self._squares: NDArray[np.float32] = np.empty(0, np.float32)
         self._order: NDArray[np.int64] | None = None
         self._sorted_rows = self._rows
         self._stored = 0
@@ -76,7 +78,7 @@ class VectorMatrix:
         vector = np.frombuffer(query, np.int8)
         if len(vector) != self._dimension or not len(self._ids):
             return np.zeros(len(self._ids), np.float32)
-        return _dot_products(self._codes, vector) / np.float32(_SCALE * _SCALE)
+        return _dot_products(self._codes, self._squares, vector) / np.float32(_SCALE * _SCALE)
 
     def nearest(
         self,
@@ -145,6 +147,7 @@ class VectorMatrix:
             live = np.fromiter((rowid for (rowid,) in connection.execute(f"SELECT id {stored}", parameters)), np.int64)
             is_live = np.isin(self._ids, live)
             self._ids, self._rows, self._codes = self._ids[is_live], self._rows[is_live], self._codes[is_live]
+            self._squares = self._squares[is_live]
             self._order = None
 
     def _count(self, connection: sqlite3.Connection) -> int:
@@ -170,13 +173,26 @@ class VectorMatrix:
         self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
         self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
         self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
+        self._squares = np.concatenate((self._squares, _squares(new_codes)))[-self._rows_max :]
         self._order = None
 
 
-def _dot_products(codes: NDArray[np.int8], vector: NDArray[np.int8]) -> NDArray[np.float32]:
+def _squares(codes: NDArray[np.int8]) -> NDArray[np.float32]:
+    return np.concatenate([np.square(block, dtype=np.float32).sum(axis=1) for block in _blocks(codes)])
+
+
+def _dot_products(
+    codes: NDArray[np.int8], squares: NDArray[np.float32], vector: NDArray[np.int8]
+) -> NDArray[np.float32]:
+    """Vectors have the length 127, so that all numbers are small integers and the results exact either way."""
     if simsimd is not None:
-        products: NDArray[np.float32] = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="dot"), np.float32)
-        return products.reshape(-1)
+        # From the distances: for these simsimd uses vector instructions on more processors, which is twice as fast.
+        distances = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="sqeuclidean"), np.float32)
+        products: NDArray[np.float32] = squares + np.square(vector, dtype=np.float32).sum() - distances.reshape(-1)
+        return products / np.float32(2)
     query = vector.astype(np.float32)
-    blocks = (codes[start : start + _BLOCK_ROWS] for start in range(0, len(codes), _BLOCK_ROWS))
-    return np.concatenate([block.astype(np.float32) @ query for block in blocks])
+    return np.concatenate([block.astype(np.float32) @ query for block in _blocks(codes)])
+
+
+def _blocks(codes: NDArray[np.int8]) -> Iterator[NDArray[np.int8]]:
+    return (codes[start : start + _BLOCK_ROWS] for start in range(0, len(codes), _BLOCK_ROWS))

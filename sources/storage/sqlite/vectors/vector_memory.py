@@ -1,7 +1,6 @@
 """The vectors that are in memory, of all users. If they need more than they may, those that were not used for the
 longest time are dropped; they are read again when they are needed."""
 
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from sources.records import SemanticStatus
 from sources.semantic.model import SemanticUnavailable
+from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.kinds import VectorKind
 from sources.storage.sqlite.vectors.vector_tables import VectorState, VectorTables
 
@@ -64,9 +64,9 @@ class VectorMemory:
             self._matrices.move_to_end(key)
             return self._matrices[key]
 
-    def snapshot(self, owner: object, tables: VectorTables, connection: sqlite3.Connection) -> VectorSnapshot:
+    def snapshot(self, owner: object, tables: VectorTables, connection: JobConnection) -> VectorSnapshot:
         """Returns what the snapshot of a connection says about the vectors of its file."""
-        version = id(connection), connection.execute("PRAGMA data_version").fetchone()[0]
+        version = id(connection), connection.data_version()
         known = self._snapshots.get(id(owner))
         if known is None or known.version != version:
             state = tables.state(connection)

@@ -35,6 +35,7 @@ COMMANDS = {
     "user": "server.cli.users:user",
     "key": "server.cli.keys:key",
     "token": "server.cli.tokens:token",
+    "client": "server.cli.oauth_clients:client",
     "config": "server.cli.configuration:config",
     "doctor": "server.cli.doctor:doctor",
     "healthcheck": "server.cli.healthcheck:healthcheck",

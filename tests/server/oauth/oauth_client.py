@@ -35,7 +35,7 @@ class OAuthTestClient:
 
     @classmethod
     async def register(cls, server: LiveServer, redirect_uri: str = REDIRECT_URI, **changes: Any) -> "OAuthTestClient":
-        response = await register(server, redirect_uris=[redirect_uri], **changes)
+        response = await register(server, **{"redirect_uris": [redirect_uri], **changes})
         assert response.status == 201, response.body
         return cls(server, response.json()["client_id"], redirect_uri)
 

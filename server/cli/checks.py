@@ -233,7 +233,8 @@ async def check_auth(settings: Settings, now: float) -> Check:
     except FlorilegiumError as error:
         return Check(name, "fail", error.message)
     if settings.require_auth:
-        return Check(name, "ok", "API keys only")
+        sign_in = ", and sign-in with a browser" if settings.has_oauth_server else " only"
+        return Check(name, "ok", f"API keys{sign_in}")
     return Check(
         name,
         "ok",

@@ -43,9 +43,13 @@ def welcome(
     parts = [f"Florilegium is serving {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
     if setup_link is not None:
         parts.append(_setup(settings.public_url or address, setup_link))
+    if settings.has_oauth_server:
+        parts.append(f"Connect Claude Code, and sign in with /mcp there:\n\n{_client_command(url)}")
     if settings.is_auth_configured:
-        parts.append(f"Create a user and a key:\n\n{_key_commands(loaded, config_file)}")
-    parts.append(f"Connect Claude Code:\n\n{_client_command(settings, url)}")
+        parts.append(f"{_key_heading(settings)}:\n\n{_key_commands(loaded, config_file)}")
+        parts.append(f"Connect Claude Code with the key:\n\n{_client_command(url, _AUTHORIZATION)}")
+    else:
+        parts.append(f"Connect Claude Code:\n\n{_client_command(url)}")
     if is_demo:
         parts.append(
             f"Then ask: {FIRST_QUERY}? Or search from a second terminal:\n\n{_demo_command(loaded, config_file)}"
@@ -56,10 +60,18 @@ def welcome(
 
 def _mode(settings: Settings) -> str:
     if settings.has_jwt_key:
-        return f"Callers need a JWT from {settings.issuer} or an API key."
+        return f"Callers need a JWT from {settings.issuer} or an API key{_or_sign_in(settings)}."
     if settings.require_auth:
-        return "Callers need an API key."
+        return f"Callers need an API key{_or_sign_in(settings)}."
     return f"Single-user mode: no credential is needed; every caller is the user {settings.single_user_name!r}."
+
+
+def _or_sign_in(settings: Settings) -> str:
+    return ", or sign in with a browser" if settings.has_oauth_server else ""
+
+
+def _key_heading(settings: Settings) -> str:
+    return "Or create a user and a key" if settings.has_oauth_server else "Create a user and a key"
 
 
 def _setup(base_url: str, link: NewLink) -> str:
@@ -89,8 +101,8 @@ def _location_options(loaded: LoadedSettings, config_file: Path | None) -> tuple
     return config, f" --data-dir {shlex.quote(loaded.settings.data_dir)}" if is_on_command_line else ""
 
 
-def _client_command(settings: Settings, url: str) -> str:
-    header = f" --header {_AUTHORIZATION}" if settings.is_auth_configured else ""
+def _client_command(url: str, authorization: str = "") -> str:
+    header = f" --header {authorization}" if authorization else ""
     return f"    claude mcp add --transport http florilegium {shlex.quote(url)}{header}"
 
 

@@ -154,7 +154,7 @@ async def test_authentication_check_distinguishes_the_modes(tmp_path: Path) -> N
     keys = await check_auth(make_settings(tmp_path, jwt_secret="", require_auth=True), NOW)
     shared = await check_auth(make_settings(tmp_path), NOW)
     assert "single-user mode" in single.message
-    assert keys.message == "API keys only"
+    assert keys.message == "API keys, and sign-in with a browser"
     assert "minted and verified" in shared.message
     assert {single.outcome, keys.outcome, shared.outcome} == {"ok"}
 

@@ -92,7 +92,7 @@ def test_active_layers_of_the_sandbox_are_logged_as_doctor_reports_them(
 def test_with_authentication_the_printed_commands_lead_to_a_first_call(program: Program) -> None:
     data_dir = str(program.home / "my data")
     with program.serving("--port", "0", "--require-auth", "true", "--data-dir", data_dir) as up:
-        assert "Callers need an API key." in up.welcome
+        assert "Callers need an API key, or sign in with a browser." in up.welcome
         add, create = (line.strip() for line in up.welcome.splitlines() if "--data-dir" in line)
         program.expect(*shlex.split(add)[1:])
         key = program.expect(*shlex.split(create.removeprefix("KEY=$(").removesuffix(")"))[1:])

@@ -67,6 +67,25 @@ async def test_clients_with_a_token_reach_their_tools(tmp_path: Path) -> None:
         assert checks[-1] == Check("call", "ok", "knowledge_search answers"), client
 
 
+async def test_clients_without_a_token_get_as_far_as_the_sign_in(tmp_path: Path) -> None:
+    clients = [name for name, flow in FLOWS.items() if flow.has_oauth and not flow.is_hosted and not flow.origin]
+    async with live(make_settings(tmp_path, jwt_secret="", require_auth=True, **NO_RATE_LIMITS)) as server:
+        results = {client: await replay(server.mcp, client) for client in clients}
+
+    for client, checks in results.items():
+        assert [check.outcome for check in checks] == ["ok"] * 7 + ["warn"], client
+        assert Check("authorize", "ok", f"people sign in at {server.url}/sign-in") in checks, client
+
+
+async def test_server_without_an_authorization_server_says_what_to_do(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, jwt_secret="", require_auth=True, oauth_server="off")
+    async with live(settings) as server:
+        hop, message = await failure(server.mcp, "claude-code")
+
+    assert hop == "resource metadata"
+    assert "set oauth_server to on" in message
+
+
 async def test_api_keys_of_two_users_work_until_they_are_revoked(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path, jwt_secret="", require_auth=True)) as server:
         registry = server.runtime.registry

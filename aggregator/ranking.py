@@ -59,6 +59,11 @@ class MergedRanking:
         totals = [stream.total for stream in self._streams]
         return sum(total for total in totals if total is not None) if None not in totals else None
 
+    @property
+    def source_totals(self) -> dict[str, int]:
+        """The numbers of hits of the sources that know theirs."""
+        return {stream.name: stream.total for stream in self._streams if stream.total is not None}
+
     async def skip_to(self, offset: int) -> None:
         while self.position < offset and not self.is_finished:
             if not self._ready:

@@ -46,6 +46,10 @@ class RerankedRanking:
     def total(self) -> int | None:
         return self._ranking.total
 
+    @property
+    def source_totals(self) -> dict[str, int]:
+        return self._ranking.source_totals
+
     async def skip_to(self, offset: int) -> None:
         if offset < self._reranker.hits_max:
             self._ready.extend(hit for hit in await self._read_first() if hit.position >= offset)

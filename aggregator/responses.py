@@ -14,12 +14,14 @@ _SCORE_DIGITS = 3
 
 
 class SourceReport(Struct, frozen=True, kw_only=True):
-    """The outcome of one source in one search."""
+    """The outcome of one source in one search. `total` is its number of hits, if it is known and the search is to be
+    explained."""
 
     status: Status
     ms: int
     error: str | UnsetType = UNSET
     read_as: str | UnsetType = UNSET
+    total: int | UnsetType = UNSET
 
 
 class HitExplanation(Struct, frozen=True, kw_only=True):

@@ -214,6 +214,7 @@ class Aggregator:
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
+        reports = _without_common_read_as(fanout.reports, read_as)
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -224,7 +225,7 @@ class Aggregator:
             semantic=combined_status(fanout.semantic.values()),
             score_type=score_type,
             session=plan.state.handle,
-            sources=_without_common_read_as(fanout.reports, read_as),
+            sources=_with_totals(reports, ranking.source_totals) if plan.request.explain else reports,
             suppressed=examined_max,
             exhausted=False,
             cut=True,
@@ -398,3 +399,7 @@ def _without_common_read_as(reports: Mapping[str, SourceReport], read_as: str | 
         name: replace(report, read_as=UNSET) if report.read_as == read_as else report
         for name, report in reports.items()
     }
+
+
+def _with_totals(reports: Mapping[str, SourceReport], totals: Mapping[str, int]) -> dict[str, SourceReport]:
+    return {name: replace(report, total=totals.get(name, UNSET)) for name, report in reports.items()}

@@ -55,6 +55,7 @@ class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
     by: Annotated[Literal["both", "title", "message", "no_context"], Meta(description="What has to match.")] = "both"
     character_id: Annotated[int | None, Meta(description="Only chats with this character.")] = None
     sender: Annotated[str | None, Meta(description="Only messages of this sender.")] = None
+    namespace: Annotated[str | None, Meta(description="Only chats in this namespace.")] = None
 
 
 class ChatsGet(SourceGetArguments, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ class ChatsSource(LibrarySource):
             by="both" if args.by == "no_context" else args.by,
             character_id=_storable_id(args.character_id),
             senders=(args.sender,) if args.sender else (),
+            namespace=args.namespace or None,
             fields=_WITHOUT_CONTEXT if args.by == "no_context" else (),
         )
         return await self.find_hits(library.chats, query)

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -18,28 +17,18 @@ from server.compat.agentkit.routes import agentkit_operations
 from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.http_services import HttpServices
 from server.rest.handler import RestHandler, with_etag
-from server.rest.html import STYLE_PATH, front_page
 from server.rest.imports import import_operations
 from server.rest.items import item_operations
 from server.rest.knowledge import knowledge_operations
+from server.rest.library import library_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
-from server.rest.permalink import PERMALINK, PermalinkHandler
 from server.rest.reference_page import reference_page
 from server.rest.usage import usage_operation
 from server.runtime import Runtime
 from server.tools.writing import LibraryWriter
 from server.transports.headers import Headers
-from server.version import VERSION
 
-_INDEX = {
-    "name": "florilegium",
-    "version": VERSION,
-    "mcp": "/mcp",
-    "docs": "/docs",
-    "openapi": "/openapi.json",
-    "health": "/healthz",
-}
 # These responses depend only on the server's version, so clients revalidate them by ETag.
 _REVALIDATE = {"Cache-Control": "no-cache"}
 
@@ -55,12 +44,9 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     paths = sorted(by_path, key=lambda path: (":path}" in path, "{" in path))
     return [
         *(Route(path, RestHandler(runtime, by_path[path])) for path in paths),
-        Route("/", documentation.index),
         Route("/health", health),
         Route("/openapi.json", documentation.openapi),
         Route("/docs", documentation.reference),
-        Route(STYLE_PATH, documentation.style),
-        Route(PERMALINK, PermalinkHandler(runtime)),
         Mount("/api", NotFoundHandler(runtime)),
         Mount("/conversations", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
         Mount("/namespaces", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
@@ -71,6 +57,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
     """Returns all REST operations in the order of the documentation."""
     return [
         *knowledge_operations(runtime.knowledge),
+        *library_operations(runtime),
         *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
@@ -80,27 +67,17 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
 
 
 class Documentation:
-    """The index page, the OpenAPI document and the reference page. They hold no user data and need no credential."""
+    """The OpenAPI document and the reference page. They hold no user data and need no credential."""
 
     def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
         self._settings = runtime.settings
         self._admission = runtime.admission
         self._operations = operations
-        self._css = Path(__file__).with_name("page.css").read_bytes()
 
     @cached_property
     def _document(self) -> dict[str, Any]:
         """Built on first use, to keep start-up fast."""
         return openapi_document(self._settings, self._operations)
-
-    async def index(self, request: Request) -> Response:
-        headers = self._check_origin(request)
-        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
-            raise NotFound("path", request.scope["path"])
-        wants_html = "text/html" in (headers.get(b"accept") or "").lower()
-        response = front_page(VERSION) if wants_html else JSONResponse(_INDEX, headers=_REVALIDATE)
-        response.headers["Vary"] = "Accept"
-        return response
 
     async def openapi(self, request: Request) -> Response:
         headers = self._check_origin(request)
@@ -110,10 +87,6 @@ class Documentation:
     async def reference(self, request: Request) -> Response:
         self._check_origin(request)
         return reference_page(self._document)
-
-    async def style(self, request: Request) -> Response:
-        headers = self._check_origin(request)
-        return with_etag(Response(self._css, 200, _REVALIDATE, "text/css"), headers)
 
     def _check_origin(self, request: Request) -> Headers:
         headers = Headers(request.scope["headers"])

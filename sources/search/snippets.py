@@ -55,6 +55,10 @@ class Highlighter:
         padded = pad(segment(text))
         return any(matcher.count(padded) for matcher in self._matchers[: self._count])
 
+    def ranges(self, text: str) -> list[tuple[int, int]]:
+        """Returns the ranges of a whole text that match, in order and without overlaps."""
+        return _merge(self._find_all(text), 0, len(text))
+
     def snippet(self, text: str, length: int = 300, passage: tuple[int, int] | None = None) -> Snippet:
         """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
         match, it starts at the passage, if one is given."""

@@ -83,8 +83,8 @@ class Search(Struct, frozen=True, kw_only=True):
     If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`.
 
     `contains` is a text that the matching message or observation must contain literally (`sources.text.literals`).
-    `projects` are those of conversations, of which one must match, ignoring case: `project` in the metadata, or else
-    the namespace.
+    `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
+    case: `project` in the metadata, or else the namespace.
     """
 
     query: ParsedQuery
@@ -103,6 +103,7 @@ class Search(Struct, frozen=True, kw_only=True):
     character_id: int | None = None
     senders: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
+    namespace: str | None = None
     contains: str | None = None
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
@@ -116,6 +117,7 @@ class Search(Struct, frozen=True, kw_only=True):
             or self.media_types
             or self.senders
             or self.projects
+            or self.namespace
             or self.date_from
             or self.date_to
             or self.character_id is not None
@@ -169,6 +171,24 @@ class CreationPosition(Struct, frozen=True):
     id: str = ""
 
 
+class ItemFilter(Struct, frozen=True, kw_only=True):
+    """Conditions on the items of a list. An item must have all `tags`, the media type, the namespace, and a
+    `last_modified` between `date_from` and `date_to`, inclusive and in the stored form."""
+
+    tags: tuple[str, ...] = ()
+    media_type: str | None = None
+    namespace: str | None = None
+    date_from: str | None = None
+    date_to: str | None = None
+
+
+class TagCount(Struct, frozen=True):
+    """A tag as it is written in one of its items, and how many items have it, in any case."""
+
+    tag: str
+    items: int
+
+
 class ObservationFilter(Struct, frozen=True, kw_only=True):
     """Conditions on observations. Of each list that is not empty, one value must match, ignoring case. A file matches
     by its full path or by its base name. Times apply to `created_at`, inclusive and in the stored form."""
@@ -184,7 +204,20 @@ class ObservationFilter(Struct, frozen=True, kw_only=True):
 ALL_OBSERVATIONS = ObservationFilter()
 
 
-class ItemCollection(Protocol[RecordT, DraftT_contra, IdT_contra]):
+class BrowsableCollection(Protocol[RecordT]):
+    """The methods for people who look through a collection. Those of chats are about conversations."""
+
+    async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
+        """Returns a page of the items that meet the conditions, most recently modified first. A media type matches
+        media only, and a namespace conversations only."""
+        ...
+
+    async def tags(self, limit: int) -> Sequence[TagCount]:
+        """Returns the most frequent tags."""
+        ...
+
+
+class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_contra, IdT_contra]):
     """The methods that notes, media, characters, prompts and observations have in common."""
 
     async def search(self, search: Search) -> HitPage: ...
@@ -293,7 +326,7 @@ class Observations(ItemCollection[Observation, ObservationDraft, str], Protocol)
         ...
 
 
-class Chats(Protocol):
+class Chats(BrowsableCollection[Conversation], Protocol):
     """Conversations and their messages. A new method must also be added to `redaction.RedactedChats`."""
 
     async def search(self, search: Search) -> HitPage: ...

@@ -13,7 +13,16 @@ from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHits, HitPage, ListPage, Message, MessageHits, Namespace
-from sources.storage.contract import Chats, CreationPosition, ExactSearch, MessageSearch, MetadataFilter, Search
+from sources.storage.contract import (
+    Chats,
+    CreationPosition,
+    ExactSearch,
+    ItemFilter,
+    MessageSearch,
+    MetadataFilter,
+    Search,
+    TagCount,
+)
 
 # AgentChatBus clients match on this text.
 HIDDEN = "[human-only content hidden]"
@@ -89,6 +98,12 @@ class RedactedChats:
         self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
     ) -> ListPage[Conversation]:
         return await self._chats.list(limit, offset, namespace=namespace, search=search)
+
+    async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[Conversation]:
+        return await self._chats.browse(where, limit, offset)
+
+    async def tags(self, limit: int) -> Sequence[TagCount]:
+        return await self._chats.tags(limit)
 
     async def list_created(
         self,

@@ -58,6 +58,8 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("GET", "/api/v1/items/characters/{character}?mode=full"),
         SampleRequest("GET", "/api/v1/items/prompts/{prompt}?mode=full"),
     ),
+    "get_library": (SampleRequest("GET", "/api/v1/library", has_content=False),),
+    "list_items": (SampleRequest("GET", "/api/v1/library/items", has_content=False),),
     "find_similar_items": (SampleRequest("GET", "/api/v1/items/similar?uri=notes://{note}", has_content=False),),
     "read_item_by_uri": (SampleRequest("GET", "/api/v1/items?uri=chats://{chat}/{message}&mode=full"),),
     "create_item": (

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from sources.drafts import UpsertResult
 from sources.records import SEMANTIC_OFF, HitPage, ListPage, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
-from sources.storage.contract import Search
+from sources.storage.contract import ItemFilter, Search, TagCount
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -21,15 +21,15 @@ from sources.storage.sqlite.search.fused_search import FusedSearch
 from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
 from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.search.spelling import Spelling
-from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter
+from sources.storage.sqlite.search.target import SearchTarget, has_tags
+from sources.storage.sqlite.sql import SqlFilter, between, equals
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits, run_once
 from sources.storage.sqlite.write.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
 from sources.storage.sqlite.write.upsert import Upserter
-from sources.storage.sqlite.write.validation import FieldLimits, clamp_count, invalid_field
+from sources.storage.sqlite.write.validation import FieldLimits, clamp_count, invalid_field, is_storable
 
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
@@ -153,6 +153,16 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
 
     async def get(self, item_id: IdT) -> RecordT:
         return await self._read(lambda connection: self.table.get(connection, item_id))
+
+    async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[RecordT]:
+        condition = _item_condition(self.table, where)
+        if condition is None:
+            return ListPage((), 0)
+        sql, parameters = f"TRUE{condition.sql}", condition.parameters
+        return await self._read(lambda connection: self.table.page(connection, limit, offset, sql, parameters))
+
+    async def tags(self, limit: int) -> Sequence[TagCount]:
+        return await self._read(lambda connection: self.table.tag_counts(connection, limit))
 
     async def update(
         self,
@@ -281,3 +291,16 @@ class SqliteItemCollection(SqliteCollection[RecordT, DraftT, IdT]):
             return [upserter.upsert(draft) for draft in drafts]
 
         return await self._write(work, len(drafts), may_exist=True)
+
+
+def _item_condition(table: ItemTable[Any, Any], where: ItemFilter) -> SqlFilter | None:
+    """Returns the SQL of the conditions, or None if no row can meet them."""
+    columns = {"media_type": where.media_type, "namespace": where.namespace}
+    if any(value is not None and not table.has_column(name) for name, value in columns.items()):
+        return None
+    if not all(is_storable(value) for value in (*where.tags, *columns.values()) if value is not None):
+        return None
+    condition = has_tags(where.tags, table.name, f"{table.name}.id")
+    for name, value in columns.items():
+        condition &= equals(name, value)
+    return condition & between("last_modified", where.date_from, where.date_to)

@@ -291,6 +291,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             & between(self.created_at, search.date_from, search.date_to)
             & equals("c.character_id", search.character_id)
             & equals("c.uuid", search.within)
+            & equals("c.namespace", search.namespace)
             & contains("r.content", search.contains)
             & _in_projects(search.projects)
         )

@@ -23,6 +23,7 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.records import ListPage, Record
+from sources.storage.contract import TagCount
 from sources.storage.sqlite.index.text_index import TextIndex, index_form, text_with_tags
 from sources.storage.sqlite.sql import SqlValue, json_array
 from sources.storage.sqlite.write import validation
@@ -207,6 +208,23 @@ class ItemTable(Generic[RecordT, DraftT]):
         """Returns the number of live items that meet a condition."""
         [total] = connection.execute(f"SELECT count(*) {self._from_live} AND {condition}", parameters).fetchone()
         return int(total)
+
+    def has_column(self, name: str) -> bool:
+        return name in self._columns
+
+    def tag_counts(self, connection: sqlite3.Connection, limit: int) -> list[TagCount]:
+        """Returns the most frequent tags of live items, each in the spelling of the newest item that has it."""
+        rows = connection.execute(
+            f"SELECT t.folded, count(*) AS items, max(t.id) FROM {self.name}_tags t "
+            f"JOIN {self.name} ON {self.name}.id = t.id WHERE {self.name}.deleted = 0 "
+            "GROUP BY t.folded ORDER BY items DESC, t.folded LIMIT ?",
+            (clamp_count(limit),),
+        ).fetchall()
+        return [TagCount(self._spelling(connection, rowid, folded), items) for folded, items, rowid in rows]
+
+    def _spelling(self, connection: sqlite3.Connection, rowid: int, folded: str) -> str:
+        [tags] = connection.execute(f"SELECT tags FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
+        return next((tag for tag in decode_texts(tags) if validation.fold_tag(tag) == folded), folded)
 
     def get_by_rowids(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""

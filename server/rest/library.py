@@ -1,0 +1,226 @@
+"""REST operations to look through a library: what is in it, and its items by source, tag, type, namespace and date."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from auth.context import RequestContext
+from config.errors import InvalidParams
+from config.numbers import clamp
+from config.settings import Settings
+from server.rest.operation import Operation
+from server.runtime import Runtime
+from server.tools.items import SOURCE_NAMES, Item, SourceName
+from sources.defaults import local_time
+from sources.items import short_title, uri_of
+from sources.records import Character, Conversation, MediaItem, Note, SavedPrompt
+from sources.search.arguments import parse_time_bound
+from sources.storage.contract import ItemFilter, Libraries, Library, TagCount
+
+_RECENT_MAX = 10
+_TAGS_MAX = 50
+_LIMIT_MAX = 200
+# Items of all sources are merged from the beginning, so a page far away would read everything before it.
+_MERGED_MAX = 5_000
+
+
+class LibraryRequest(Struct, frozen=True, kw_only=True):
+    """Has no parameters."""
+
+
+class LibraryItem(Struct, frozen=True, kw_only=True):
+    """An item in a list. `chars` is the length of its text; conversations have a number of messages instead."""
+
+    uri: str
+    source: str
+    title: str | None
+    tags: tuple[str, ...]
+    created_at: str
+    last_modified: str
+    version: int
+    media_type: str | None = None
+    namespace: str | None = None
+    messages: int | None = None
+    chars: int | None = None
+
+
+class LibraryOverview(Struct, frozen=True, kw_only=True):
+    """What a library contains. `sources`, `media_types`, `namespaces` and `tags` count items; `tags` has the most
+    frequent ones. A quota of 0 means no limit."""
+
+    items: int
+    bytes: int
+    max_items: int
+    max_bytes: int
+    sources: Mapping[str, int]
+    media_types: Mapping[str, int]
+    namespaces: Mapping[str, int]
+    tags: tuple[TagCount, ...]
+    recent: tuple[LibraryItem, ...]
+
+
+class LibraryItemsRequest(Struct, frozen=True, kw_only=True):
+    source: Annotated[SourceName | None, Meta(description="Default: all.")] = None
+    tag: Annotated[str | None, Meta(description="Only items with this tag.")] = None
+    media_type: Annotated[str | None, Meta(description="Only media of this type.")] = None
+    namespace: Annotated[str | None, Meta(description="Only conversations in this namespace.")] = None
+    since: Annotated[str | None, Meta(description="Changed at this time or later: a date, 7d, yesterday.")] = None
+    until: Annotated[str | None, Meta(description="Changed at this time or earlier.")] = None
+    limit: Annotated[int, Meta(description="Items per page, 1..200.")] = 50
+    offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
+
+
+class LibraryItems(Struct, frozen=True, kw_only=True):
+    """A page of items, most recently changed first."""
+
+    items: tuple[LibraryItem, ...]
+    total: int
+    next_offset: int | None
+
+
+class LibraryEndpoints:
+    def __init__(self, libraries: Libraries, settings: Settings) -> None:
+        self._libraries = libraries
+        self._settings = settings
+
+    async def overview(self, context: RequestContext, _request: LibraryRequest) -> LibraryOverview:
+        async with self._libraries.library(context) as library:
+            usage, types, namespaces = await asyncio.gather(
+                library.usage(), library.media.types(), library.chats.namespaces()
+            )
+            pages = await _pages(library, SOURCE_NAMES, ItemFilter(), _RECENT_MAX)
+            tags = await asyncio.gather(*(getattr(library, name).tags(_TAGS_MAX) for name in SOURCE_NAMES))
+        return LibraryOverview(
+            items=sum(total for _, total in pages.values()),
+            bytes=usage.bytes,
+            max_items=usage.max_items,
+            max_bytes=usage.max_bytes,
+            sources={name: total for name, (_, total) in pages.items()},
+            media_types=dict(types),
+            namespaces={namespace.name: namespace.conversations for namespace in namespaces},
+            tags=_most_frequent(tags),
+            recent=tuple(_newest(pages, _RECENT_MAX)),
+        )
+
+    async def items(self, context: RequestContext, request: LibraryItemsRequest) -> LibraryItems:
+        limit, offset = clamp(request.limit, 1, _LIMIT_MAX), max(0, request.offset)
+        now = local_time(context, self._settings)
+        where = ItemFilter(
+            tags=(request.tag,) if request.tag else (),
+            media_type=request.media_type or None,
+            namespace=request.namespace or None,
+            date_from=parse_time_bound("since", request.since or None, now),
+            date_to=parse_time_bound("until", request.until or None, now, is_end=True),
+        )
+        async with self._libraries.library(context) as library:
+            if request.source is not None:
+                collection: Any = getattr(library, request.source)
+                page = await collection.browse(where, limit, offset)
+                items, total = [_listed(request.source, row) for row in page.rows], page.total
+            else:
+                if offset + limit > _MERGED_MAX:
+                    raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
+                pages = await _pages(library, SOURCE_NAMES, where, offset + limit)
+                items = _newest(pages, offset + limit)[offset:]
+                total = sum(count for _, count in pages.values())
+        has_more = bool(items) and offset + limit < total
+        return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
+
+
+async def _pages(
+    library: Library, sources: Sequence[str], where: ItemFilter, limit: int
+) -> dict[str, tuple[list[LibraryItem], int]]:
+    """Returns the newest items of each source, and how many there are."""
+    pages = await asyncio.gather(*(getattr(library, name).browse(where, limit, 0) for name in sources))
+    return {
+        name: ([_listed(name, row) for row in page.rows], page.total) for name, page in zip(sources, pages, strict=True)
+    }
+
+
+def _newest(pages: Mapping[str, tuple[list[LibraryItem], int]], limit: int) -> list[LibraryItem]:
+    items = [item for listed, _ in pages.values() for item in listed]
+    return nlargest(limit, items, key=lambda item: (item.last_modified, item.uri))
+
+
+def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]:
+    """Adds up the counts of all sources. Of several spellings of a tag, the first is shown."""
+    totals: Counter[str] = Counter()
+    spellings: dict[str, str] = {}
+    for count in (one for source in counts for one in source):
+        folded = count.tag.casefold()
+        spellings.setdefault(folded, count.tag)
+        totals[folded] += count.items
+    return tuple(TagCount(spellings[folded], items) for folded, items in totals.most_common(_TAGS_MAX))
+
+
+def _listed(source: str, item: Item) -> LibraryItem:
+    return LibraryItem(
+        uri=uri_of(source, item.id),
+        source=source,
+        title=short_title(item.name if isinstance(item, Character | SavedPrompt) else item.title),
+        tags=item.tags,
+        created_at=item.created_at,
+        last_modified=item.last_modified,
+        version=item.version,
+        media_type=item.media_type if isinstance(item, MediaItem) else None,
+        namespace=item.namespace if isinstance(item, Conversation) else None,
+        messages=item.message_count if isinstance(item, Conversation) else None,
+        chars=_length(item),
+    )
+
+
+def _length(item: Item) -> int | None:
+    match item:
+        case Note():
+            return len(item.content)
+        case MediaItem():
+            return item.length_chars
+        case SavedPrompt():
+            return len(item.system_prompt) + len(item.user_prompt)
+        case Character():
+            return len(item.description) + len(item.personality) + len(item.scenario) + len(item.first_message)
+        case _:
+            return None
+
+
+def library_operations(runtime: Runtime) -> list[Operation]:
+    endpoints = LibraryEndpoints(runtime.libraries, runtime.settings)
+    return [overview_operation(endpoints), items_operation(endpoints)]
+
+
+def overview_operation(endpoints: LibraryEndpoints) -> Operation:
+    return Operation(
+        id="get_library",
+        method="GET",
+        path="/api/v1/library",
+        summary="Get an overview of the library",
+        description=(
+            "How many items each source has, the most frequent tags, the media types and namespaces with their numbers "
+            "of items, the size of the library and its quotas, and the items that were changed last."
+        ),
+        input=LibraryRequest,
+        response=LibraryOverview,
+        handler=endpoints.overview,
+        tools=("knowledge_search",),
+    )
+
+
+def items_operation(endpoints: LibraryEndpoints) -> Operation:
+    return Operation(
+        id="list_items",
+        method="GET",
+        path="/api/v1/library/items",
+        summary="List items",
+        description=(
+            "List the items of one source or of all, most recently changed first, also by tag, media type, namespace "
+            "and date. To find words, use search_knowledge."
+        ),
+        input=LibraryItemsRequest,
+        response=LibraryItems,
+        handler=endpoints.items,
+        tools=("knowledge_search",),
+    )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from auth.control_database import ControlDatabase
+from auth.principal import ROLE_SCOPES, ClientId, Principal
 from auth.registry import UserRecord, select_user
 from config.paths import UserId
 from config.settings import Settings
@@ -21,6 +22,7 @@ from config.settings import Settings
 # When a session was last used is stored at most once in this time, because each change is a write to the disk.
 _TOUCH_INTERVAL_S = 60.0
 _TEXT_MAX_CHARS = 200
+_CLIENT = ClientId("browser")
 
 
 def session_cookie_name(settings: Settings) -> str:
@@ -116,6 +118,12 @@ class BrowserSessions:
     async def _delete(self, condition: str, *values: object) -> None:
         statement = f"DELETE FROM browser_sessions WHERE {condition}"  # noqa: S608 - constants only
         await self._database.withdraw(lambda db: db.execute(statement, values))
+
+
+def browser_principal(session: BrowserSession) -> Principal:
+    """Returns the principal of a person who is signed in, with the scopes of their role."""
+    user = session.user
+    return Principal(user.id, user.name, _CLIENT, ROLE_SCOPES[user.role], "browser", session.id, epoch=user.epoch)
 
 
 def csrf_token(secret: str) -> str:

@@ -165,8 +165,18 @@ class Admission:
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
         self.check_origin(request.headers)
+        return self._admit_principal(request, await self.authenticate(request, authorization), operation)
+
+    def admit_browser(self, request: IncomingRequest, principal: Principal, operation: Restricted) -> AdmittedRequest:
+        """Admits a request of a browser session, whose principal is known."""
+        self.check_origin(request.headers)
+        _identify(request, principal)
+        return self._admit_principal(request, principal, operation)
+
+    def _admit_principal(
+        self, request: IncomingRequest, principal: Principal, operation: Restricted
+    ) -> AdmittedRequest:
         request_fields().tool = operation.id
-        principal = await self.authenticate(request, authorization)
         principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)

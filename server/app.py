@@ -12,6 +12,7 @@ from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
 from server.console.routes import console_routes
+from server.console.library_routes import library_page_routes
 from server.error_responses import json_error
 from server.http_services import build_http_services
 from server.metrics import Metrics
@@ -48,6 +49,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/metrics", service.metrics),
         *oauth_routes(runtime, services.browser),
         *console_routes(runtime, services),
+        *library_page_routes(runtime, services.browser),
         *rest_routes(runtime, services),
     ]
     metrics.watch(runtime)

@@ -82,7 +82,7 @@ class BrowserGuard:
         or to the account if a form was sent."""
         session = await self.session_of(request)
         if session is None:
-            raise SignInRequired(_sign_in_location(request))
+            raise sign_in_required(request)
         return session
 
     async def check_form(self, request: Request) -> Mapping[str, str]:
@@ -190,7 +190,7 @@ def safe_path(value: str, default: str = ACCOUNT_PATH) -> str:
     return value if is_own else default
 
 
-def _sign_in_location(request: Request) -> str:
+def sign_in_required(request: Request) -> SignInRequired:
     query = request.url.query
     target = safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH
-    return f"{SIGN_IN_PATH}?next={quote(target, safe='/')}"
+    return SignInRequired(f"{SIGN_IN_PATH}?next={quote(target, safe='/')}")

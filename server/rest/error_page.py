@@ -4,8 +4,8 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, Unauthenticated
 from config.settings import Settings
+from server.console.pages import render_page
 from server.error_responses import PRIVATE_HEADERS, error_headers
-from server.rest.html import message_page
 
 _SIGN_IN_HELP = (
     "This address shows an item to the owner of the library it is in.",
@@ -27,9 +27,10 @@ def html_error(settings: Settings, error: FlorilegiumError) -> Response:
     """Returns an error page. Browsers can ask for a password but not for a token, so 401 also offers Basic."""
     message = error.message[:1].upper() + error.message[1:] + "."
     if isinstance(error, Unauthenticated):
-        page = message_page("Sign in to read this", (message, *_SIGN_IN_HELP), error.status)
+        title, sentences = "Sign in to read this", [message, *_SIGN_IN_HELP]
     else:
-        page = message_page(_PAGE_TITLES.get(error.status, "Something went wrong"), (message,), error.status)
+        title, sentences = _PAGE_TITLES.get(error.status, "Something went wrong"), [message]
+    page = render_page("message.html", status=error.status, title=title, sentences=sentences)
     for name, value in {**PRIVATE_HEADERS, **error_headers(settings, error)}.items():
         page.headers[name] = value
     if isinstance(error, Unauthenticated):

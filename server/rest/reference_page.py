@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from server.rest.html import html_page
+from server.console.pages import render_page
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 _REF_PREFIX = "#/components/schemas/"
@@ -17,11 +17,11 @@ def reference_page(document: Mapping[str, Any]) -> Response:
     operations = "\n".join(_operations(document["paths"]))
     schemas = "\n".join(_schema(name, schema) for name, schema in document["components"]["schemas"].items())
     body = (
-        f"<main>\n<h1>{escape(info['title'])} REST API</h1>\n"
+        f"<h1>{escape(info['title'])} REST API</h1>\n"
         f'<p class="meta">version {escape(info["version"])} · <a href="/openapi.json">openapi.json</a></p>\n'
-        f"<p>{escape(info['description'])}</p>\n{operations}\n<h2>Response bodies</h2>\n{schemas}\n</main>"
+        f"<p>{escape(info['description'])}</p>\n{operations}\n<h2>Response bodies</h2>\n{schemas}"
     )
-    return html_page("REST API reference", body)
+    return render_page("reference.html", title="REST API reference", body=body)
 
 
 def _operations(paths: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from server.rest.permalink import PERMALINK
+from server.console.item_page import PERMALINK
 from tests.compatibility.sample_requests import ROUTES, TOOLS, SampleRequest
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES

@@ -4,7 +4,7 @@ import html.parser
 
 
 class Markup(html.parser.HTMLParser):
-    """The tags, attributes, links, loaded URLs, ids and text of a page."""
+    """The tags, attributes, links, loaded URLs, ids, values of fields and text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -13,6 +13,7 @@ class Markup(html.parser.HTMLParser):
         self.links: list[str] = []
         self.loads: list[str] = []
         self.ids: set[str] = set()
+        self.values: set[str] = set()
         self.text = ""
         self.feed(page)
         self.close()
@@ -27,6 +28,7 @@ class Markup(html.parser.HTMLParser):
         self.tags.add(tag)
         self.attributes |= attributes.keys()
         self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.values |= {attributes["value"]} if "value" in attributes else set()
         self.loads += [attributes["src"]] if "src" in attributes else []
         if "href" in attributes:
             (self.loads if tag == "link" else self.links).append(attributes["href"])

@@ -1,9 +1,9 @@
-"""The permalink of an item: an HTML page, or the JSON of `read_item` for clients that accept only JSON.
+"""The page of an item. Its address is the item's permalink, where programs get the JSON of `read_item`.
 
 It shows only the caller's own items. Another user's item and a missing one get the same response.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -11,23 +11,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from auth.authenticator import basic_to_bearer
-from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams
 from server.admission import IncomingRequest
+from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.item_sections import ItemSection, PassageMarks, sections_of
+from server.console.search_page import SearchForm
+from server.console.viewer import LibraryPage, Viewer
 from server.error_responses import json_error
 from server.rest.error_page import html_error
 from server.rest.handler import build_response, check_method, rest_context, run_operation
-from server.rest.html import item_page
 from server.rest.inputs import read_input
 from server.rest.knowledge import ItemRequest, KnowledgeOperations
 from server.runtime import Runtime
+from server.tools.compact import Permalinks, title_of
+from server.web_addresses import is_web_address
 from sources.items import GetResponse
 from sources.reading.retrieval import WINDOW_MAX
+from sources.search.arguments import read_query
+from sources.text.text_work import run_text_work
 
 PERMALINK = "/items/{source}/{id:path}"
 # The size of the marked passage in an item that is one text: one or two sentences.
 _PASSAGE_TOKENS = 40
+_FIND_MAX_CHARS = 1000
+_LINKS = Permalinks("")
 
 
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
@@ -36,6 +43,7 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     t: Annotated[float | None, Meta(description="Seconds from the beginning of a recording.")] = None
     message: Annotated[str | None, Meta(description="Id of a message of the conversation.")] = None
     at: Annotated[int | None, Meta(description="Character offset in the text, in `field` if it is set.")] = None
+    find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
 
     def resolved(self) -> "PermalinkRequest":
         """Returns the request with the short parameters under their long names."""
@@ -64,11 +72,11 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
         )
 
 
-class PermalinkHandler:
+class ItemPage(LibraryPage):
     """The ASGI application of permalinks."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
         read_item = KnowledgeOperations(runtime.knowledge).read_item_operation()
         self._operation = replace(read_item, path=PERMALINK, input=PermalinkRequest)
 
@@ -76,45 +84,68 @@ class PermalinkHandler:
         request = Request(scope, receive)
         wants_json = _wants_json(request)
         try:
-            response = await self._respond(request, wants_json=wants_json)
+            check_method(request.method, ("GET",))
+            response = await (self._json(request) if wants_json else self._page(request))
+        except SignInRequired as error:
+            response = see_other(error.location)
         except FlorilegiumError as error:
             settings = self._runtime.settings
             response = json_error(settings, error) if wants_json else html_error(settings, error)
         response.headers["Vary"] = "Accept"
         await response(scope, receive, send)
 
-    async def _respond(self, request: Request, *, wants_json: bool) -> Response:
-        check_method(request.method, ("GET",))
+    async def _json(self, request: Request) -> Response:
         incoming = IncomingRequest.from_scope(request.scope)
-        headers, settings = incoming.headers, self._runtime.settings
-        # A browser can ask for a password but not for a token.
-        authorization = incoming.authorization if wants_json else basic_to_bearer(incoming.authorization)
-        admitted = await self._runtime.admission.admit_operation(incoming, authorization, self._operation)
-        args: PermalinkRequest = await read_input(self._operation, request, headers, settings.body_max_bytes)
-        context = rest_context(self._runtime, admitted)
-        if wants_json:
-            item = await run_operation(self._runtime, self._operation, context, args.resolved())
-            return build_response(self._operation, item, headers)
-        return await self._page(context, args.resolved())
+        admission = self._runtime.admission
+        admitted = await admission.admit_operation(incoming, incoming.authorization, self._operation)
+        args = await self._args(request, incoming)
+        item = await run_operation(self._runtime, self._operation, rest_context(self._runtime, admitted), args)
+        return build_response(self._operation, item, incoming.headers)
 
-    async def _page(self, context: RequestContext, args: PermalinkRequest) -> Response:
-        """Returns the page of an item. A message or chunk is marked by its attachment; in an item that is one text, the
-        passage to mark is read separately. If the item was changed and the position no longer exists, the page shows
-        the whole item."""
+    async def _page(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._operation)
+        args = await self._args(request, IncomingRequest.from_scope(request.scope))
+        item, marks = await self._read(viewer, args)
+        sections = await run_text_work(len(item.content), sections_of, item, marks)
+        return await self.render(request, viewer, "item.html", **page_values(item, sections), section="item")
+
+    async def _args(self, request: Request, incoming: IncomingRequest) -> PermalinkRequest:
+        limit = self._runtime.settings.body_max_bytes
+        args: PermalinkRequest = await read_input(self._operation, request, incoming.headers, limit)
+        return args.resolved()
+
+    async def _read(self, viewer: Viewer, args: PermalinkRequest) -> tuple[GetResponse, PassageMarks]:
+        """Returns what the page shows of an item, and what to mark. A message or chunk is marked by its attachment; in
+        an item that is one text, the passage to mark is read separately. If the item was changed and the position no
+        longer exists, the page shows the whole item."""
+        find = (args.find or "")[:_FIND_MAX_CHARS]
+        marks = PassageMarks(offset=args.approx_offset, terms=read_query(find, self._runtime.settings).terms)
         try:
-            item = await self._read(context, args.for_page())
+            item: GetResponse = await self.run(viewer, self._operation, args.for_page())
         except InvalidParams:
             if not args.has_position:
                 raise
-            return item_page(await self._read(context, args.for_whole_item()))
+            return await self.run(viewer, self._operation, args.for_whole_item()), marks
         if item.anchor not in ("loc", "query") or item.attachments is not None:
-            return item_page(item, offset=args.approx_offset)
-        passage = await self._read(context, args.for_passage())
-        return item_page(item, passage.content)
+            return item, marks
+        passage: GetResponse = await self.run(viewer, self._operation, args.for_passage())
+        return item, replace(marks, text=passage.content)
 
-    async def _read(self, context: RequestContext, args: PermalinkRequest) -> GetResponse:
-        item: GetResponse = await run_operation(self._runtime, self._operation, context, args)
-        return item
+
+def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any]:
+    meta, address = item.meta, _LINKS.of(item.meta.uri.partition("?")[0])
+    base = _LINKS.of(f"{meta.source}://{meta.conversation_id or meta.id}") if meta.source == "chats" else address
+    return {
+        "item": item,
+        "meta": meta,
+        "title": title_of(meta, item.content),
+        "sections": sections,
+        "is_partial": item.mode != "full" or item.anchor == "cursor",
+        "item_address": base.partition("#")[0],
+        "web_address": meta.url if meta.url and is_web_address(meta.url) else "",
+        "tag_links": [(tag, SearchForm(tag=tag).address()) for tag in meta.tags or ()],
+        "similar": SearchForm(similar=meta.uri).address(),
+    }
 
 
 def _wants_json(request: Request) -> bool:

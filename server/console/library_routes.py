@@ -1,0 +1,52 @@
+"""The routes of the pages that show a library, and of the files that pages load."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from config.errors import NotFound
+from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
+from server.console.browser import BrowserGuard
+from server.console.item_page import PERMALINK, ItemPage
+from server.console.page_handler import PageFunction, PageHandler
+from server.console.search_page import SearchPage
+from server.runtime import Runtime
+from server.version import VERSION
+
+_INDEX = {
+    "name": "florilegium",
+    "version": VERSION,
+    "mcp": "/mcp",
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/healthz",
+}
+
+
+def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
+    assets = Assets(runtime.admission)
+
+    def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
+        return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
+
+    return [
+        Route(ASSET_PATH, assets.file),
+        Route(FAVICON_PATH, assets.favicon),
+        page("/", IndexPage(SearchPage(runtime, browser)).show),
+        Route(PERMALINK, ItemPage(runtime, browser)),
+    ]
+
+
+class IndexPage:
+    """The search page for browsers, and addresses of this server for programs."""
+
+    def __init__(self, search: SearchPage) -> None:
+        self._search = search
+
+    async def show(self, request: Request) -> Response:
+        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
+            raise NotFound("path", request.scope["path"])
+        wants_html = "text/html" in request.headers.get("accept", "").lower()
+        response = await self._search.show(request) if wants_html else JSONResponse(_INDEX)
+        response.headers["Vary"] = "Accept"
+        return response

@@ -1,0 +1,121 @@
+"""Renders the Markdown of items as HTML that cannot run or load anything.
+
+Raw HTML is shown as text, images become links to them, and the result is sanitised once more. A passage is marked by
+two characters that survive rendering; they are replaced by `<mark>` in the text between the tags of the result, so that
+a passage can cross paragraphs, lists and emphasis.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from server.tools.compact import PASSAGE
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+# Characters for private use, which texts rarely contain. Those of the text itself are replaced.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_SENTINELS = re.compile(f"[{_OPEN}{_CLOSE}]")
+_SENTINEL_PARTS = re.compile(f"([{_OPEN}{_CLOSE}])")
+_HTML_TAG = re.compile(r'(<(?:"[^"]*"|[^">])*>)')
+# What stands before the text of a line in Markdown: headings, list items, quotations, table cells.
+_LINE_MARKUP = re.compile(r"[\s>#*+\-|`~_=]*(?:\d{1,9}[.)]\s+)?")
+_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
+    *("em", "strong", "s", "a", "table", "thead", "tbody", "tr", "th", "td"),
+}
+_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
+_SCHEMES = {"http", "https", "mailto"}
+_REL = "noopener noreferrer nofollow"
+
+
+class TextRange(Struct, frozen=True):
+    """A part of a text to mark. Links can point at the one that is the passage."""
+
+    start: int
+    end: int
+    is_passage: bool = False
+
+
+def render_markdown(text: str, marks: Sequence[TextRange] = ()) -> str:
+    """Returns HTML. The marks are in order and do not overlap."""
+    text = _SENTINELS.sub("\ufffd", text)
+    passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
+    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks))), passage)
+    # A mark inside the address of a link does not survive.
+    is_complete = "<mark" in html if passage is None else f'id="{PASSAGE}"' in html
+    return html if is_complete or not marks else render_plain(text, marks)
+
+
+def render_plain(text: str, marks: Sequence[TextRange] = ()) -> str:
+    """Returns the text as it is, escaped, with its line breaks."""
+    html, position = "", 0
+    for mark in marks:
+        attribute = f' id="{PASSAGE}"' if mark.is_passage else ""
+        html += f"{escape(text[position : mark.start])}<mark{attribute}>{escape(text[mark.start : mark.end])}</mark>"
+        position = mark.end
+    return f'<div class="plain">{html}{escape(text[position:])}</div>'
+
+
+def _with_sentinels(text: str, ranges: Sequence[TextRange]) -> str:
+    parts, position = [], 0
+    for one in ranges:
+        start = _after_markup(text, one)
+        parts += [text[position:start], _OPEN, text[start : one.end].rstrip(), _CLOSE]
+        position = start + len(text[start : one.end].rstrip())
+    return "".join([*parts, text[position:]])
+
+
+def _after_markup(text: str, one: TextRange) -> int:
+    """Returns where the text of a range begins, if it starts with the markup of a line."""
+    is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
+    match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
+    return match.end() if match is not None and match.end() < one.end else one.start
+
+
+def _with_marks(html: str, passage: int | None) -> str:
+    """Puts `<mark>` around the text between two sentinels, once in each element. The one with the index `passage` gets
+    the id that links point at."""
+    is_open, index, has_id, result = False, -1, False, []
+    for part in _HTML_TAG.split(html):
+        if part.startswith("<"):
+            result.append(_SENTINELS.sub("", part))
+            continue
+        for piece in _SENTINEL_PARTS.split(part):
+            if piece in (_OPEN, _CLOSE):
+                is_open, index = piece == _OPEN, index + (piece == _OPEN)
+            elif is_open and piece and not piece.isspace():
+                needs_id = index == passage and not has_id
+                has_id = has_id or needs_id
+                result.append(f'<mark id="{PASSAGE}">{piece}</mark>' if needs_id else f"<mark>{piece}</mark>")
+            else:
+                result.append(piece)
+    return "".join(result)
+
+
+def _sanitise(html: str) -> str:
+    import nh3  # noqa: PLC0415 - only pages need it, not MCP
+
+    return nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - only pages need it, not MCP
+
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    parser.add_render_rule("image", _image_link)
+    return parser
+
+
+def _image_link(_self: Any, tokens: Sequence[Any], index: int, _options: Mapping[str, Any], _env: Any) -> str:
+    """An image would tell its host who reads the item, and when."""
+    token = tokens[index]
+    address = str(token.attrs.get("src", ""))
+    label = token.content or address
+    return f'<a href="{escape(address)}">{escape(f"[image: {label}]")}</a>'

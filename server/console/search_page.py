@@ -1,0 +1,256 @@
+"""The search page: one box over all sources. Its address is its whole state, and every search is one of REST."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.responses import HitExplanation, KnowledgeItem, KnowledgeResponse
+from aggregator.search import KnowledgeSearch
+from aggregator.similar import ItemsSimilar
+from config.errors import FlorilegiumError
+from server.console.browser import BrowserGuard
+from server.console.viewer import LibraryPage, Viewer
+from server.rest.knowledge import KnowledgeOperations
+from server.rest.library import LibraryEndpoints, LibraryOverview, LibraryRequest, overview_operation
+from server.runtime import Runtime
+from server.tools.compact import Permalinks, title_of
+from sources.items import ResultItem, SearchResponse
+from sources.search.arguments import read_query
+from sources.search.snippets import Highlighter
+
+_LIMIT = 20
+_SNIPPET_CHARS = 320
+_FIELD_MAX_CHARS = 1000
+_LINKS = Permalinks("")
+# What each choice of the date filter adds to the query.
+_PERIODS = {"today": "after:today", "week": "after:7d", "month": "after:1m", "year": "after:1y"}
+PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month": "Past month", "year": "Past year"}
+
+
+class SearchForm(Struct, frozen=True, kw_only=True):
+    """The fields of the form, with the names that they have in the address. `similar` is the URI of an item: then the
+    page shows what is similar to it instead of the results of a query."""
+
+    q: str = ""
+    source: str = ""
+    tag: str = ""
+    type: str = ""
+    when: str = ""
+    since: str = ""
+    until: str = ""
+    sender: str = ""
+    namespace: str = ""
+    sort: str = ""
+    similar: str = ""
+    offset: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> "SearchForm":
+        values = request.query_params
+        return cls(**{name: values.get(name, "").strip()[:_FIELD_MAX_CHARS] for name in cls.__struct_fields__})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to search for. A source or an order alone selects nothing."""
+        return replace(self, source="", sort="", offset="") == SearchForm()
+
+    @property
+    def has_filters(self) -> bool:
+        return replace(self, q="", similar="", offset="") != SearchForm()
+
+    def address(self, **changes: str) -> str:
+        """Returns the address of the page with other values. A new search starts at its first hit."""
+        values = {**asdict(self), "offset": "", **changes}
+        query = urlencode({name: value for name, value in values.items() if value})
+        return f"/?{query}" if query else "/"
+
+    def request(self) -> KnowledgeSearch:
+        return KnowledgeSearch(
+            query=" ".join(self._query()),
+            sources=("chats",) if self.namespace else (self.source,) if self.source else (),
+            filters={"chats": {"namespace": self.namespace}} if self.namespace else {},
+            order_by="recent" if self.sort == "recent" else None,
+            limit=_LIMIT,
+            offset=self.position,
+            snippet_length=_SNIPPET_CHARS,
+            dedupe="off",
+            explain=True,
+        )
+
+    @property
+    def position(self) -> int:
+        return int(self.offset) if self.offset.isdecimal() and len(self.offset) < 10 else 0
+
+    def _query(self) -> Iterator[str]:
+        """The filters are those of the query language, so that a page finds what an assistant would find."""
+        yield self.q
+        for name, text in (("tag", self.tag), ("type", self.type), ("sender", self.sender)):
+            for value in filter(None, (part.strip() for part in text.replace('"', " ").split(","))):
+                yield f'{name}:"{value}"'
+        if self.when in _PERIODS:
+            yield _PERIODS[self.when]
+        if since := _date(self.since):
+            yield f"after:{since}"
+        if until := _date(self.until):
+            yield f"before:{until + timedelta(days=1)}"
+
+
+class SearchPage(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        operations = KnowledgeOperations(runtime.knowledge)
+        self._search = operations.search_operation()
+        self._similar = operations.similar_operation()
+        self._overview = overview_operation(LibraryEndpoints(runtime.libraries, runtime.settings))
+        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
+
+    async def show(self, request: Request) -> Response:
+        form, status = SearchForm.of(request), 200
+        viewer = await self.admit(request, self._similar if form.similar else self._search)
+        try:
+            values = await self._results(viewer, form)
+        except FlorilegiumError as error:
+            values = {"error": error.message}
+            status = error.status
+        shared = {"form": form, "sources": self._sources, "periods": PERIOD_LABELS, "section": "search"}
+        defaults: dict[str, Any] = {
+            "hits": [],
+            "tabs": [],
+            "error": "",
+            "overview": None,
+            "response": None,
+            "problems": [],
+            "item": "",
+            "next_address": "",
+            "first_address": "",
+        }
+        return await self.render(request, viewer, "search.html", status=status, **shared, **{**defaults, **values})
+
+    async def _results(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
+        if form.similar:
+            return await self._similar_items(viewer, form)
+        if form.is_empty:
+            overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
+            return {"overview": overview}
+        return await self._hits(viewer, form)
+
+    async def _hits(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
+        search = form.request()
+        response: KnowledgeResponse = await self.run(viewer, self._search, search)
+        counted = response
+        if search.sources:  # the counts of the other sources need a search of all of them
+            counted = await self.run(viewer, self._search, replace(search, sources=(), limit=1, offset=0, explain=True))
+        problems = [
+            f"{name}: {report.error or report.status}"
+            for name, report in response.sources.items()
+            if report.status != "ok"
+        ]
+        return {
+            "response": response,
+            "hits": [self._hit(item, form) for item in response.results],
+            "tabs": self._tabs(form, counted),
+            "problems": problems,
+            "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
+            "first_address": form.address() if form.position else "",
+        }
+
+    async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
+        request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)
+        response: SearchResponse = await self.run(viewer, self._similar, request)
+        return {
+            "response": response,
+            "item": _LINKS.of(form.similar),
+            "hits": [hit_view(item, form, ()) for item in response.results],
+            "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
+            "first_address": form.address() if form.position else "",
+        }
+
+    def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
+        """The words to mark are those that the search says it found, which are not always those of the query."""
+        words = item.explain.terms if item.explain is not UNSET else ()
+        terms = read_query(" ".join(words), self._runtime.settings).terms
+        return hit_view(item, form, Highlighter(terms).ranges(item.snippet or "") if terms else ())
+
+    def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
+        totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
+        tabs: list[Mapping[str, Any]] = [
+            {
+                "title": "All",
+                "address": form.address(source=""),
+                "count": response.total_estimated,
+                "is_current": not form.source,
+            }
+        ]
+        for name, title in self._sources:
+            tabs.append(
+                {
+                    "title": title,
+                    "address": form.address(source=name),
+                    "count": totals.get(name),
+                    "is_current": name == form.source,
+                }
+            )
+        return tabs
+
+
+def hit_view(item: ResultItem, form: SearchForm, matches: Sequence[tuple[int, int]]) -> Mapping[str, Any]:
+    """Returns the values of a result card."""
+    explanation = item.explain if isinstance(item, KnowledgeItem) and item.explain is not UNSET else None
+    return {
+        "source": item.source,
+        "title": title_of(item, item.snippet or ""),
+        "address": with_find(_LINKS.of(item.uri, item.loc), form.q),
+        "snippet": marked_parts(item.snippet or "", matches),
+        "time": item.created_at or item.last_modified or "",
+        "sender": item.sender or "",
+        "media_type": item.media_type or "",
+        "tags": [(tag, form.address(tag=tag, similar="")) for tag in item.tags or ()],
+        "score": item.score,
+        "why": list(_reasons(explanation)) if explanation is not None else [],
+        "similar": SearchForm(similar=item.uri).address(),
+        "copies": len(getattr(item, "also_in", None) or ()),
+        "more": item.more_in_item or 0,
+        "tokens": item.cost_tokens or 0,
+    }
+
+
+def with_find(address: str, query: str) -> str:
+    """Adds the words to mark to the address of an item."""
+    if not query:
+        return address
+    path, _, fragment = address.partition("#")
+    parameter = urlencode({"find": query})
+    return f"{path}{'&' if '?' in path else '?'}{parameter}{'#' if fragment else ''}{fragment}"
+
+
+def marked_parts(text: str, matches: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
+    """Splits a text into parts, and says of each whether it is to be marked. The template escapes them."""
+    parts, position = [], 0
+    for start, end in matches:
+        parts += [(text[position:start], False), (text[start:end], True)]
+        position = end
+    return [part for part in (*parts, (text[position:], False)) if part[0]]
+
+
+def _reasons(explanation: HitExplanation) -> Iterator[str]:
+    """Says in words why a hit is where it is."""
+    if explanation.terms:
+        yield f"contains {', '.join(explanation.terms)}"
+    if explanation.lexical is not UNSET:
+        yield f"words {explanation.lexical:.2f}, meaning {explanation.semantic or 0.0:.2f}"
+    if explanation.time_boost is not UNSET and explanation.time_boost != 1:
+        yield f"raised by {explanation.time_boost:g} for its time"
+    yield f"number {explanation.rank_in_source + 1} of its source"
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None

@@ -1,0 +1,79 @@
+"""The person who looks at a page, and the REST operations that the page is made of.
+
+A server for one user needs no sign-in. Elsewhere the person has signed in with a browser, or sends an API key as a
+Basic password, which permalinks have always accepted.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.authenticator import basic_to_bearer
+from auth.browser_sessions import BrowserSession, browser_principal
+from auth.context import RequestContext, SessionId
+from auth.principal import WRITE
+from server.admission import AdmittedRequest, IncomingRequest
+from server.console.browser import BrowserGuard, sign_in_required
+from server.rest.handler import rest_context, run_operation
+from server.rest.operation import Operation
+from server.runtime import Runtime
+
+# The session state of searches on pages. Each user has their own, and a browser its own (see `BrowserSession.id`).
+_LOCAL_SESSION = SessionId("console")
+
+
+class Viewer(Struct, frozen=True, kw_only=True):
+    """`name` is empty on a server for one user. Whoever can write sees the forms for it."""
+
+    context: RequestContext
+    name: str
+
+    @property
+    def can_write(self) -> bool:
+        return self.context.principal.has_scope(WRITE)
+
+
+class LibraryPage:
+    """The base class of pages that show a person's library."""
+
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        self._runtime = runtime
+        self._browser = browser
+
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if nobody is signed in
+        and the client is a browser, which can show the sign-in page."""
+        incoming = IncomingRequest.from_scope(request.scope)
+        admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
+        session = await self._session_of(request) if authorization is None else None
+        if session is None:
+            admitted = await admission.admit_operation(incoming, authorization, operation)
+        else:
+            admitted = admission.admit_browser(incoming, browser_principal(session), operation)
+        return self._viewer(admitted, session)
+
+    async def run(self, viewer: Viewer, operation: Operation, args: Any) -> Any:
+        """Runs an operation as a REST request of the viewer would."""
+        return await run_operation(self._runtime, operation, viewer.context, args)
+
+    async def render(
+        self, request: Request, viewer: Viewer, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        return await self._browser.render(request, template, status=status, viewer=viewer, **values)
+
+    async def _session_of(self, request: Request) -> BrowserSession | None:
+        if not self._runtime.settings.is_auth_configured:
+            return None
+        session = await self._browser.session_of(request)
+        if session is None and "text/html" in request.headers.get("accept", "").lower():
+            raise sign_in_required(request)
+        return session
+
+    def _viewer(self, admitted: AdmittedRequest, session: BrowserSession | None) -> Viewer:
+        context = rest_context(self._runtime, admitted)
+        session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
+        name = "" if admitted.principal.kind == "local" else admitted.principal.user_name
+        return Viewer(context=replace(context, session=session_id), name=name)

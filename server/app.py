@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
-from server.console.routes import console_routes
 from server.console.library_routes import library_page_routes
+from server.console.routes import console_routes
 from server.error_responses import json_error
 from server.http_services import build_http_services
 from server.metrics import Metrics

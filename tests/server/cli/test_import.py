@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -225,13 +226,16 @@ def interrupt_after_first_items(program: Program, file: PausedFile, *arguments: 
         # The sandbox allows the file that was there at the start, and the pipe is replaced after every open.
         environment = program.environment(TERM="xterm", FLORILEGIUM_IMPORT_SANDBOX="off")
         process = subprocess.Popen([*EXECUTABLE, *arguments], env=environment, stderr=write_end)
-        output = ""
-        while not re.search(r"[1-9][\d,]* items", output):
-            output += os.read(read_end, 65_536).decode()
+        output = b""
+        while not re.search(rb"[1-9][\d,]* items", output):
+            output += os.read(read_end, 65_536)
         process.send_signal(signal.SIGINT)
         file.release()
-        code = process.wait(30)
-        return output + os.read(read_end, 65_536).decode(), code
+        # A terminal holds less than a long progress line, so it is read until the process ends.
+        while process.poll() is None or select.select([read_end], [], [], 0)[0]:
+            if select.select([read_end], [], [], 0.1)[0]:
+                output += os.read(read_end, 65_536)
+        return output.decode(), process.wait()
     finally:
         os.close(read_end)
         os.close(write_end)

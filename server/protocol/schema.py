@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from cachetools import cached
 from msgspec import Struct
 
 from config.errors import InvalidParams
@@ -40,7 +41,8 @@ def input_schema(declared: type[Any]) -> dict[str, Any]:
     return {**schema, "properties": required | schema.get("properties", {})}
 
 
-def output_schema(declared: type[Any]) -> dict[str, Any]:
+def output_schema(declared: type[Any]) -> Mapping[str, Any]:
+    """Returns the schema of a result. It is shared and must not be changed."""
     return _inline(declared)
 
 
@@ -75,7 +77,9 @@ def mirrored_parameters(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -
         yield from mirrored_parameters(declared, property_path)
 
 
+@cached({})
 def _inline(declared: type[Any]) -> dict[str, Any]:
+    """Cached, because inspecting a Struct takes milliseconds, and tools, operations and error messages share them."""
     (schema,), components = msgspec.json.schema_components([declared], ref_template=_REF + "{name}")
     inlined = _resolve(schema, components)
     assert isinstance(inlined, dict)

@@ -1,12 +1,29 @@
 """A command group that imports a command only when it is used, so that `stdio` starts without the web stack."""
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
 
 from config.errors import ConfigurationError, FlorilegiumError, InvalidParams
+
+
+@contextmanager
+def lasting_objects() -> Iterator[None]:
+    """Exempts what is created in the block from garbage collection.
+
+    Modules last as long as the process. Collecting while they are imported and once more at exit takes a quarter of the
+    time of a short command.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class CommandError(click.ClickException):
@@ -38,7 +55,8 @@ class LazyGroup(click.Group):
         if target is None:
             return None
         module, _, name = target.partition(":")
-        command = getattr(import_module(module), name)
+        with lasting_objects():
+            command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -17,6 +17,7 @@ from config.errors import ConfigurationError
 from config.loading import LoadedSettings
 from config.settings import Settings
 from server.cli.admin import create_data_root
+from server.cli.lazy_group import lasting_objects
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.urls import local_url
@@ -31,7 +32,8 @@ from server.stop_limit import StopLimit
 @setting_options()
 def serve(overrides: SettingsOverrides, demo: bool) -> None:
     """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT."""
-    from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
+    with lasting_objects():
+        from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
     loaded = overrides.load()
     for warning in loaded.warnings:
@@ -51,11 +53,12 @@ def _require_single_user(loaded: LoadedSettings) -> None:
 
 
 async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: bool) -> None:
-    from server.app import build_app  # noqa: PLC0415 - as above
-    from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
-    from server.lifespan import open_runtime  # noqa: PLC0415 - as above
-    from server.metrics import Metrics  # noqa: PLC0415 - as above
-    from server.serving import serve as serve_app  # noqa: PLC0415 - as above
+    with lasting_objects():
+        from server.app import build_app  # noqa: PLC0415 - as above
+        from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
+        from server.lifespan import open_runtime  # noqa: PLC0415 - as above
+        from server.metrics import Metrics  # noqa: PLC0415 - as above
+        from server.serving import serve as serve_app  # noqa: PLC0415 - as above
 
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from auth.registry import Registry
 from config.paths import DataRoot, UserId
+from tests.server.cli.fork_server import fork_server
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 T = TypeVar("T")
@@ -21,6 +22,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
 EXECUTABLE = (sys.executable, "-m", "server.cli")
 TIMEOUT_S = 30
+# Tests of these commands are about their process.
+LASTING_COMMANDS = ("serve", "stdio")
 
 
 class Outcome(Struct, frozen=True):
@@ -52,16 +55,22 @@ class Program(Struct, frozen=True):
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), **more}
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
+        """Runs a command to its end, in a process of its own."""
         TRANSPORT_REQUESTS.add()
-        process = subprocess.run(
-            [*EXECUTABLE, *arguments],
-            cwd=self.directory or self.home,
-            env=self.environment(**environment),
-            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        directory, variables = self.directory or self.home, self.environment(**environment)
+        text = stdin if isinstance(stdin, bytes) else stdin.encode()
+        if not arguments or arguments[0] in LASTING_COMMANDS or any(name.startswith("PYTHON") for name in environment):
+            process = subprocess.run(
+                [*EXECUTABLE, *arguments],
+                cwd=directory,
+                env=variables,
+                input=text,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        else:
+            process = fork_server().run(arguments, directory, variables, text, TIMEOUT_S)
         return Outcome(process.returncode, process.stdout.decode(), process.stderr.decode())
 
     def expect(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> str:

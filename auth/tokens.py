@@ -86,23 +86,9 @@ class JwtVerifier:
 
     async def verify(self, token: str, now: float) -> Claims:
         jws = _parse(token, self._settings.token_max_bytes)
-        key = await self._key_for(jws.header)
+        key = await _find_key(jws.header, self._keys, self._algorithms, self._types)
         _require_signature(jws, key)
         return self._verify_claims(jws, now)
-
-    async def _key_for(self, header: Mapping[str, Any]) -> SigningKey:
-        algorithm, kid = header.get("alg"), header.get("kid")
-        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
-            raise _rejection("alg is not accepted")
-        token_type = header.get("typ")
-        if not isinstance(token_type, str) or _media_type(token_type) not in self._types:
-            raise _rejection("typ is missing or not accepted")
-        if not _REJECTED_HEADERS.isdisjoint(header):
-            raise _rejection("an unsupported header is present")
-        key = await self._keys.find(algorithm, None if kid is None else _require_text(kid, "kid"))
-        if key is None:
-            raise _rejection("no key matches alg and kid")
-        return key
 
     def _verify_claims(self, jws: _Jws, now: float) -> Claims:
         payload = _decode_object(jws.payload)
@@ -110,7 +96,7 @@ class JwtVerifier:
         _require_access_token(payload)
         if missing := self._rules.missing_claim(payload):
             raise _rejection(f"{missing} does not have a value of jwt_required_claims")
-        expires_at, issued_at = self._verify_times(payload, now)
+        expires_at, issued_at = check_times(payload, now, self._settings.jwt_leeway_s)
         subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
         return Claims(
             issuer=issuer,
@@ -134,19 +120,6 @@ class JwtVerifier:
             raise _rejection("aud does not name this server")
         return settings.issuer
 
-    def _verify_times(self, payload: Mapping[str, Any], now: float) -> tuple[float, float | None]:
-        """Checks exp, nbf and iat (RFC 7519 sections 4.1.4 to 4.1.6), with leeway in the caller's favour."""
-        leeway_s = self._settings.jwt_leeway_s
-        expires_at = _require_time(payload.get("exp"), "exp") + leeway_s
-        if now >= expires_at:
-            raise _rejection("exp has passed", "token expired")
-        if "nbf" in payload and _require_time(payload["nbf"], "nbf") > now + leeway_s:
-            raise _rejection("nbf is in the future")
-        issued_at = _require_time(payload["iat"], "iat") if "iat" in payload else None
-        if issued_at is not None and issued_at > now + leeway_s:
-            raise _rejection("iat is in the future")
-        return expires_at, issued_at
-
     def _client_of(self, payload: Mapping[str, Any], subject: str) -> ClientId:
         for claim in (self._settings.jwt_client_claim, "azp"):
             if claim in payload:
@@ -163,6 +136,32 @@ class JwtVerifier:
         """Returns a name only if it is printable: a token is not rejected for a name that is not needed."""
         value = payload.get(self._settings.jwt_name_claim) if self._settings.jwt_name_claim else None
         return value if isinstance(value, str) and is_printable_text(value) else ""
+
+
+async def verify_signature(
+    token: str, keys: SigningKeys, algorithms: frozenset[str], types: frozenset[str], max_bytes: int
+) -> Mapping[str, Any]:
+    """Returns the claims of a signed token of any kind. Raises Unauthenticated. The caller checks the claims.
+
+    `types` are the accepted values of the header `typ`; an empty text accepts a token without it.
+    """
+    jws = _parse(token, max_bytes)
+    _require_signature(jws, await _find_key(jws.header, keys, algorithms, types))
+    return _decode_object(jws.payload)
+
+
+def check_times(payload: Mapping[str, Any], now: float, leeway_s: float) -> tuple[float, float | None]:
+    """Checks exp, nbf and iat (RFC 7519 sections 4.1.4 to 4.1.6), with leeway in the caller's favour. Returns when the
+    token expires, leeway included, and when it was issued."""
+    expires_at = _require_time(payload.get("exp"), "exp") + leeway_s
+    if now >= expires_at:
+        raise _rejection("exp has passed", "token expired")
+    if "nbf" in payload and _require_time(payload["nbf"], "nbf") > now + leeway_s:
+        raise _rejection("nbf is in the future")
+    issued_at = _require_time(payload["iat"], "iat") if "iat" in payload else None
+    if issued_at is not None and issued_at > now + leeway_s:
+        raise _rejection("iat is in the future")
+    return expires_at, issued_at
 
 
 def mint_token(
@@ -192,6 +191,23 @@ def mint_token(
     from auth.signatures import sign  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
 
     return sign(msgspec.json.encode(payload), settings.jwt_secret, _MINTED_TYPE)
+
+
+async def _find_key(
+    header: Mapping[str, Any], keys: SigningKeys, algorithms: frozenset[str], types: frozenset[str]
+) -> SigningKey:
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
+        raise _rejection("alg is not accepted")
+    token_type = header.get("typ", "")
+    if not isinstance(token_type, str) or _media_type(token_type) not in types:
+        raise _rejection("typ is missing or not accepted")
+    if not _REJECTED_HEADERS.isdisjoint(header):
+        raise _rejection("an unsupported header is present")
+    key = await keys.find(algorithm, None if kid is None else _require_text(kid, "kid"))
+    if key is None:
+        raise _rejection("no key matches alg and kid")
+    return key
 
 
 def _rejection(reason: str, message: str = "token not accepted") -> Unauthenticated:

@@ -72,7 +72,7 @@ class _Layer(Struct):
         try:
             self.values[name] = convert(value, name)
             self.origins[name] = origin
-        except (msgspec.ValidationError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError):
             self.problems.append(_invalid_value(_BY_NAME[name], origin, value))
 
 
@@ -262,6 +262,8 @@ def _from_text(text: str, name: str) -> Any:
     """Converts text from the command line or the environment. Lists are comma-separated; see `_BOOLEANS`."""
     text.encode()  # rejects lone surrogates, which represent bytes that are not UTF-8
     kind = get_args(_TYPES[name])[0]
+    if get_origin(kind) is tuple and get_args(kind)[0] is not str:
+        return msgspec.json.decode(text, type=_TYPES[name])
     if get_origin(kind) is tuple:
         return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
     if kind is bool:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from config.errors import ConfigurationError
+from config.openid import OpenIdProvider, provider_problems
 from config.time_zones import load_time_zone
 
 _HOUR_S = 3600
@@ -1074,6 +1075,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     known_browser_lifetime_s: Annotated[
         float, _number("s", "How long a browser is remembered after the last sign-in with it.", 60, 1e9)
     ] = 180 * _DAY_S
+    openid_providers: Annotated[
+        tuple[OpenIdProvider, ...],
+        _secret(
+            "OpenID Connect providers at which people can sign in: tables `[[openid_providers]]` in the TOML file, or "
+            "a JSON array in the environment; see [Sign-in](sign-in.md#identity-providers)."
+        ),
+    ] = ()
+    openid_timeout_s: Annotated[float, _number("s", "Time limit for a request to a provider.", 0.1, 300)] = 10
+    openid_max_bytes: Annotated[int, _number("bytes", "Maximum size of a provider's response.", _KIB, 64 * _MIB)] = _MIB
+    openid_metadata_ttl_s: Annotated[
+        float, _number("s", "Age at which the discovery document of a provider is fetched again.", 1, 30 * _DAY_S)
+    ] = _HOUR_S
+    openid_flow_lifetime_s: Annotated[
+        float, _number("s", "Time in which people must complete a sign-in at a provider.", 30, _DAY_S)
+    ] = 900
     setup_link_lifetime_s: Annotated[
         float, _number("s", "How long the link that creates the first administrator is valid.", 60, 1e9)
     ] = _DAY_S
@@ -1298,6 +1314,8 @@ def _type_text(kind: Any, meta: Meta) -> str:
         return f"text matching `{meta.pattern}`"
     if meta.min_length:
         return "non-empty text"
+    if kind == tuple[OpenIdProvider, ...]:
+        return "list of providers"
     name = {bool: "true or false", str: "text", int: "integer", float: "number"}.get(kind, "list of strings")
     return name if meta.ge is None else f"{name} from {meta.ge:.15g} to {meta.le:.15g}"
 
@@ -1318,6 +1336,7 @@ def check(settings: Settings) -> None:
         _exposure_problems,
         _oauth_problems,
         _time_zone_problems,
+        _openid_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
@@ -1466,6 +1485,12 @@ def _exposure_problems(settings: Settings) -> Iterator[str]:
 def _oauth_problems(settings: Settings) -> Iterator[str]:
     if settings.oauth_server == "on" and not settings.is_auth_configured:
         yield "oauth_server: requires authentication; set require_auth = true or a JWT key"
+
+
+def _openid_problems(settings: Settings) -> Iterator[str]:
+    yield from provider_problems(settings.openid_providers)
+    if settings.openid_providers and not settings.is_auth_configured:
+        yield "openid_providers: nobody signs in to a server for one user; set require_auth = true"
 
 
 def _split(url: str) -> SplitResult | None:

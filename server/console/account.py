@@ -70,6 +70,7 @@ class AccountPages:
             has_password=self._settings.password_sign_in and await self._accounts.has_password(session.user.id),
             min_chars=self._settings.password_min_chars,
             max_chars=self._settings.password_max_chars,
+            has_connections=self._settings.has_oauth_server,
             done=done,
             error=error,
         )

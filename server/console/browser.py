@@ -95,18 +95,25 @@ class BrowserGuard:
             raise FormRejected
         return values
 
+    def form_secret(self, request: Request) -> str:
+        """Returns the secret of the browser before sign-in, or a new one."""
+        return self._cookie(request, self._form_cookie) or secrets.token_urlsafe(32)
+
+    def with_form_secret(self, request: Request, response: Response, secret: str) -> Response:
+        """Returns the response, which sets the cookie with the secret if the browser does not have it."""
+        if self._cookie(request, self._form_cookie) != secret:
+            self._set_cookie(response, self._form_cookie, secret, None)
+        return response
+
     async def render(
         self, request: Request, template: str, *, status: int = 200, form_action: str = "'self'", **values: Any
     ) -> Response:
         """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need."""
-        token, new_secret = await self._form_token(request), ""
-        if token is None:
-            new_secret = secrets.token_urlsafe(32)
-            token = csrf_token(new_secret)
+        session = await self.session_of(request)
+        secret = "" if session else self.form_secret(request)
+        token = session.csrf_token if session else csrf_token(secret)
         response = render_page(template, status=status, form_action=form_action, csrf_token=token, **values)
-        if new_secret:
-            self._set_cookie(response, self._form_cookie, new_secret, None)
-        return response
+        return self.with_form_secret(request, response, secret) if secret else response
 
     def known_secret(self, request: Request) -> str:
         """Returns the secret of a browser in which someone has signed in before, or an empty text."""

@@ -8,6 +8,7 @@ from auth.accounts.links import LinkKind
 from server.console.account import AccountPages
 from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH
 from server.console.link_page import LinkPage
+from server.console.openid_pages import OpenIdPages
 from server.console.page_handler import PageFunction, PageHandler
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
@@ -18,7 +19,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     settings, browser, accounts = runtime.settings, services.browser, services.accounts
     if not settings.is_auth_configured:
         return []
-    sign_in = SignInPages(settings, browser, accounts)
+    sign_in, openid = SignInPages(settings, browser, accounts), OpenIdPages(browser, services.openid)
     account = AccountPages(settings, browser, runtime.browser_sessions, accounts)
     links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
 
@@ -27,6 +28,8 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
 
     return [
         page(SIGN_IN_PATH, sign_in.show, sign_in.sign_in),
+        page("/sign-in/openid/{provider}", openid.start),
+        page("/sign-in/openid/{provider}/callback", openid.complete),
         page("/sign-out", post=sign_in.sign_out),
         page(ACCOUNT_PATH, account.show),
         page("/account/password", post=account.change_password),

@@ -1,11 +1,14 @@
 """The pages to sign in and out."""
 
+from urllib.parse import quote
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.service import Accounts
 from auth.accounts.throttle import SignInFailed
 from config.errors import NotFound, RateLimited
+from config.openid import OpenIdProvider
 from config.settings import Settings
 from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, see_other
 from server.console.forms import form_error
@@ -24,6 +27,9 @@ class SignInPages:
         target = safe_path(request.query_params.get("next", ""))
         if await self._browser.session_of(request) is not None:
             return see_other(target)
+        if (provider := self._only_provider()) and "next" in request.query_params:
+            # Nothing to choose. After signing out, the page is shown: there is no `next` then.
+            return see_other(_start_path(provider, target))
         return await self._page(request, target)
 
     async def sign_in(self, request: Request) -> Response:
@@ -45,6 +51,10 @@ class SignInPages:
         await self._browser.check_form(request)
         return await self._browser.sign_out(request)
 
+    def _only_provider(self) -> OpenIdProvider | None:
+        providers = self._settings.openid_providers
+        return providers[0] if len(providers) == 1 and not self._settings.password_sign_in else None
+
     async def _page(
         self, request: Request, target: str, *, name: str = "", error: str = "", status: int = 200
     ) -> Response:
@@ -56,4 +66,9 @@ class SignInPages:
             name=name[:_NAME_MAX_CHARS],
             error=error,
             has_passwords=self._settings.password_sign_in,
+            providers=[(p.title, _start_path(p, target)) for p in self._settings.openid_providers],
         )
+
+
+def _start_path(provider: OpenIdProvider, target: str) -> str:
+    return f"{SIGN_IN_PATH}/openid/{provider.id}?next={quote(target, safe='/')}"

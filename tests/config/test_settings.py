@@ -151,6 +151,7 @@ def test_credentials_are_secret() -> None:
         "chat_upstream_key",
         "jwt_secret",
         "jwt_previous_secrets",
+        "openid_providers",
         "metrics_token",
     ]
 

@@ -1,0 +1,219 @@
+"""The client of one provider: discovery, the token request, ID tokens and the userinfo endpoint.
+
+Requests go only to the issuer that the operator configured and to the endpoints that its document names, over TLS.
+Redirects are not followed, and every request has a time and a size limit.
+"""
+
+import asyncio
+import base64
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from auth.jwks import RemoteKeys, UrlFetch
+from auth.openid.errors import OpenIdFailed, ProviderUnavailable
+from auth.openid.flow import SignInFlow
+from auth.tokens import check_times, verify_signature
+from config.errors import Unauthenticated, Unavailable
+from config.openid import OpenIdProvider, is_trusted_url
+from config.outgoing_http import OutgoingRequestError, open_response
+from config.settings import ASYMMETRIC_ALGORITHMS, Settings
+
+T = TypeVar("T")
+# An ID token need not have a type. Access tokens and logout tokens have one of their own.
+_TOKEN_TYPES = frozenset(("", "jwt"))
+
+
+class ProviderMetadata(Struct, frozen=True, kw_only=True):
+    """The part of the discovery document that is used (OpenID Connect Discovery 1.0 section 3)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class _TokenResponse(Struct, frozen=True):
+    id_token: str
+    access_token: str = ""
+
+
+class OpenIdClient:
+    def __init__(
+        self,
+        settings: Settings,
+        provider: OpenIdProvider,
+        secret: str,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._monotonic = monotonic
+        self._secret = secret
+        self._metadata: ProviderMetadata | None = None
+        self._fetched_at = 0.0
+        self._keys: RemoteKeys | None = None
+        self.provider = provider
+
+    @property
+    def redirect_uri(self) -> str:
+        return f"{self._settings.base_url}/sign-in/openid/{self.provider.id}/callback"
+
+    async def authorization_url(self, flow: SignInFlow) -> str:
+        """Returns the address at the provider where the person signs in."""
+        metadata = await self._discover()
+        parameters = {
+            "response_type": "code",
+            "client_id": self.provider.client_id,
+            "redirect_uri": self.redirect_uri,
+            "scope": " ".join(self.provider.scopes),
+            "state": flow.state,
+            "nonce": flow.nonce,
+            "code_challenge": flow.code_challenge,
+            "code_challenge_method": "S256",
+        }
+        separator = "&" if "?" in metadata.authorization_endpoint else "?"
+        return f"{metadata.authorization_endpoint}{separator}{urlencode(parameters, quote_via=quote)}"
+
+    async def redeem(self, flow: SignInFlow, code: str, issuer: str | None, needed: set[str]) -> Mapping[str, Any]:
+        """Exchanges the code for an ID token and returns its claims. `issuer` is the `iss` of the response (RFC 9207).
+
+        Claims that are `needed` and missing are read from the userinfo endpoint.
+        """
+        metadata = await self._discover()
+        self._check_response_issuer(metadata, issuer)
+        tokens = await self._request_tokens(metadata, flow, code)
+        claims = await self._verify(metadata, tokens.id_token, flow)
+        if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
+            return claims
+        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
+
+    def _check_response_issuer(self, metadata: ProviderMetadata, issuer: str | None) -> None:
+        """A response of another provider, which the person was tricked into using, must not reach this one's token
+        endpoint (mix-up). Each provider also has a redirect URI of its own."""
+        is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
+        if is_missing or (issuer is not None and issuer != metadata.issuer):
+            raise OpenIdFailed("the response comes from another provider; start again")
+
+    async def _discover(self) -> ProviderMetadata:
+        is_fresh = self._monotonic() - self._fetched_at < self._settings.openid_metadata_ttl_s
+        if self._metadata is None or not is_fresh:
+            self._accept(await self._fetch_metadata())
+        assert self._metadata is not None
+        return self._metadata
+
+    async def _fetch_metadata(self) -> ProviderMetadata:
+        url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
+        metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
+        if metadata.issuer != self.provider.issuer:
+            raise self._unavailable(f"its document has the issuer {metadata.issuer[:200]!r}")
+        endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+        if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
+            raise self._unavailable("its document names an endpoint without TLS")
+        return metadata
+
+    def _accept(self, metadata: ProviderMetadata) -> None:
+        if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
+            fetch = UrlFetch(self._settings.openid_timeout_s, self._settings.openid_max_bytes)
+            self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
+        self._metadata, self._fetched_at = metadata, self._monotonic()
+
+    async def _request_tokens(self, metadata: ProviderMetadata, flow: SignInFlow, code: str) -> _TokenResponse:
+        values = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.redirect_uri,
+            "code_verifier": flow.code_verifier,
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if not self._secret:
+            values["client_id"] = self.provider.client_id
+        elif "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
+            headers["Authorization"] = self._basic_credentials()
+        else:
+            values |= {"client_id": self.provider.client_id, "client_secret": self._secret}
+        body = urlencode(values).encode()
+        return self._decode(
+            await self._request("POST", metadata.token_endpoint, headers, body), _TokenResponse, "token response"
+        )
+
+    def _basic_credentials(self) -> str:
+        """Encodes both parts first (RFC 6749 section 2.3.1): they may contain a colon."""
+        pair = f"{quote(self.provider.client_id, safe='')}:{quote(self._secret, safe='')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    async def _verify(self, metadata: ProviderMetadata, token: str, flow: SignInFlow) -> Mapping[str, Any]:
+        """Verifies an ID token (OpenID Connect Core section 3.1.3.7)."""
+        assert self._keys is not None
+        try:
+            claims = await verify_signature(
+                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.token_max_bytes
+            )
+            check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+        except Unauthenticated as error:
+            raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
+        except Unavailable as error:
+            raise self._unavailable(error.message) from error
+        audience = claims.get("aud")
+        audiences = audience if isinstance(audience, list) else [audience]
+        if claims.get("iss") != metadata.issuer or self.provider.client_id not in audiences:
+            raise self._refused("the ID token is for another client or of another issuer")
+        if claims.get("azp", self.provider.client_id) != self.provider.client_id:
+            raise self._refused("the ID token was issued to another client")
+        nonce, subject = claims.get("nonce"), claims.get("sub")
+        if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(), flow.nonce.encode()):
+            raise self._refused("the nonce of the ID token is not that of this sign-in")
+        if not isinstance(subject, str) or not subject:
+            raise self._refused("the ID token has no sub")
+        return claims
+
+    async def _userinfo(self, metadata: ProviderMetadata, access_token: str, subject: str) -> Mapping[str, Any]:
+        """Reads more claims. They must be about the same person (OpenID Connect Core section 5.3.2)."""
+        headers = {"Authorization": f"Bearer {access_token}"}
+        body = await self._request("GET", metadata.userinfo_endpoint, headers)
+        claims = self._decode(body, dict[str, Any], "userinfo response")
+        if claims.get("sub") != subject:
+            raise self._refused("the userinfo response is about someone else")
+        return claims
+
+    async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+        timeout_s = self._settings.openid_timeout_s
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                open_response(
+                    method, url, headers={"Accept": "application/json", **headers}, body=body, timeout_s=timeout_s
+                ) as response,
+            ):
+                content = await response.read(self._settings.openid_max_bytes)
+                status = response.status
+        except (TimeoutError, OutgoingRequestError) as error:
+            raise self._unavailable(f"{url} {error!r}") from error
+        if status == 400 and method == "POST":
+            raise self._refused(f"the code was not accepted: {content[:200]!r}")
+        if status != 200:
+            raise self._unavailable(f"{url} responded with status {status}: {content[:200]!r}")
+        return content
+
+    def _decode(self, body: bytes, kind: type[T], what: str) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._unavailable(f"its {what} cannot be read: {error}") from error
+
+    def _refused(self, detail: str) -> OpenIdFailed:
+        title = self.provider.title
+        return OpenIdFailed(f"the response of {title} was not accepted; start again", f"{title}: {detail}")
+
+    def _unavailable(self, detail: str) -> ProviderUnavailable:
+        return ProviderUnavailable(self.provider.title, detail)

@@ -1,0 +1,24 @@
+"""The pages on the way to an OpenID Connect provider and back."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.openid.service import OpenIdSignIn
+from server.console.browser import BrowserGuard, safe_path, see_other
+
+
+class OpenIdPages:
+    def __init__(self, browser: BrowserGuard, openid: OpenIdSignIn) -> None:
+        self._browser = browser
+        self._openid = openid
+
+    async def start(self, request: Request) -> Response:
+        """Leads to the provider. It changes nothing here, so that it can be a link."""
+        secret, target = self._browser.form_secret(request), safe_path(request.query_params.get("next", ""))
+        location = await self._openid.start(request.path_params["provider"], secret, target)
+        return self._browser.with_form_secret(request, see_other(location), secret)
+
+    async def complete(self, request: Request) -> Response:
+        provider, secret = request.path_params["provider"], self._browser.form_secret(request)
+        user, target = await self._openid.complete(provider, secret, dict(request.query_params))
+        return await self._browser.sign_in(request, user, safe_path(target))

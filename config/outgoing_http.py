@@ -6,6 +6,7 @@ connection. httpx2 is imported on a thread with the first request, because that 
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -63,7 +64,7 @@ async def open_response(
     With `address`, the connection goes to that IP address, whatever the host name resolves to by now. The certificate
     must still be that of the host name.
     """
-    tls_context = await asyncio.to_thread(_tls_context)
+    tls_context = await asyncio.to_thread(_tls_context, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     import httpx2  # noqa: PLC0415 - see above
 
     own_headers = {
@@ -123,9 +124,9 @@ def _request_error(error: Exception, timeout_s: float) -> OutgoingRequestError:
             return OutgoingRequestError("cannot be reached", detail)
 
 
-@lru_cache(maxsize=1)
-def _tls_context() -> ssl.SSLContext:
-    """Created once, because loading the authorities is slow."""
+@lru_cache(maxsize=2)
+def _tls_context(_authorities_file: str | None, _authorities_directory: str | None) -> ssl.SSLContext:
+    """Created once for each choice of authorities, because loading them is slow. httpx2 reads the same variables."""
     import httpx2  # noqa: PLC0415 - see above
 
     return httpx2.create_ssl_context()

@@ -18,6 +18,8 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 _HTTPS_PORT = 443
 # Addresses that contain an IPv4 address, to which a gateway may translate them: NAT64, 6to4, Teredo, IPv4-compatible.
 _TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96")))
+# Relays for 6to4 (RFC 7526), no longer in use.
+_RELAY = ipaddress.IPv4Network("192.88.99.0/24")
 
 
 class AddressRefused(OutgoingRequestError):
@@ -80,8 +82,10 @@ def is_public_address(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public_address(str(address.ipv4_mapped))
-        if any(address in network for network in _TRANSLATED):
+        if address.is_site_local or any(address in network for network in _TRANSLATED):
             return False
+    elif address in _RELAY:
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

@@ -242,7 +242,7 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
-        id="tldw.security.roles",
+        id="tldw.security.role-claims",
         statement="The roles and permissions of a token decide what its user may do.",
         tests=(f"{_CREDENTIAL_HEADERS}test_tokens_of_tldw_are_accepted_with_their_roles",),
         difference=(
@@ -274,7 +274,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.security.roles",
         statement="Typical roles may call the read-only tools.",
         tests=(f"{_AUTHORIZATION}test_every_transport_lists_the_same_tools_for_the_same_scopes",),
-        difference="There are no roles; a credential has scopes, and reading needs `knowledge:read`.",
+        difference="The roles are `reader`, `writer` and `admin`; a credential also needs the scope `knowledge:read`.",
     ),
     # Request config
     Promise(

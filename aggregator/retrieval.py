@@ -12,7 +12,7 @@ from aggregator.filters import permitted_sources
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates
-from sources.items import GetResponse, Loc
+from sources.items import GetResponse, Loc, uri_of
 from sources.source import GetArguments, Source
 from sources.storage.contract import Libraries
 
@@ -49,7 +49,9 @@ class Retriever:
         if address.loc is not None:
             request = request.at_part(address.loc)
         async with self._libraries.library(context) as library:
-            return await address.source.get(context, library, address.item_id, request)
+            response = await address.source.get(context, library, address.item_id, request)
+        context.record_read(uri_of(address.source.name, address.item_id))
+        return response
 
 
 def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:

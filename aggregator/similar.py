@@ -70,7 +70,9 @@ class SimilarItems:
         """Finds nothing without an embedding model; `semantic` says so."""
         # Read as the caller would, so that text which is redacted for an agent does not count.
         retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
-        item = await self._retriever.get(context, KnowledgeGet(uri=request.uri, retrieval=retrieval))
+        # It is not delivered to the caller, so it does not count as read.
+        reader = replace(context, read_log=None)
+        item = await self._retriever.get(reader, KnowledgeGet(uri=request.uri, retrieval=retrieval))
         passages = await run_text_work(len(item.content), _passages, item)
         ranked: dict[tuple[str, str], _SimilarHit] = {}
         pages: list[SourceHits] = []

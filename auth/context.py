@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NewType
+from typing import Any, NewType, Protocol
 
 from msgspec import Struct, field
 
@@ -14,6 +14,12 @@ from config.paths import DatabasePaths, DataRoot, UserId
 SessionId = NewType("SessionId", str)
 
 _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
+
+
+class ReadLog(Protocol):
+    """Records which client read which item."""
+
+    def record_read(self, principal: Principal, uri: str) -> None: ...
 
 
 class RequestContext(Struct, frozen=True):
@@ -33,6 +39,12 @@ class RequestContext(Struct, frozen=True):
     principal: Principal
     is_agent: bool = True
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    read_log: ReadLog | None = None
+
+    def record_read(self, uri: str) -> None:
+        """Records that the text of an item was delivered to the caller. Snippets of hits are not recorded."""
+        if self.read_log is not None:
+            self.read_log.record_read(self.principal, uri)
 
 
 def build_context(
@@ -43,6 +55,7 @@ def build_context(
     config: Mapping[str, Any] = _NO_CONFIG,
     *,
     is_agent: bool = True,
+    read_log: ReadLog | None = None,
 ) -> RequestContext:
     return RequestContext(
         user_id=principal.user_id,
@@ -54,6 +67,7 @@ def build_context(
         request_id=request_id,
         principal=principal,
         is_agent=is_agent,
+        read_log=read_log,
     )
 
 

@@ -96,7 +96,7 @@ class ControlDatabase:
     async def open(cls, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> AsyncIterator[Self]:
         """Opens the file, creating it if necessary, and migrates its schema."""
         with storage_errors():
-            _ensure_private_file(path)
+            ensure_private_file(path)
             connection = _Connection(partial(_connect, path, busy_timeout_s), iter_chunk_size=1)
             await connection.start()
         try:
@@ -182,7 +182,7 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
-def _ensure_private_file(path: Path) -> None:
+def ensure_private_file(path: Path) -> None:
     """Creates the file with mode 0600, or removes the permissions of others from an existing file.
 
     An existing file is never opened here: POSIX locks belong to the process, and closing any descriptor of a file drops

@@ -28,6 +28,7 @@ DATABASE_KINDS: tuple[DatabaseKind, ...] = get_args(DatabaseKind)
 
 _USER_ID = re.compile(r"u_[a-z2-7]{26}\Z")
 _CONTROL = "control.db"
+_AUDIT = "audit.db"
 _USERS = "users"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
@@ -77,6 +78,10 @@ class DataRoot:
     @property
     def control_path(self) -> Path:
         return self.root / _CONTROL
+
+    @property
+    def audit_path(self) -> Path:
+        return self.root / _AUDIT
 
     def paths_of(self, user_id: UserId) -> DatabasePaths:
         """Returns the paths of the user's databases, whether or not they exist."""

@@ -1098,6 +1098,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "How long a link that sets a new password is valid.", 60, 1e9)
     ] = _DAY_S
 
+    # Audit log
+    audit_retention_days: Annotated[
+        float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
+    ] = 90
+    audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
+    audit_flush_s: Annotated[
+        float, _number("s", "How long reads wait to be written together. Other events are written at once.", 0.01, 60)
+    ] = 1
+    audit_queue_max: Annotated[
+        int, _number("events", "Events that wait to be written. Further ones are only counted.", 100, 10_000_000)
+    ] = 10_000
+
     # Credential caches
     token_cache_max: Annotated[
         int,

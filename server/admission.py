@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from auth.authenticator import Authenticator, basic_to_bearer
-from auth.context import RequestContext, SessionId, build_context
+from auth.context import ReadLog, RequestContext, SessionId, build_context
 from auth.principal import READ, Principal
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
@@ -126,7 +126,9 @@ class Admission:
         tickets: Tickets,
         profiles: Profiles,
         open_streams: OpenStreams,
+        read_log: ReadLog | None = None,
     ) -> None:
+        self._read_log = read_log
         self._config_max_bytes = settings.request_config_max_bytes
         self._data_root = data_root
         self._authenticator = authenticator
@@ -232,6 +234,7 @@ class Admission:
             session_id,
             admitted.config,
             is_agent=is_agent,
+            read_log=self._read_log,
         )
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:

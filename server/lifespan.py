@@ -13,6 +13,7 @@ from loguru import logger
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.similar import SimilarItems
+from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
@@ -102,6 +103,7 @@ async def open_runtime(
         _semantic(settings) as semantic,
         _libraries(data_root, settings, semantic) as libraries,
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
+        _audit(data_root, settings) as audit,
     ):
         limits = RateLimits.from_settings(settings)
         call_limits = CallLimits(libraries, limits)
@@ -121,7 +123,8 @@ async def open_runtime(
             limits=limits,
             call_limits=call_limits,
             tickets=tickets,
-            admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams),
+            admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams, audit),
+            audit=audit,
             open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
@@ -156,6 +159,15 @@ async def _libraries(
         yield libraries
     finally:
         await libraries.close()
+
+
+@asynccontextmanager
+async def _audit(data_root: DataRoot, settings: Settings) -> AsyncIterator[Audit]:
+    audit = Audit(data_root.audit_path, settings)
+    try:
+        yield audit
+    finally:
+        await audit.close()
 
 
 @asynccontextmanager

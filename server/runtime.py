@@ -7,6 +7,7 @@ from msgspec import Struct
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.similar import SimilarItems
+from auth.audit import Audit
 from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
 from auth.rate_limits import RateLimits
@@ -48,6 +49,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     call_limits: CallLimits
     tickets: Tickets
     admission: Admission
+    audit: Audit
     open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher

@@ -141,7 +141,7 @@ class MediaSource(LibrarySource):
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if isinstance(args, MediaTranscript):
-            return await self.read_transcript(library, args)
+            return await self.read_transcript(context, library, args)
         return await super().call_tool(context, library, name, args)
 
     async def read_resource(
@@ -239,7 +239,9 @@ class MediaSource(LibrarySource):
         hits = (await library.media.search(search)).hits
         return await _get_chunk(library, item, hits[0].chunk_index or 0) if hits else None
 
-    async def read_transcript(self, library: Library, args: MediaTranscript) -> TranscriptResponse:
+    async def read_transcript(
+        self, context: RequestContext, library: Library, args: MediaTranscript
+    ) -> TranscriptResponse:
         media_id = whole_item_id(self.name, self.id_argument, args.media_id, args.uri)
         item = await find_media(library, media_id)
         if not item.has_transcript:
@@ -253,6 +255,7 @@ class MediaSource(LibrarySource):
         chars = sum(len(segment.text) for segment in segments)
         page = await run_text_work(chars, self._transcript_page, args, segments, start)
         cursor = write_cursor(cursor_uri, item.version, page.next) if page.next is not None else None
+        context.record_read(uri_of(self.name, item.id))
         return TranscriptResponse(content=page.content, next_cursor=cursor)
 
     def _transcript_page(self, args: MediaTranscript, segments: Sequence[Segment], start: Position) -> TranscriptPage:

@@ -36,6 +36,7 @@ COMMANDS = {
     "key": "server.cli.keys:key",
     "token": "server.cli.tokens:token",
     "client": "server.cli.oauth_clients:client",
+    "audit": "server.cli.audit:audit",
     "config": "server.cli.configuration:config",
     "doctor": "server.cli.doctor:doctor",
     "healthcheck": "server.cli.healthcheck:healthcheck",

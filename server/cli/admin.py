@@ -1,12 +1,14 @@
 """Access to the control database for administrative commands, which may run while a server uses it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
+from auth.audit import AuditEvent, AuditFile
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
 from config.loading import LoadedSettings
@@ -15,6 +17,8 @@ from config.settings import Settings
 from server.cli.options import SettingsOverrides
 
 T = TypeVar("T")
+# The client of changes that were made on the command line of this machine.
+OPERATOR = "command line"
 
 
 def data_root(settings: Settings) -> DataRoot:
@@ -67,6 +71,17 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
             return await work(registry)
 
     return asyncio.run(run())
+
+
+def record_change(settings: Settings, action: str, user: UserRecord, target: str = "", detail: str = "") -> None:
+    """Records a change that the operator made in the audit log. The change is made even if that fails."""
+    event = AuditEvent(
+        time=time.time(), action=action, user_id=user.id, client=OPERATOR, target=target or user.id, detail=detail
+    )
+    try:
+        AuditFile(data_root(settings).audit_path).append([event])
+    except StorageError as error:
+        click.echo(f"warning: the audit log could not be written: {error.message}", err=True)
 
 
 async def find_user(registry: Registry, name: str) -> UserRecord:

@@ -7,7 +7,7 @@ import click
 
 from auth.principal import READ, SCOPES, WRITE
 from auth.registry import KeyRecord, Registry
-from server.cli.admin import find_user, load_for_change, run_with_registry
+from server.cli.admin import find_user, load_for_change, record_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
 from server.cli.times import parse_expiry
@@ -65,6 +65,7 @@ def create(
     settings = overrides.load().settings if quiet else load_for_change(overrides)
     require_known_sources(settings, sources)
     record, secret = run_with_registry(settings, work)
+    record_change(settings, "key.create", record.user, record.id, " ".join(sorted(record.scopes)))
     if as_json:
         print_json({**_as_data(record, time.time()), "secret": secret})
     elif quiet:
@@ -103,7 +104,9 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 @setting_options("data_dir")
 def revoke(overrides: SettingsOverrides, key_id: str, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on."""
-    record = run_with_registry(load_for_change(overrides), lambda registry: registry.revoke_key(key_id))
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, lambda registry: registry.revoke_key(key_id))
+    record_change(settings, "key.revoke", record.user, record.id)
     if as_json:
         print_json(_as_data(record, time.time()))
     else:

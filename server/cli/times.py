@@ -32,6 +32,20 @@ def parse_expiry(field: str, text: str, now: float) -> float:
         raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
 
 
+def parse_start(field: str, text: str, now: float) -> float:
+    """Converts a duration before now, a date (beginning of that day) or a date and time to seconds since 1970."""
+    if _DURATION.match(text):
+        return now - parse_duration(field, text)
+    try:
+        if len(text) > len("2026-12-31"):
+            return _point_in_time(text)
+        day = date.fromisoformat(text)
+        return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        expected = "a duration such as 7d, a date such as 2026-01-31, or 2026-01-31T18:00:00Z"
+        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
+
+
 def _end_of_day(text: str) -> float:
     """Returns the end of a day: a key that expires on a date is valid through that day."""
     following = date.fromisoformat(text) + timedelta(days=1)

@@ -5,12 +5,13 @@ from typing import Any, get_args
 import click
 
 from auth.accounts.links import AccountLinks, NewLink
+from auth.audit import AuditFile
 from auth.principal import Role
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
 from config.paths import stored_bytes_of_user
 from config.settings import Settings
-from server.cli.admin import data_root, find_user, load_for_change, run_with_registry
+from server.cli.admin import data_root, find_user, load_for_change, record_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
 from server.cli.urls import local_url
@@ -27,13 +28,14 @@ def user() -> None:
 @click.argument("name")
 @click.option("--issuer", default="", help="The `iss` of the user's tokens. Default: the configured issuer.")
 @click.option("--subject", default="", help="The user claim (by default `sub`) of the user's tokens. Default: NAME.")
+@click.option("--role", type=ROLE, default="writer", show_default=True, help="What the user may do.")
 @json_option
 @setting_options("data_dir")
-def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, as_json: bool) -> None:
+def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role: Role, as_json: bool) -> None:
     """Add the user NAME."""
-    record = run_with_registry(
-        load_for_change(overrides), lambda registry: registry.add_user(name, issuer, subject), creates=True
-    )
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, lambda registry: registry.add_user(name, issuer, subject, role), creates=True)
+    record_change(settings, "user.add", record, detail=role)
     if as_json:
         print_json(_as_data(record))
     else:
@@ -86,7 +88,9 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
     async def work(registry: Registry) -> UserRecord:
         return await registry.set_role((await find_user(registry, name)).id, role)
 
-    record = run_with_registry(load_for_change(overrides), work)
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, work)
+    record_change(settings, "user.role", record, detail=role)
     _print_change(record, f"{name} is now {role}.", as_json)
 
 
@@ -129,7 +133,9 @@ def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     async def work(registry: Registry) -> UserRecord:
         return await registry.disable_user((await find_user(registry, name)).id)
 
-    record = run_with_registry(load_for_change(overrides), work)
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, work)
+    record_change(settings, "user.disable", record)
     _print_change(record, f"Disabled {name}. All keys, tokens and sessions are invalid.", as_json)
 
 
@@ -143,7 +149,9 @@ def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     async def work(registry: Registry) -> UserRecord:
         return await registry.enable_user((await find_user(registry, name)).id)
 
-    record = run_with_registry(load_for_change(overrides), work)
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, work)
+    record_change(settings, "user.enable", record)
     _print_change(record, f"Enabled {name}. A new key or token is needed.", as_json)
 
 
@@ -167,9 +175,11 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
             await registry.disable_user(record.id)
             data_root(settings).remove_user(record.id)
             delete_from_copies(data_root(settings).control_path, record.id)
+            AuditFile(data_root(settings).audit_path).delete_reads(record.id)
         await registry.delete_user(record.id)
 
     run_with_registry(settings, work)
+    record_change(settings, "user.delete", record, record.id, "purged" if purge else "")
     if as_json:
         print_json({"name": record.name, "id": record.id, "state": "deleted", "is_purged": purge})
         return

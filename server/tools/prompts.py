@@ -6,16 +6,17 @@ when the item is renamed. MCP prompts have no system role, so the system part is
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from auth.principal import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
 from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, PromptResult
+from sources.items import uri_of
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
 from sources.text.templates import fill_placeholders, join_paragraphs, prompt_arguments
@@ -27,6 +28,7 @@ _SLUG_MAX_CHARS = 40
 _NAME = re.compile(r"([a-z]+)_(\d{1,18})(?:_.*)?", re.ASCII | re.DOTALL)
 _MACRO = re.compile(r"\{\{\s*(char|user|original)\s*\}\}|<(char|bot|user)>", re.IGNORECASE)
 
+PromptHandler = Callable[[Call, Mapping[str, str]], Awaitable[PromptResult]]
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R", bound=Struct)
 
@@ -72,7 +74,19 @@ class CollectionPrompts(Generic[R]):
                 row = await self._collection(library).get(int(match[2]))
         except NotFound:
             return None
-        return await run_text_work(_text_chars(row), self._to_prompt, row)
+        prompt = await run_text_work(_text_chars(row), self._to_prompt, row)
+        return replace(prompt, handler=_recorded(prompt.handler, uri_of(self.name, int(match[2]))))
+
+
+def _recorded(handler: PromptHandler, uri: str) -> PromptHandler:
+    """Records that the item was read when the prompt is rendered."""
+
+    async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
+        result = await handler(call, arguments)
+        call.context.record_read(uri)
+        return result
+
+    return render
 
 
 def saved_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[SavedPrompt]:

@@ -82,6 +82,7 @@ class SourceItems:
     async def _read_item(self, call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
         async with self._libraries.library(call.context) as library:
             response = await self._source.get(call.context, library, variables["id"], _WHOLE)
+        call.context.record_read(uri)
         text = response.content
         if response.next_cursor is not None:
             text += f"\n\n[truncated; continue with {self._source.name}_get and cursor {response.next_cursor}]"
@@ -91,6 +92,8 @@ class SourceItems:
         async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
             async with self._libraries.library(call.context) as library:
                 text = await self._source.read_resource(call.context, library, resource.uri, variables)
+            if variables:
+                call.context.record_read(uri)
             return [{"uri": uri, "mimeType": resource.mime_type, "text": text}]
 
         return read

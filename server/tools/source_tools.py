@@ -13,6 +13,7 @@ from server.tools.caps import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
 from server.tools.resources import SourceItems
 from sessions.state import SessionStates
+from sources.items import GetResponse
 from sources.source import Source, SourceTool
 from sources.storage.contract import Libraries
 
@@ -49,7 +50,10 @@ def _catalog_tool(
     async def run_in_library(call: Call, arguments: Any) -> Any:
         context = await session_context(session_states, call.context)
         async with libraries.library(context) as library:
-            return await source.call_tool(context, library, source_tool.name, arguments)
+            result = await source.call_tool(context, library, source_tool.name, arguments)
+        if isinstance(result, GetResponse):
+            context.record_read(result.meta.uri)
+        return result
 
     return Tool(
         name=source_tool.name,

@@ -69,4 +69,6 @@ class _StdioServer:
         """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
-        return build_context(self._principal, self._runtime.data_root, request_id, session_id)
+        return build_context(
+            self._principal, self._runtime.data_root, request_id, session_id, read_log=self._runtime.audit
+        )

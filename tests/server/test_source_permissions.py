@@ -107,7 +107,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     ),
     "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
-    "get_usage": ALL,
+    **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
     **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),
     **dict.fromkeys(("create_conversation", "add_message", "add_messages", "export_conversations"), "chats"),

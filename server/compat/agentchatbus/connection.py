@@ -17,6 +17,7 @@ from server.compat.agentchatbus.tool_schemas import (
     ThreadAdministrator,
     ThreadMessage,
 )
+from sources.items import uri_of
 from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats
 
@@ -46,6 +47,7 @@ async def connect(
         )
         messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
         current_seq = await library.chats.last_message_number(conversation.id)
+    context.record_read(uri_of("chats", conversation.id))
     sync_context = bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
     return BusConnection(
         agent=_connected_agent(agent, token, administrator),

@@ -34,6 +34,7 @@ from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
 from server.rest.operation import Operation, ResponseWithHeaders
 from server.version import VERSION
+from sources.items import uri_of
 
 SEARCHING_TOOLS = ("msg_search", "chats_search", "knowledge_search")
 READING_TOOLS = ("msg_list", "chats_get", "knowledge_get")
@@ -223,6 +224,7 @@ def _thread_reader(
     async def read_thread(context: RequestContext, request: MessagesRequest) -> ResponseWithHeaders:
         async with bus.library(context) as library:
             messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
+        context.record_read(uri_of("chats", request.thread_id))
         if not has_more:
             return ResponseWithHeaders(messages, {"X-Has-More": "false"})
         priority = {"priority": request.priority} if request.priority else {}

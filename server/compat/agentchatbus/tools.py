@@ -30,6 +30,7 @@ from server.compat.agentchatbus.tool_schemas import (
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.messages import encode
+from sources.items import uri_of
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Struct)
 ResultT = TypeVar("ResultT")
@@ -113,6 +114,7 @@ class AgentChatBusTools:
             messages, has_more = await self._bus.read_messages(
                 library.chats, request, self._settings.bus_response_max_bytes
             )
+        call.context.record_read(uri_of("chats", arguments.thread_id))
         note = [text_block(_more_note(messages[-1].seq))] if has_more else []
         if arguments.return_format == "blocks":
             return ToolResult([*message_blocks(messages, include_attachments=arguments.include_attachments), *note])

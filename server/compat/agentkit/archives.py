@@ -34,6 +34,7 @@ class ArchiveService:
         if request.format != "json":
             raise InvalidParams("Invalid format. Supported: json")
         exporter = conversation_exporter(self._libraries, context, self._settings)
+        context.record_read("chats://")  # all conversations
         return await stream(self._open_streams, context, exporter.as_archive(), ZIP, _DISPOSITION)
 
     async def import_all(self, context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:

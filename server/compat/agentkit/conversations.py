@@ -30,6 +30,7 @@ from server.compat.agentkit.schemas import (
 from server.rest.streams import stream
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft
+from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats, Libraries, MessageSearch
 
@@ -64,6 +65,8 @@ class ConversationService:
         async with self._libraries.library(context) as library:
             results = await library.chats.find_messages(search)
         messages = tuple(message_response(hit.message) for hit in results.hits[:limit])
+        for hit in results.hits[:limit]:  # whole messages are delivered
+            context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         return MessageSearchResults(
             messages=messages,
             total=len(messages),
@@ -80,6 +83,7 @@ class ConversationService:
             conversation = await library.chats.get(request.conversation_id)
             pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
             messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
+        context.record_read(uri_of("chats", conversation.id))
         end = offset + len(messages)
         return detail_response(conversation, messages, end if end < conversation.message_count else UNSET)
 
@@ -108,6 +112,7 @@ class ConversationService:
                 chunks = exporter.as_transcript(conversation, request.format)
             case _:
                 raise InvalidParams(f"Invalid format. Supported: {', '.join(EXPORT_FORMATS)}")
+        context.record_read(uri_of("chats", conversation.id))
         return await stream(self._open_streams, context, chunks, "application/json")
 
 

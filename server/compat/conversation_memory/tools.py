@@ -27,6 +27,7 @@ from server.compat.conversation_memory.transcript import TextBudget, read_transc
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.defaults import request_defaults
+from sources.items import uri_of
 from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Libraries
 from sources.text.text_work import run_text_work
@@ -57,6 +58,8 @@ class ConversationMemoryTools:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
             observations = await find_observations(library.observations, ids)
+        for observation in observations:
+            call.context.record_read(uri_of("observations", observation.id))
         chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
         return _markdown(await run_text_work(chars, render_observations, observations, self._budget(call)))
 
@@ -66,6 +69,7 @@ class ConversationMemoryTools:
             transcript = await read_transcript(
                 library.chats, path, lines, self._budget(call), self._settings.message_page_max
             )
+        call.context.record_read(uri_of("chats", transcript.conversation.id))
         chars = sum(len(message.text) for message in transcript.messages)
         return _markdown(await run_text_work(chars, render_transcript, transcript))
 

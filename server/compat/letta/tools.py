@@ -17,6 +17,7 @@ from server.compat.letta.schemas import ConversationSearch, LettaResponse, conve
 from server.compat.letta.service import search_history
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
+from sources.items import uri_of
 from sources.storage.contract import Libraries
 
 _INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
@@ -66,6 +67,8 @@ class LettaTools:
             return _text_result(error.message)
         except FlorilegiumError as error:
             return _text_result(f"Error: {error.message}")
+        for hit in (*hits.hits, *near.hits):
+            call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         notes = [None if hits.is_complete else _INCOMPLETE, near.note]
         max_chars = settings.conversation_search_message_chars
         if arguments.format == "text":

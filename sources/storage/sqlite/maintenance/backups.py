@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from auth.audit import AUDIT_SCHEMA
 from auth.control_schema import CONTROL_SCHEMA
 from auth.library_files import record_file
 from config.errors import Conflict, DiskFull, NotFound, StorageError
@@ -63,6 +64,8 @@ class BackupManifest(Struct, frozen=True, kw_only=True):
     made_at: str
     control: BackupFile
     users: Mapping[str, BackupUser]
+    # Backups of older versions have none.
+    audit: BackupFile | None = None
 
     @property
     def problems(self) -> list[str]:
@@ -85,10 +88,12 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
             copy_database(control, target.control_path)
         if fault := find_fault(target.control_path):
             raise StorageError(f"control.db {fault}; restore it from an older backup")
+        audit = _copy_audit(data_root, target)
         manifest = BackupManifest(
             made_at=made_at,
             control=_describe(target.control_path),
             users={user_id: _copy_user(data_root, user_id, name, target) for user_id, name in users},
+            audit=audit,
         )
         _write_manifest(folder, manifest)
     return manifest
@@ -102,6 +107,9 @@ def verify(folder: Path) -> BackupManifest:
         root = DataRoot(folder)
         _require_supported("a control database", manifest.control.schema, CONTROL_SCHEMA)
         _verify_file(root.control_path, "control.db", manifest.control, None)
+        if manifest.audit is not None:
+            _require_supported("an audit log", manifest.audit.schema, AUDIT_SCHEMA)
+            _verify_file(root.audit_path, "audit.db", manifest.audit, None)
         for user_id, user in manifest.users.items():
             _verify_user(root, user_id, user)
     return manifest
@@ -146,7 +154,8 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
         try:
             _restore_files(manifest, DataRoot(folder), data_root)
         except BaseException:
-            for path in (data_root.root / "users", data_root.control_path, _unfinished_control(data_root)):
+            paths = (data_root.control_path, _unfinished_control(data_root), data_root.audit_path)
+            for path in (data_root.root / "users", *paths):
                 with suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             raise
@@ -162,6 +171,8 @@ def _restore_files(manifest: BackupManifest, source: DataRoot, target: DataRoot)
         target.prepare_user(UserId(user_id))
         for kind in user.files:
             _copy_verified(paths[kind], target.ensure_database(UserId(user_id), kind), user.files[kind])
+    if manifest.audit is not None:
+        _copy_verified(source.audit_path, target.audit_path, manifest.audit)
     unfinished = _unfinished_control(target)
     _copy_verified(source.control_path, unfinished, manifest.control)
     unfinished.replace(target.control_path)
@@ -173,6 +184,17 @@ def _unfinished_control(root: DataRoot) -> Path:
 
 
 # -- copying -----------------------------------------------------------------------------------------------------------
+
+
+def _copy_audit(data_root: DataRoot, target: DataRoot) -> BackupFile | None:
+    if not data_root.audit_path.exists():
+        return None
+    with closing(_connect(data_root.audit_path)) as audit:
+        _begin_snapshot(audit)
+        copy_database(audit, target.audit_path)
+    if fault := find_fault(target.audit_path):
+        raise StorageError(f"audit.db {fault}; move it out of the data directory to start a new audit log")
+    return _describe(target.audit_path)
 
 
 def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot) -> BackupUser:
@@ -301,7 +323,7 @@ def _count_rows(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | None) -> None:
-    """`kind` is None for the control database."""
+    """`kind` is None for the control database and the audit log."""
     if not path.is_file() or path.is_symlink():
         raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:

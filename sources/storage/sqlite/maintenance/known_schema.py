@@ -17,7 +17,7 @@ _TRIGGERS_AND_VIEWS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN (
 
 def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | None, version: int) -> str | None:
     """Returns a trigger or view of a file, as "trigger NAME", that this schema version does not have. A file without a
-    kind is the control database, which has none at all."""
+    kind is the control database or the audit log, which have none at all."""
     known = _known_objects(kind, version) if kind is not None else frozenset()
     for row in connection.execute(_TRIGGERS_AND_VIEWS):
         if row not in known:

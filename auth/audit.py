@@ -1,0 +1,301 @@
+"""The audit log: who signed in, which client read which item, and changes of users, keys and connections.
+
+It is a database of its own (`audit.db`), so that recording a read never waits for a change of users or keys. `record`
+only adds an event to a queue. A thread writes security events at once, and reads in batches: if the process is killed,
+the reads of the last `audit_flush_s` seconds are lost.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
+
+from auth.control_database import ensure_private_file, storage_errors
+from auth.principal import Principal
+from config.errors import StorageError
+from config.paths import UserId
+from config.settings import Settings
+
+READ_ACTION = "read"
+
+AUDIT_SCHEMA = 1
+_DDL = (
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        time REAL NOT NULL,
+        action TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        client TEXT NOT NULL,
+        target TEXT NOT NULL,
+        address TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        count INTEGER NOT NULL
+    )""",
+    "CREATE INDEX events_of_user ON events (user_id, id)",
+    "CREATE INDEX events_by_time ON events (time)",
+    f"PRAGMA user_version = {AUDIT_SCHEMA}",
+)
+_BUSY_TIMEOUT_S = 5.0
+_TEXT_MAX_CHARS = 500
+_DAY_S = 86_400.0
+_RETENTION_CHECK_S = 3600.0
+# Deleted at a time, so that other processes do not wait long for the lock.
+_DELETE_ROWS = 1_000
+_RETRY_S = 5.0
+
+
+class AuditEvent(Struct, frozen=True, kw_only=True):
+    """`user_id` is the user whose account or items are concerned, `client` the client or person that acted, `target`
+    what was read or changed. `count` is above 1 for reads that were repeated within one batch."""
+
+    time: float
+    action: str
+    user_id: str
+    client: str = ""
+    target: str = ""
+    address: str = ""
+    detail: str = ""
+    count: int = 1
+    id: int = 0
+
+
+class AuditFilter(Struct, frozen=True, kw_only=True):
+    """Conditions on events; those that are not set match all. `before` is the id of the last event of a page."""
+
+    user_id: str | None = None
+    actions: tuple[str, ...] = ()
+    excluded_actions: tuple[str, ...] = ()
+    target: str | None = None
+    since: float | None = None
+    before: int | None = None
+
+
+class AuditFile:
+    """The database file. Several processes may write to it: the server, and commands that change users and keys."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, events: Iterable[AuditEvent]) -> None:
+        rows = [(e.time, e.action, e.user_id, e.client, e.target, e.address, e.detail, e.count) for e in events]
+        with storage_errors(), closing(self._connect()) as connection, connection:
+            connection.executemany(
+                "INSERT INTO events (time, action, user_id, client, target, address, detail, count) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+
+    def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
+        """Returns the newest events first."""
+        if not self._path.exists():
+            return []
+        condition, values = _condition(where)
+        columns = ", ".join(AuditEvent.__struct_fields__)
+        sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
+        with storage_errors(), closing(self._connect()) as connection:
+            rows = connection.execute(sql, (*values, limit)).fetchall()
+        return [AuditEvent(**dict(zip(AuditEvent.__struct_fields__, row, strict=True))) for row in rows]
+
+    def delete_before(self, time_s: float) -> int:
+        """Deletes older events. Returns how many."""
+        return self._delete("time < ?", time_s)
+
+    def delete_reads(self, user_id: UserId) -> int:
+        """Deletes what says which items a user had. Security events are kept until they are too old."""
+        return self._delete("user_id = ? AND action = ?", user_id, READ_ACTION)
+
+    def _delete(self, condition: str, *values: object) -> int:
+        if not self._path.exists():
+            return 0
+        rows = f"SELECT id FROM events WHERE {condition} LIMIT {_DELETE_ROWS}"  # noqa: S608 - constants only
+        deleted = 0
+        with storage_errors(), closing(self._connect()) as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            while True:
+                with connection:
+                    count = connection.execute(f"DELETE FROM events WHERE id IN ({rows})", values).rowcount  # noqa: S608
+                deleted += count
+                if count < _DELETE_ROWS:
+                    return deleted
+
+    def _connect(self) -> sqlite3.Connection:
+        ensure_private_file(self._path)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)
+        try:
+            [version] = connection.execute("PRAGMA user_version").fetchone()
+            if version > AUDIT_SCHEMA:
+                raise StorageError("the audit log was written by a newer version of Florilegium: upgrade Florilegium")
+            if version == 0:
+                _create_tables(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class Audit:
+    """Records events for a running server."""
+
+    def __init__(self, path: Path, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.file = AuditFile(path)
+        self._settings = settings
+        self._clock = clock
+        self._pending: deque[AuditEvent] = deque()
+        self._dropped = 0
+        self._has_pending = threading.Event()
+        self._is_urgent = threading.Event()
+        self._is_closed = False
+        # Only one thread writes at a time, so that events stay in order.
+        self._writing = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._next_cleanup_at = 0.0
+
+    def record(
+        self, action: str, user_id: str, *, client: str = "", target: str = "", address: str = "", detail: str = ""
+    ) -> None:
+        """Records a security event, which is written at once. Never raises."""
+        # Reads must not displace it.
+        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail)
+        self._is_urgent.set()
+
+    def record_read(self, principal: Principal, uri: str) -> None:
+        """Records that a client read an item. Written with the next batch."""
+        if self._settings.audit_reads:
+            self._add(self._settings.audit_queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+
+    async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
+        """Returns the newest events first, including those that were recorded just now."""
+        return await asyncio.to_thread(lambda: (self._write_pending(), self.file.select(where, limit))[1])
+
+    async def delete_reads(self, user_id: UserId) -> None:
+        await asyncio.to_thread(lambda: (self._write_pending(), self.file.delete_reads(user_id)))
+
+    async def close(self) -> None:
+        """Writes what is pending."""
+        self._is_closed = True
+        self._is_urgent.set()
+        self._has_pending.set()
+        if self._writer is not None:
+            await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._write_pending)
+
+    def _add(
+        self,
+        queue_max: int,
+        action: str,
+        user_id: str,
+        client: str,
+        target: str,
+        address: str = "",
+        detail: str = "",
+    ) -> None:
+        if len(self._pending) >= queue_max:
+            self._dropped += 1
+            return
+        event = AuditEvent(
+            time=self._clock(),
+            action=action,
+            user_id=user_id,
+            client=_short(client),
+            target=_short(target),
+            address=_short(address),
+            detail=_short(detail),
+        )
+        self._pending.append(event)
+        if self._writer is None and not self._is_closed:
+            self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
+            self._writer.start()
+        if not self._has_pending.is_set():
+            self._has_pending.set()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._has_pending.wait()
+            self._is_urgent.wait(self._settings.audit_flush_s)
+            is_written = self._write_pending()
+            self._delete_old()
+            if not is_written and not self._is_closed:
+                self._is_urgent.clear()
+                self._is_urgent.wait(_RETRY_S)
+
+    def _write_pending(self) -> bool:
+        """Writes all pending events. If that fails, they are kept for the next attempt."""
+        with self._writing:
+            self._has_pending.clear()
+            self._is_urgent.clear()
+            # Others append meanwhile, so the queue is not replaced but emptied.
+            events = [self._pending.popleft() for _ in range(len(self._pending))]
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                events.append(AuditEvent(time=self._clock(), action="audit.dropped", user_id="", count=dropped))
+            if not events:
+                return True
+            try:
+                self.file.append(_combine(events))
+            except StorageError as error:
+                logger.warning("cannot write {} events to the audit log: {}", len(events), error.message)
+                self._pending.extendleft(reversed(events))
+                self._has_pending.set()
+                return False
+            return True
+
+    def _delete_old(self) -> None:
+        now = self._clock()
+        if self._settings.audit_retention_days and now >= self._next_cleanup_at:
+            self._next_cleanup_at = now + _RETENTION_CHECK_S
+            try:
+                self.file.delete_before(now - self._settings.audit_retention_days * _DAY_S)
+            except StorageError as error:
+                logger.warning("cannot delete old events from the audit log: {}", error.message)
+
+
+def _combine(events: Sequence[AuditEvent]) -> list[AuditEvent]:
+    """Combines reads of the same item by the same client. A client that reads an item in pages has one entry."""
+    combined: dict[tuple[str, ...] | int, AuditEvent] = {}
+    for number, event in enumerate(events):
+        is_read = event.action == READ_ACTION
+        key = (event.user_id, event.client, event.target) if is_read else number
+        before = combined.get(key)
+        combined[key] = event if before is None else replace(before, count=before.count + event.count)
+    return list(combined.values())
+
+
+def _short(text: str) -> str:
+    """Truncates a text, and replaces what cannot be stored or would change how a terminal shows it."""
+    text = text[:_TEXT_MAX_CHARS]
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def _condition(where: AuditFilter) -> tuple[str, list[object]]:
+    conditions, values = ["TRUE"], list[object]()
+    for sql, value in (
+        ("user_id = ?", where.user_id),
+        ("target = ?", where.target),
+        ("time >= ?", where.since),
+        ("id < ?", where.before),
+    ):
+        if value is not None:
+            conditions.append(sql)
+            values.append(value)
+    for sql, actions in (("action IN", where.actions), ("action NOT IN", where.excluded_actions)):
+        if actions:
+            conditions.append(f"{sql} ({', '.join('?' * len(actions))})")
+            values += actions
+    return " AND ".join(conditions), values
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Creates the tables unless another process did so in the meantime."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        for statement in _DDL if version == 0 else ():
+            connection.execute(statement)

@@ -1,0 +1,64 @@
+"""`florilegium audit`: shows the audit log."""
+
+import asyncio
+import time
+from typing import Any
+
+import click
+
+from auth.audit import AuditEvent, AuditFile, AuditFilter
+from auth.registry import Registry
+from server.cli.admin import data_root, find_user, run_with_registry
+from server.cli.options import SettingsOverrides, json_option, setting_options
+from server.cli.output import format_time, print_json, print_table
+from server.cli.times import parse_start
+
+_LIMIT = 100
+
+
+@click.command()
+@click.option("--user", "user_name", metavar="NAME", help="Only events of this user.")
+@click.option("--action", "actions", multiple=True, help="Only this action, such as read or key.create; repeatable.")
+@click.option("--since", metavar="WHEN", help="Only events since then, such as 7d, 12h or 2026-01-31.")
+@click.option("--limit", type=click.IntRange(1), default=_LIMIT, show_default=True, help="How many events, at most.")
+@json_option
+@setting_options("data_dir")
+def audit(
+    overrides: SettingsOverrides,
+    user_name: str | None,
+    actions: tuple[str, ...],
+    since: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show who signed in, which client read which item, and what was changed; the newest events first."""
+    settings = overrides.load().settings
+    start = None if since is None else parse_start("since", since, time.time())
+
+    async def work(registry: Registry) -> tuple[list[AuditEvent], dict[str, str]]:
+        user = await find_user(registry, user_name) if user_name is not None else None
+        where = AuditFilter(user_id=None if user is None else user.id, actions=actions, since=start)
+        events = await asyncio.to_thread(AuditFile(data_root(settings).audit_path).select, where, limit)
+        return events, {one.id: one.name for one in await registry.list_users()}
+
+    events, names = run_with_registry(settings, work)
+    rows = [_as_data(event, names) for event in events]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("time", "user", "action", "target", "client", "address", "detail")
+    print_table([column.upper() for column in columns], [[row[column] or "-" for column in columns] for row in rows])
+
+
+def _as_data(event: AuditEvent, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "time": format_time(event.time),
+        "action": event.action,
+        "user": names.get(event.user_id, event.user_id),
+        "target": event.target,
+        "client": event.client,
+        "address": event.address,
+        "detail": event.detail,
+        "count": event.count,
+    }

@@ -1,0 +1,201 @@
+"""The audit log over REST: a user's own events and reads, and for administrators those of all users."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFilter
+from auth.context import RequestContext
+from auth.principal import ADMIN
+from auth.registry import Registry
+from config.errors import Forbidden, InvalidParams, NotFound
+from config.numbers import clamp
+from config.times import format_timestamp, parse_time
+from server.rest.operation import Operation
+from server.runtime import Runtime
+
+# There is no such tool, so a key restricted to some tools cannot see the log.
+ACCOUNT_TOOLS = ("account",)
+_LIMIT_MAX = 1_000
+
+_Since = Annotated[str | None, Meta(description="Only events since this time, such as 2026-01-31T00:00:00Z.")]
+_Limit = Annotated[int, Meta(description="Events per page, 1..1000.")]
+_Before = Annotated[int | None, Meta(description="next_before of the previous page.")]
+
+
+class AuditRequest(Struct, frozen=True, kw_only=True):
+    user: Annotated[str | None, Meta(description="Only events of this user, by name. Needs the scope admin.")] = None
+    action: Annotated[str | None, Meta(description="Only this action, such as key.create or read.")] = None
+    since: _Since = None
+    limit: _Limit = 100
+    before: _Before = None
+
+
+class ReadsRequest(Struct, frozen=True, kw_only=True):
+    uri: Annotated[str | None, Meta(description="Only reads of this item.")] = None
+    since: _Since = None
+    limit: _Limit = 100
+    before: _Before = None
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """`client` is the id of an API key, an OAuth client or an application, `client_name` its name if it is known."""
+
+    id: int
+    time: str
+    action: str
+    user: str
+    target: str
+    client: str
+    client_name: str
+    address: str
+    detail: str
+    count: int
+
+
+class AuditPage(Struct, frozen=True):
+    """Newest first. `next_before` requests the next page; it is null on the last one."""
+
+    events: Sequence[AuditEntry]
+    next_before: int | None
+
+
+class ReadEntry(Struct, frozen=True, kw_only=True):
+    """`count` is how often the item was read within a moment, for example page by page."""
+
+    id: int
+    time: str
+    uri: str
+    client: str
+    client_name: str
+    count: int
+
+
+class ReadPage(Struct, frozen=True):
+    reads: Sequence[ReadEntry]
+    next_before: int | None
+
+
+class AuditEndpoints:
+    def __init__(self, audit: Audit, registry: Registry) -> None:
+        self._audit = audit
+        self._registry = registry
+
+    async def list_events(self, context: RequestContext, request: AuditRequest) -> AuditPage:
+        where = AuditFilter(
+            user_id=await self._user_id(context, request.user),
+            actions=(request.action,) if request.action is not None else (),
+            since=_since(request.since),
+            before=request.before,
+        )
+        events, next_before = await self._page(where, request.limit)
+        users = {user.id: user.name for user in await self._registry.list_users()}
+        names = await self._client_names(None if where.user_id is None else context)
+        entries = [
+            AuditEntry(
+                id=event.id,
+                time=format_timestamp(event.time),
+                action=event.action,
+                user=users.get(event.user_id, event.user_id),  # type: ignore[call-overload]  # a plain text
+                target=event.target,
+                client=event.client,
+                client_name=names.get(event.client, ""),
+                address=event.address,
+                detail=event.detail,
+                count=event.count,
+            )
+            for event in events
+        ]
+        return AuditPage(entries, next_before)
+
+    async def list_reads(self, context: RequestContext, request: ReadsRequest) -> ReadPage:
+        where = AuditFilter(
+            user_id=context.user_id,
+            actions=(READ_ACTION,),
+            target=request.uri,
+            since=_since(request.since),
+            before=request.before,
+        )
+        events, next_before = await self._page(where, request.limit)
+        names = await self._client_names(context)
+        entries = [
+            ReadEntry(
+                id=event.id,
+                time=format_timestamp(event.time),
+                uri=event.target,
+                client=event.client,
+                client_name=names.get(event.client, ""),
+                count=event.count,
+            )
+            for event in events
+        ]
+        return ReadPage(entries, next_before)
+
+    async def _user_id(self, context: RequestContext, name: str | None) -> str | None:
+        """Returns whose events are listed; None means all users, which needs the scope admin."""
+        is_admin = context.principal.has_scope(ADMIN)
+        if name is None or name == context.principal.user_name:
+            return None if is_admin and name is None else context.user_id
+        if not is_admin:
+            raise Forbidden(ADMIN)
+        user = await self._registry.user_by_name(name)
+        if user is None:
+            raise NotFound("user", name)
+        return user.id
+
+    async def _page(self, where: AuditFilter, limit: int) -> tuple[list[AuditEvent], int | None]:
+        limit = clamp(limit, 1, _LIMIT_MAX)
+        events = await self._audit.select(where, limit + 1)
+        return events[:limit], events[limit - 1].id if len(events) > limit else None
+
+    async def _client_names(self, context: RequestContext | None) -> Mapping[str, str]:
+        keys = await self._registry.list_keys(None if context is None else context.user_id)
+        return {key.id: key.name for key in keys}
+
+
+def audit_operations(runtime: Runtime) -> list[Operation]:
+    endpoints = AuditEndpoints(runtime.audit, runtime.registry)
+    return [
+        Operation(
+            id="list_audit_events",
+            method="GET",
+            path="/api/v1/audit",
+            summary="List audit events",
+            description=(
+                "Who signed in, which client read which item, and changes of users, keys and connections, newest "
+                "first. Users see their own events; with the scope admin, those of all users."
+            ),
+            input=AuditRequest,
+            response=AuditPage,
+            handler=endpoints.list_events,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+            error_statuses=frozenset((404,)),
+        ),
+        Operation(
+            id="list_reads",
+            method="GET",
+            path="/api/v1/reads",
+            summary="List reads of your items",
+            description=(
+                "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
+                "count as read; snippets in a list of hits do not."
+            ),
+            input=ReadsRequest,
+            response=ReadPage,
+            handler=endpoints.list_reads,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+        ),
+    ]
+
+
+def _since(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        parsed = parse_time(text)
+    except (ValueError, OverflowError):
+        raise InvalidParams(f"since: expected a time such as 2026-01-31T00:00:00Z, got {text[:40]!r}") from None
+    return parsed.timestamp()

@@ -19,13 +19,14 @@ from sources.defaults import local_time
 from sources.items import short_title, uri_of
 from sources.records import Character, Conversation, MediaItem, Note, SavedPrompt
 from sources.search.arguments import parse_time_bound
-from sources.storage.contract import ItemFilter, Libraries, Library, TagCount
+from sources.storage.contract import ItemFilter, Libraries, Library, LibraryUsage, TagCount
 
 _RECENT_MAX = 10
 _TAGS_MAX = 50
 _LIMIT_MAX = 200
 # Items of all sources are merged from the beginning, so a page far away would read everything before it.
 _MERGED_MAX = 5_000
+_NO_USAGE = LibraryUsage(bytes=0, max_bytes=0, items=0, max_items=0)
 
 
 class LibraryRequest(Struct, frozen=True, kw_only=True):
@@ -50,7 +51,8 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
     """What a library contains. `sources`, `media_types`, `namespaces` and `tags` count items; `tags` has the most
-    frequent ones. A quota of 0 means no limit."""
+    frequent ones. A quota of 0 means no limit. `bytes` and the quotas are those of the whole library, and 0 for a
+    credential restricted to some sources."""
 
     items: int
     bytes: int
@@ -88,12 +90,13 @@ class LibraryEndpoints:
         self._settings = settings
 
     async def overview(self, context: RequestContext, _request: LibraryRequest) -> LibraryOverview:
+        sources = _permitted_sources(context)
         async with self._libraries.library(context) as library:
-            usage, types, namespaces = await asyncio.gather(
-                library.usage(), library.media.types(), library.chats.namespaces()
-            )
-            pages = await _pages(library, SOURCE_NAMES, ItemFilter(), _RECENT_MAX)
-            tags = await asyncio.gather(*(getattr(library, name).tags(_TAGS_MAX) for name in SOURCE_NAMES))
+            usage = await library.usage() if context.principal.sources is None else _NO_USAGE
+            types = await library.media.types() if "media" in sources else {}
+            namespaces = await library.chats.namespaces() if "chats" in sources else ()
+            pages = await _pages(library, sources, ItemFilter(), _RECENT_MAX)
+            tags = await asyncio.gather(*(getattr(library, name).tags(_TAGS_MAX) for name in sources))
         return LibraryOverview(
             items=sum(total for _, total in pages.values()),
             bytes=usage.bytes,
@@ -124,11 +127,15 @@ class LibraryEndpoints:
             else:
                 if offset + limit > _MERGED_MAX:
                     raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
-                pages = await _pages(library, SOURCE_NAMES, where, offset + limit)
+                pages = await _pages(library, _permitted_sources(context), where, offset + limit)
                 items = _newest(pages, offset + limit)[offset:]
                 total = sum(count for _, count in pages.values())
         has_more = bool(items) and offset + limit < total
         return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
+
+
+def _permitted_sources(context: RequestContext) -> list[str]:
+    return [name for name in SOURCE_NAMES if context.principal.permits_source(name)]
 
 
 async def _pages(

@@ -106,6 +106,12 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
         ("POST", f"/api/v1/items/{uri.replace('://', '/')}/tags", {"add": ["new"]}) for uri in URIS.values()
     ),
     "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
+    "get_library": (("GET", "/api/v1/library", None),),
+    "list_items": (
+        ("GET", "/api/v1/library/items", None),
+        ("GET", "/api/v1/library/items?tag=secret", None),
+        *(("GET", f"/api/v1/library/items?source={source}", None) for source in SOURCES),
+    ),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),

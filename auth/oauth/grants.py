@@ -119,8 +119,10 @@ class OAuthGrants:
 
 
 def insert_grant(db: sqlite3.Connection, request: GrantRequest, now: float, grants_max: int) -> str:
-    """Stores a grant and returns its id. At the limit, the grants of the user that were used least recently end."""
+    """Stores a grant and returns its id. Grants that the client never used are replaced. At the limit, the grants of
+    the user that were used least recently end."""
     grant_id, user = generate_id("g_"), request.user
+    db.execute(f"DELETE FROM oauth_grants WHERE {_UNUSED}", (user.id, request.client_id, now))  # noqa: S608 - constants only
     db.execute(
         "DELETE FROM oauth_grants WHERE id IN (SELECT id FROM oauth_grants WHERE user_id = ? "
         "ORDER BY revoked_at IS NULL DESC, coalesce(last_used_at, created_at) DESC LIMIT -1 OFFSET ?)",
@@ -157,6 +159,11 @@ def select_grant(db: sqlite3.Connection, grant_id: str) -> GrantRecord | None:
     return grants[0] if grants else None
 
 
+# A grant whose code was not exchanged in time, or whose tokens have expired. Devices fetch their tokens later.
+_UNUSED = """user_id = ? AND client_id = ? AND revoked_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM oauth_tokens WHERE grant_id = oauth_grants.id)
+    AND NOT EXISTS (SELECT 1 FROM oauth_codes WHERE grant_id = oauth_grants.id AND expires_at > ?)
+    AND NOT EXISTS (SELECT 1 FROM oauth_device_codes WHERE grant_id = oauth_grants.id)"""
 _FIELDS = ("user_id", *(name for name in GrantRecord.__struct_fields__ if name != "user"))
 
 

@@ -55,9 +55,10 @@ class SseTransport:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].rstrip("/")
+        profile = profile_in(path.removesuffix(_SUFFIX))
         try:
             incoming = IncomingRequest.from_scope(scope)
-            request = await self._runtime.admission.admit(incoming, profile_in(path.removesuffix(_SUFFIX)))
+            request = await self._runtime.admission.admit(incoming, profile)
             match scope["method"]:
                 case "GET":
                     await self._get(request, path, receive, send)
@@ -70,7 +71,8 @@ class SseTransport:
                     await send_method_not_allowed(send)
         except Exception as error:
             response, status = error_and_status(f"{scope['method']} {path}", error)
-            await send_json(send, status, error_message(None, response), raw_error_headers(self._settings, response))
+            headers = raw_error_headers(self._settings, response, profile)
+            await send_json(send, status, error_message(None, response), headers)
 
     async def _get(self, request: AdmittedRequest, path: str, receive: Receive, send: Send) -> None:
         if not request.headers.accepts("text/event-stream"):

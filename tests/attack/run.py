@@ -3,7 +3,7 @@
 1. Cross-tenant calls: two users and a stranger call every tool, route and protocol method with the ids, URIs, cursors,
    sessions, permalinks and import jobs of each other and of a third user, who sends nothing. Most calls go to the
    application in this process, because that is several times faster; the others over a socket.
-2. Forged tokens, for every kind of issuer.
+2. Forged tokens, for every kind of issuer, and forged or altered OAuth tokens and codes.
 3. Hostile and damaged files, imported over REST.
 4. Hostile queries, to every tool that searches.
 5. Slow and endless clients, over sockets.
@@ -28,6 +28,7 @@ from server.app import build_app
 from server.metrics import Metrics
 from tests.attack.app_client import Client, InProcessClient, SocketClient
 from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible
+from tests.attack.forged_oauth import ForgedOAuthResult, attack_oauth
 from tests.attack.forged_tokens import TokenResult, attack_with_tokens
 from tests.attack.hostile_files import FileResult, attack_with_files
 from tests.attack.leak_detector import LeakDetector
@@ -41,7 +42,7 @@ from tests.server.rest.rest_client import RestClient, rest_client_of
 
 _WORKERS = 8
 _SHOWN_MAX = 20
-_TIME_LIMIT_S = 600.0
+_TIME_LIMIT_S = 900.0
 
 
 class Effort(Struct, frozen=True):
@@ -53,6 +54,7 @@ class Effort(Struct, frozen=True):
     socket_calls_s: float
     control_calls: int
     issuers: int
+    oauth_credentials: int
     files: int
     files_s: float
     queries_s: float
@@ -68,6 +70,7 @@ FULL = Effort(
     socket_calls=5_000,
     control_calls=1_000,
     issuers=len(ISSUERS),
+    oauth_credentials=100_000,
     files=250,
     files_s=60,
     queries_s=60,
@@ -82,6 +85,7 @@ QUICK = Effort(
     socket_calls=60,
     control_calls=60,
     issuers=1,
+    oauth_credentials=500,
     files=6,
     files_s=30,
     queries_s=30,
@@ -110,6 +114,7 @@ class AttackResult(Struct, frozen=True):
     over_sockets: CrossTenantResult
     changes: list[str]
     tokens: TokenResult
+    oauth: ForgedOAuthResult
     files: FileResult
     queries: QueryResult
     slow: SlowClientResult
@@ -122,7 +127,7 @@ class AttackResult(Struct, frozen=True):
     @property
     def leaks(self) -> list[str]:
         shown = (*self.in_process.leaks, *self.over_sockets.leaks, *self.files.leaks, *self.queries.leaks)
-        accepted = [f"forged token accepted: {name}" for name in self.tokens.accepted]
+        accepted = [f"forged token accepted: {name}" for name in (*self.tokens.accepted, *self.oauth.accepted)]
         return [*shown, *self.changes, *accepted]
 
     @property
@@ -134,6 +139,7 @@ class AttackResult(Struct, frozen=True):
             *self.files.failures,
             *self.queries.failures,
             *(f"valid {algorithm} token refused" for algorithm in self.tokens.refused_valid),
+            *(f"valid {name} refused" for name in self.oauth.refused_valid),
             *(f"not closed: {name}" for name in self.slow.open_clients),
         ]
         if self.slow.failed_user_calls:
@@ -150,7 +156,8 @@ class AttackResult(Struct, frozen=True):
 
     def as_line(self) -> str:
         return (
-            f"RESULT leaks={len(self.leaks)} calls={self.calls} tokens={self.tokens.tokens} files={self.files.files} "
+            f"RESULT leaks={len(self.leaks)} calls={self.calls} "
+            f"tokens={self.tokens.tokens + self.oauth.credentials} files={self.files.files} "
             f"queries={self.queries.queries}"
         )
 
@@ -184,6 +191,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         )
         after = [await own_data(server.api, tenant) for tenant in tenants]
     tokens = await attack_with_tokens(directory, effort.issuers)
+    oauth = await attack_oauth(directory, effort.oauth_credentials)
     pairs = zip(tenants, before, after, strict=True)
     changes = [
         f"data of {tenant.name} was changed: {was[:100]!r} is now {now[:100]!r}"
@@ -199,6 +207,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         over_sockets=over_sockets,
         changes=changes,
         tokens=tokens,
+        oauth=oauth,
         files=files,
         queries=queries,
         slow=slow,
@@ -225,6 +234,7 @@ def report(result: AttackResult) -> Iterator[str]:
             f"{len(part.by_target)} targets; by status {statuses}"
         )
     yield f"forged tokens: {result.tokens.tokens}, each on MCP and REST; accepted {len(result.tokens.accepted)}"
+    yield f"forged OAuth credentials: {result.oauth.credentials}, accepted {len(result.oauth.accepted)}"
     yield f"hostile files: {result.files.files}, of which {result.files.imported} could be imported in part or whole"
     yield f"hostile queries: {result.queries.queries}, to {result.queries.tools} tools"
     yield (

@@ -499,6 +499,13 @@ def _not_tokens(_issuer: Issuer) -> Iterator[Attack]:
     yield "only the prefix of an API key", "flo_"
     yield "a token behind the prefix of an API key", f"flo_{_issuer.token()}"
     yield "an API key in other case", "FLO_" + "A" * 43
+    yield "an unknown OAuth access token", "floa_" + "A" * 43
+    yield "an OAuth access token too short", "floa_" + "A" * 42
+    yield "an OAuth access token of other characters", "floa_" + "!" * 43
+    yield "a token behind the prefix of an OAuth access token", f"floa_{_issuer.token()}"
+    yield "an OAuth refresh token", "flor_" + "A" * 43
+    yield "an OAuth code", "floc_" + "A" * 43
+    yield "an OAuth client secret", "flos_" + "A" * 43
     yield "the word null", "null"
     yield "the word undefined", "undefined"
     yield "a placeholder", "${TOKEN}"

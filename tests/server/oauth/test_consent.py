@@ -120,6 +120,31 @@ async def test_same_request_is_not_asked_twice(tmp_path: Path) -> None:
     assert "Allow" in forced.words
 
 
+async def test_connection_that_was_never_used_is_replaced(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        client = await OAuthTestClient.register(server)
+        database = server.runtime.registry.database
+        async with open_browser(server, "ada") as ada:
+            for _ in range(3):
+                await client.code(ada)
+                await database.write(lambda db: db.execute("UPDATE oauth_codes SET expires_at = 1"))
+            await client.connect(ada)
+            await client.connect(ada)
+        count = await database.read(lambda db: db.execute("SELECT count(*) FROM oauth_grants").fetchone()[0])
+
+    assert count == 2
+
+
+async def test_least_recently_used_connection_ends_at_the_limit(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path, oauth_connections_max_per_user=2)) as server:
+        tokens = [(await connect(server, "ada"))[1]["access_token"]]
+        of_bob = (await connect(server, "bob"))[1]["access_token"]
+        tokens += [(await connect(server, "ada"))[1]["access_token"] for _ in range(2)]
+        users = [await user_of(server, token) for token in (*tokens, of_bob)]
+
+    assert users == ["401", "ada", "ada", "bob"]
+
+
 @pytest.mark.parametrize("change", ["scope", "resource", "redirect", "client"])
 async def test_any_difference_is_asked_again(change: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:

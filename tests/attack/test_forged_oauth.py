@@ -1,0 +1,12 @@
+"""A sample of the forged OAuth credentials of `make attack`."""
+
+from pathlib import Path
+
+from tests.attack.forged_oauth import attack_oauth
+
+
+async def test_no_forged_oauth_credential_is_accepted(tmp_path: Path) -> None:
+    result = await attack_oauth(tmp_path, 2_000)
+
+    assert result.credentials == 2_000
+    assert (result.accepted, result.refused_valid) == ([], [])

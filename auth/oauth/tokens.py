@@ -30,6 +30,14 @@ from config.settings import Settings
 _NEVER = 0.0
 
 
+class CredentialReused(OAuthError):
+    """A code or refresh token was used a second time, so someone else has a copy. Its grant has ended."""
+
+    def __init__(self, name: str, grant: GrantRecord) -> None:
+        super().__init__("invalid_grant", f"{name}: already used; the connection was ended")
+        self.grant = grant
+
+
 class TokenRequest(Struct, frozen=True, kw_only=True):
     """What a client sends with a code or a refresh token. `resource` and `redirect_uri` are optional."""
 
@@ -165,7 +173,7 @@ class OAuthTokens:
         if used_at is not None:
             # RFC 6749 section 4.1.2: someone else has the code too.
             revoke_grant(db, grant.id, now)
-            return invalid_grant("code: already used; the connection was ended")
+            return CredentialReused("code", grant)
         # A wrong attempt uses the code up, so that its proof cannot be guessed.
         db.execute("UPDATE oauth_codes SET used_at = ? WHERE hash = ?", (now, digest))
         if grant.client_id != request.client_id or now >= expires_at or not grant.is_valid:
@@ -194,7 +202,7 @@ class OAuthTokens:
             return problem
         if used_at is not None and not self._is_retry(db, digest, used_at, now):
             revoke_grant(db, grant.id, now)
-            return invalid_grant("refresh_token: already used; the connection was ended")
+            return CredentialReused("refresh_token", grant)
         if used_at is None:
             db.execute("UPDATE oauth_tokens SET used_at = ? WHERE hash = ?", (now, digest))
         else:

@@ -1,5 +1,6 @@
 """The authorization endpoint: people sign in, see who asks for what, and allow or deny it."""
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,7 +42,7 @@ class AuthorizePage:
             authorization = self._read(address, parameters, session)
         except OAuthError as error:
             return self._lead_back(request, address, address.failure(error))
-        if code := await self._code_of_remembered(authorization, session):
+        if code := await self._code_of_remembered(request, authorization, session):
             return self._lead_back(request, address, address.success(code))
         return await self._ask(request, authorization, session, query)
 
@@ -71,6 +72,7 @@ class AuthorizePage:
             sources=decision.sources,
         )
         code = await self._services.grants.approve(grant, authorization.code_challenge)
+        self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
 
     async def _return_address(self, parameters: Parameters) -> ReturnAddress:
@@ -85,12 +87,11 @@ class AuthorizePage:
     ) -> AuthorizationCodeRequest:
         """Returns the request with the scopes that this person can grant."""
         request = read_code_request(address, parameters, self._services.resources)
-        scopes = grantable_scopes(request.scopes, session.user.role)
-        return AuthorizationCodeRequest(
-            address, scopes, request.resource, request.code_challenge, request.is_consent_required
-        )
+        return replace(request, scopes=grantable_scopes(request.scopes, session.user.role))
 
-    async def _code_of_remembered(self, authorization: AuthorizationCodeRequest, session: BrowserSession) -> str | None:
+    async def _code_of_remembered(
+        self, request: Request, authorization: AuthorizationCodeRequest, session: BrowserSession
+    ) -> str | None:
         """Returns a code for what the person allowed before, or None if there is no such decision."""
         if not authorization.can_be_remembered:
             return None
@@ -106,16 +107,10 @@ class AuthorizePage:
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None
-        grant = GrantRequest(
-            user=session.user,
-            client_id=client.id,
-            client_name=client.name,
-            redirect_uri=wanted.redirect_uri,
-            resource=wanted.resource,
-            scopes=wanted.scopes,
-            sources=earlier.sources,
-        )
-        return await self._services.grants.approve(grant, authorization.code_challenge)
+        grant = replace(wanted, sources=earlier.sources)
+        code = await self._services.grants.approve(grant, authorization.code_challenge)
+        self._services.record("connection.create", grant, request)
+        return code
 
     async def _ask(
         self,

@@ -29,7 +29,8 @@ class ConnectionsPage:
     async def revoke(self, request: Request) -> Response:
         form = await self._browser.check_form(request)
         session = await self._browser.require_session(request)
-        await self._services.grants.revoke(session.user.id, form.get("connection", ""))
+        grant = await self._services.grants.revoke(session.user.id, form.get("connection", ""))
+        self._services.record("connection.revoke", grant, request)
         return see_other(CONNECTIONS_PATH)
 
 

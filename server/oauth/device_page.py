@@ -72,6 +72,7 @@ class DevicePage:
             sources=decision.sources,
         )
         await self._services.device_codes.approve(device.user_code, grant)
+        self._services.record("connection.create", grant, request)
         return _message(
             "Connected", f"{client.name} now has access. You can close this page and go back to the device."
         )

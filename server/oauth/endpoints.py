@@ -12,7 +12,7 @@ from auth.oauth.device_codes import format_user_code
 from auth.oauth.errors import OAuthError
 from auth.oauth.metadata import DEVICE_PATH, authorization_server_metadata
 from auth.oauth.scopes import format_scopes, known_scopes, requested_scopes
-from auth.oauth.tokens import IssuedTokens, TokenRequest
+from auth.oauth.tokens import CredentialReused, IssuedTokens, TokenRequest
 from server.console.browser import client_address
 from server.oauth.client_authentication import ClientIdentity, authenticate_client
 from server.oauth.parameters import Parameters, read_form_parameters
@@ -40,7 +40,11 @@ class OAuthEndpoints:
         self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
-        tokens = await self._exchange(client, parameters)
+        try:
+            tokens = await self._exchange(client, parameters)
+        except CredentialReused as error:
+            self._services.record("connection.misuse", error.grant, request)
+            raise
         body: dict[str, Any] = {
             "access_token": tokens.access_token,
             "token_type": "Bearer",
@@ -56,7 +60,9 @@ class OAuthEndpoints:
         self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
-        await self._services.tokens.revoke(parameters.require("token"), client.id)
+        grant = await self._services.tokens.revoke(parameters.require("token"), client.id)
+        if grant is not None:
+            self._services.record("connection.revoke", grant, request)
         return Response(status_code=200, headers=NO_STORE)
 
     async def device_authorization(self, request: Request) -> Response:

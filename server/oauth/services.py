@@ -1,16 +1,20 @@
 """The services of the authorization server, shared by its endpoints and pages."""
 
 from msgspec import Struct
+from starlette.requests import Request
 
+from auth.audit import Audit
 from auth.oauth.clients import OAuthClient, OAuthClients
 from auth.oauth.device_codes import DeviceCodes
 from auth.oauth.errors import RequestRejected
-from auth.oauth.grants import OAuthGrants
+from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants
 from auth.oauth.metadata_documents import MetadataDocuments, is_document_url
 from auth.oauth.resources import Resources
+from auth.oauth.scopes import format_scopes
 from auth.oauth.tokens import OAuthTokens
 from auth.rate_limits import TokenBuckets
 from config.settings import Settings
+from server.console.browser import client_address
 from server.runtime import Runtime
 
 
@@ -31,7 +35,19 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     tokens: OAuthTokens
     device_codes: DeviceCodes
     limits: OAuthLimits
+    audit: Audit
     sources: tuple[str, ...]
+
+    def record(self, action: str, grant: GrantRequest | GrantRecord, request: Request) -> None:
+        """Records an event of a connection in the audit log of its user."""
+        self.audit.record(
+            action,
+            grant.user.id,
+            client=grant.client_id,
+            target=grant.client_name,
+            address=client_address(request),
+            detail=format_scopes(grant.scopes),
+        )
 
     def is_document(self, client_id: str) -> bool:
         return self.settings.oauth_client_metadata and is_document_url(client_id)
@@ -67,6 +83,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
             ),
             runtime.limits.failures,
         ),
+        audit=runtime.audit,
         sources=tuple(source.name for source in runtime.knowledge.sources),
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from auth.audit import AuditFilter
 from auth.principal import READ
 from tests.live import free_port, live, make_settings
 from tests.server.oauth.browser import open_browser
@@ -166,3 +167,27 @@ async def test_credentials_are_stored_as_hashes(tmp_path: Path) -> None:
     stored = (tmp_path / "control.db").read_bytes()
 
     assert not [text for text in (code, tokens["access_token"], tokens["refresh_token"]) if text.encode() in stored]
+
+
+async def test_connections_and_their_misuse_are_in_the_audit_log_of_their_user(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path, oauth_refresh_retry_s=0)) as server:
+        client, tokens = await connect(server, "ada", client_name="Desk App")
+        await client.refresh(tokens["refresh_token"])
+        await client.refresh(tokens["refresh_token"])
+        other, others = await connect(server, "bob")
+        await post_form(server, "/revoke", {"client_id": other.client_id, "token": others["refresh_token"]})
+        audit = server.runtime.audit
+        events = {
+            name: [
+                (event.action, event.client, event.target)
+                for event in await audit.select(AuditFilter(user_id=(await server.user(name)).id), 10)
+                if event.action.startswith("connection.")
+            ]
+            for name in ("ada", "bob")
+        }
+
+    assert events["ada"] == [
+        ("connection.misuse", client.client_id, "Desk App"),
+        ("connection.create", client.client_id, "Desk App"),
+    ]
+    assert [action for action, _, _ in events["bob"]] == ["connection.revoke", "connection.create"]

@@ -1075,6 +1075,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     known_browser_lifetime_s: Annotated[
         float, _number("s", "How long a browser is remembered after the last sign-in with it.", 60, 1e9)
     ] = 180 * _DAY_S
+    passkey_sign_in: Annotated[bool, _text("Let people register passkeys and sign in with them.")] = True
+    passkey_max_per_user: Annotated[int, _number("passkeys", "Passkeys of one user.", 1, 1_000)] = 20
+    passkey_challenge_lifetime_s: Annotated[
+        float, _number("s", "Time in which people must confirm a passkey on their device.", 30, _HOUR_S)
+    ] = 300
+    passkey_recent_sign_in_s: Annotated[
+        float, _number("s", "How long after signing in people can add a passkey.", 60, 1e9)
+    ] = 900
     openid_providers: Annotated[
         tuple[OpenIdProvider, ...],
         _secret(

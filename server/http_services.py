@@ -5,6 +5,7 @@ They are not part of the runtime because they import Starlette, which stdio must
 
 from msgspec import Struct
 
+from auth.accounts.passkeys import Passkeys
 from auth.accounts.service import Accounts
 from auth.openid.service import OpenIdSignIn
 from server.compat.agentkit.services import AgentKit, build_agentkit
@@ -15,6 +16,7 @@ from server.runtime import Runtime
 class HttpServices(Struct, frozen=True, kw_only=True):
     agentkit: AgentKit
     accounts: Accounts
+    passkeys: Passkeys
     openid: OpenIdSignIn
     browser: BrowserGuard
 
@@ -26,6 +28,7 @@ def build_http_services(runtime: Runtime) -> HttpServices:
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
         accounts=Accounts(runtime.settings, runtime.registry.database),
+        passkeys=Passkeys(runtime.settings, runtime.registry.database),
         openid=OpenIdSignIn(runtime.settings, runtime.registry),
         browser=BrowserGuard(runtime.settings, runtime.browser_sessions),
     )

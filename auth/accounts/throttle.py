@@ -23,8 +23,8 @@ class SignInFailed(FlorilegiumError):
     status = 403
     code = 403
 
-    def __init__(self) -> None:
-        super().__init__("the name or the password is wrong")
+    def __init__(self, message: str = "the name or the password is wrong") -> None:
+        super().__init__(message)
 
 
 class SignInThrottle:

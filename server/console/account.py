@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from auth.accounts.passkeys import Passkey, Passkeys
 from auth.accounts.service import Accounts
 from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession, BrowserSessions
@@ -15,7 +16,12 @@ from config.times import format_time_seconds
 from server.console.browser import ACCOUNT_PATH, BrowserGuard, client_address, see_other
 from server.console.forms import form_error
 
-_DONE = {"password": "Your password is changed.", "session": "That browser is signed out."}
+_DONE = {
+    "password": "Your password is changed.",
+    "session": "That browser is signed out.",
+    "passkey": "The passkey is added. You can sign in with it now.",
+    "passkey-removed": "The passkey is removed.",
+}
 # In this order: Edge and Opera also name Chrome, and Chrome names Safari.
 _BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "Chrome": "Chrome", "Safari": "Safari"}
 _SYSTEMS = {"Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac": "Mac"}
@@ -23,12 +29,18 @@ _SYSTEMS = {"Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows":
 
 class AccountPages:
     def __init__(
-        self, settings: Settings, browser: BrowserGuard, sessions: BrowserSessions, accounts: Accounts
+        self,
+        settings: Settings,
+        browser: BrowserGuard,
+        sessions: BrowserSessions,
+        accounts: Accounts,
+        passkeys: Passkeys,
     ) -> None:
         self._settings = settings
         self._browser = browser
         self._sessions = sessions
         self._accounts = accounts
+        self._passkeys = passkeys
 
     async def show(self, request: Request) -> Response:
         session = await self._browser.require_session(request)
@@ -70,6 +82,10 @@ class AccountPages:
             has_password=self._settings.password_sign_in and await self._accounts.has_password(session.user.id),
             min_chars=self._settings.password_min_chars,
             max_chars=self._settings.password_max_chars,
+            has_passkeys=self._settings.passkey_sign_in,
+            passkeys=[_passkey_row(row) for row in await self._passkeys.list(session.user.id)],
+            passkey_domain=self._passkeys.rp_id,
+            can_add_passkey=self._passkeys.can_register(session),
             has_connections=self._settings.has_oauth_server,
             done=done,
             error=error,
@@ -94,6 +110,11 @@ def _session_row(row: BrowserSession, current: BrowserSession) -> dict[str, Any]
         "created_at": format_time_seconds(row.created_at)[:10],
         "used_at": format_time_seconds(row.used_at)[:10],
     }
+
+
+def _passkey_row(row: Passkey) -> dict[str, Any]:
+    used = format_time_seconds(row.last_used_at)[:10] if row.last_used_at else "never"
+    return {"id": row.id, "name": row.name, "created_at": format_time_seconds(row.created_at)[:10], "used_at": used}
 
 
 def _problem(error: FlorilegiumError) -> str:

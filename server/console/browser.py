@@ -115,6 +115,11 @@ class BrowserGuard:
         response = render_page(template, status=status, form_action=form_action, csrf_token=token, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 
+    def own_origin(self, request: Request) -> str:
+        """Returns the origin of this server as the browser sees it; `check_form` has verified it."""
+        host = request.headers.get("host", "").lower()
+        return f"http://{host}" if self._is_loopback and not self._is_secure else self._own_origin
+
     def known_secret(self, request: Request) -> str:
         """Returns the secret of a browser in which someone has signed in before, or an empty text."""
         return self._cookie(request, self._known_cookie)

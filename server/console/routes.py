@@ -10,6 +10,7 @@ from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH
 from server.console.link_page import LinkPage
 from server.console.openid_pages import OpenIdPages
 from server.console.page_handler import PageFunction, PageHandler
+from server.console.passkey_pages import PasskeyPages
 from server.console.sign_in import SignInPages
 from server.http_services import HttpServices
 from server.runtime import Runtime
@@ -20,12 +21,20 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     if not settings.is_auth_configured:
         return []
     sign_in, openid = SignInPages(settings, browser, accounts), OpenIdPages(browser, services.openid)
-    account = AccountPages(settings, browser, runtime.browser_sessions, accounts)
+    passkeys = PasskeyPages(browser, services.passkeys)
+    account = AccountPages(settings, browser, runtime.browser_sessions, accounts, services.passkeys)
     links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(settings, browser, get=get, post=post))
 
+    passkey_routes = [
+        page("/sign-in/passkey", post=passkeys.sign_in),
+        page("/sign-in/passkey/options", post=passkeys.sign_in_options),
+        page("/account/passkeys", post=passkeys.register),
+        page("/account/passkeys/options", post=passkeys.registration_options),
+        page("/account/passkeys/remove", post=passkeys.remove),
+    ]
     return [
         page(SIGN_IN_PATH, sign_in.show, sign_in.sign_in),
         page("/sign-in/openid/{provider}", openid.start),
@@ -34,5 +43,6 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page(ACCOUNT_PATH, account.show),
         page("/account/password", post=account.change_password),
         page("/account/sessions", post=account.end_sessions),
+        *(passkey_routes if settings.passkey_sign_in else ()),
         *(page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()),
     ]

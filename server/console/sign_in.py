@@ -5,6 +5,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from auth.accounts.passkeys import relying_party_id
 from auth.accounts.service import Accounts
 from auth.accounts.throttle import SignInFailed
 from config.errors import NotFound, RateLimited
@@ -66,6 +67,8 @@ class SignInPages:
             name=name[:_NAME_MAX_CHARS],
             error=error,
             has_passwords=self._settings.password_sign_in,
+            has_passkeys=self._settings.passkey_sign_in,
+            passkey_domain=relying_party_id(self._settings),
             providers=[(p.title, _start_path(p, target)) for p in self._settings.openid_providers],
         )
 

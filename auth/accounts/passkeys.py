@@ -1,0 +1,266 @@
+"""Passkeys: people sign in with a key on their device instead of a password (WebAuthn).
+
+Challenges are derived from a secret of the browser, so that nothing is stored until one is used. Each can be used once,
+for a few minutes. py_webauthn verifies the responses on a thread; it is imported with the first one.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import sqlite3
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from cachetools import TTLCache
+from msgspec import Struct
+
+from auth.accounts.throttle import SignInFailed
+from auth.browser_sessions import BrowserSession
+from auth.control_database import ControlDatabase
+from auth.registry import UserRecord, select_user
+from auth.validation import require_printable
+from config.errors import Conflict, InvalidParams
+from config.paths import UserId
+from config.settings import Settings
+
+_RANDOM_BYTES = 16
+_TIME_BYTES = 8
+_HEAD_BYTES = _RANDOM_BYTES + _TIME_BYTES
+_USED_MAX = 10_000
+_NAME_MAX_CHARS = 60
+_NOT_ACCEPTED = "the passkey was not accepted; try again"
+
+
+class Passkey(Struct, frozen=True):
+    """A registered passkey. `id` is that of its credential, as hexadecimal text."""
+
+    id: str
+    name: str
+    created_at: float
+    last_used_at: float | None
+
+
+class _ClientData(Struct, frozen=True):
+    """The part of a response that names its challenge."""
+
+    challenge: str
+
+
+class _CredentialResponse(Struct, frozen=True, rename="camel"):
+    client_data_json: str = msgspec.field(name="clientDataJSON")
+    user_handle: str | None = None
+    transports: tuple[str, ...] = ()
+
+
+class _Credential(Struct, frozen=True, rename="camel"):
+    raw_id: str
+    response: _CredentialResponse
+
+
+class Passkeys:
+    def __init__(self, settings: Settings, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._max_per_user = settings.passkey_max_per_user
+        self._lifetime_s = settings.passkey_challenge_lifetime_s
+        self._used: TTLCache[bytes, bool] = TTLCache(_USED_MAX, settings.passkey_challenge_lifetime_s)
+        self._recent_s = settings.passkey_recent_sign_in_s
+        self.rp_id = relying_party_id(settings)
+
+    def can_register(self, session: BrowserSession) -> bool:
+        """Whether the person has signed in a short time ago: someone who finds an open browser must not be able to add
+        a passkey and keep access."""
+        return self._clock() - session.created_at <= self._recent_s
+
+    async def registration_options(self, user: UserRecord, browser_secret: str) -> str:
+        """Returns the options for `navigator.credentials.create`, as JSON."""
+        known = [bytes.fromhex(passkey.id) for passkey in await self.list(user.id)]
+        return await asyncio.to_thread(self._registration_options, user, known, self._challenge(browser_secret))
+
+    async def sign_in_options(self, browser_secret: str) -> str:
+        """Returns the options for `navigator.credentials.get`, as JSON. They name no account: the device offers the
+        passkeys that it has for this server."""
+        return await asyncio.to_thread(self._sign_in_options, self._challenge(browser_secret))
+
+    async def register(self, user: UserRecord, browser_secret: str, origin: str, credential: str, name: str) -> None:
+        """Adds the passkey that the device has created."""
+        require_printable("name", name[:_NAME_MAX_CHARS])
+        parsed = _parse(credential)
+        challenge = self._use_challenge(parsed, browser_secret)
+        verified = await asyncio.to_thread(self._verify_registration, credential, challenge, origin)
+        row = (
+            verified.credential_id,
+            user.id,
+            name[:_NAME_MAX_CHARS],
+            verified.credential_public_key,
+            verified.sign_count,
+            " ".join(parsed.response.transports)[:200],
+            self._clock(),
+        )
+
+        def operation(db: sqlite3.Connection) -> None:
+            count = db.execute("SELECT count(*) FROM passkeys WHERE user_id = ?", (user.id,)).fetchone()[0]
+            if count >= self._max_per_user:
+                raise Conflict(f"you have {count} passkeys already; remove one first")
+            if db.execute("SELECT 1 FROM passkeys WHERE id = ?", (verified.credential_id,)).fetchone():
+                raise Conflict("this passkey is registered already")
+            db.execute(
+                "INSERT INTO passkeys (id, user_id, name, public_key, sign_count, transports, created_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+        await self._database.write(operation)
+
+    async def sign_in(self, browser_secret: str, origin: str, credential: str) -> UserRecord:
+        """Returns the user of the passkey that signed the challenge. Raises SignInFailed."""
+        try:
+            parsed = _parse(credential)
+            challenge = self._use_challenge(parsed, browser_secret)
+        except InvalidParams as error:
+            raise SignInFailed(_NOT_ACCEPTED) from error
+        passkey_id = _decode(parsed.raw_id)
+        user, public_key, sign_count = await self._database.read(lambda db: _select(db, passkey_id))
+        handle = parsed.response.user_handle
+        if user is None or user.is_disabled or (handle and _decode(handle) != user.id.encode()):
+            raise SignInFailed(_NOT_ACCEPTED)
+        new_count = await asyncio.to_thread(self._verify_sign_in, credential, challenge, origin, public_key, sign_count)
+        statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
+        values = (new_count, self._clock(), passkey_id)
+        await self._database.write(lambda db: db.execute(statement, values))
+        return user
+
+    async def list(self, user_id: UserId) -> list[Passkey]:
+        statement = "SELECT id, name, created_at, last_used_at FROM passkeys WHERE user_id = ? ORDER BY created_at"
+        rows = await self._database.read(lambda db: db.execute(statement, (user_id,)).fetchall())
+        return [Passkey(identity.hex(), *rest) for identity, *rest in rows]
+
+    async def remove(self, user_id: UserId, passkey_id: str) -> None:
+        """Removes a passkey of the user. Does nothing if it belongs to someone else."""
+        try:
+            identity = bytes.fromhex(passkey_id)
+        except ValueError:
+            return
+        statement = "DELETE FROM passkeys WHERE id = ? AND user_id = ?"
+        await self._database.withdraw(lambda db: db.execute(statement, (identity, user_id)))
+
+    def _challenge(self, browser_secret: str) -> bytes:
+        head = secrets.token_bytes(_RANDOM_BYTES) + int(self._clock()).to_bytes(_TIME_BYTES, "big")
+        return head + _signature(browser_secret, head)
+
+    def _use_challenge(self, credential: _Credential, browser_secret: str) -> bytes:
+        """Returns the challenge of a response, once, if it was made for this browser and not long ago."""
+        try:
+            client_data = msgspec.json.decode(_decode(credential.response.client_data_json), type=_ClientData)
+        except msgspec.DecodeError as error:
+            raise InvalidParams(_NOT_ACCEPTED) from error
+        challenge = _decode(client_data.challenge)
+        head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
+        age_s = self._clock() - int.from_bytes(head[_RANDOM_BYTES:], "big")
+        is_own = hmac.compare_digest(signature, _signature(browser_secret, head))
+        if not is_own or not -1 <= age_s <= self._lifetime_s or challenge in self._used:
+            raise InvalidParams("the passkey took too long; try again")
+        self._used[challenge] = True
+        return challenge
+
+    def _registration_options(self, user: UserRecord, known: Sequence[bytes], challenge: bytes) -> str:
+        from webauthn import generate_registration_options, options_to_json  # noqa: PLC0415 - see above
+        from webauthn.helpers import structs  # noqa: PLC0415 - see above
+
+        options = generate_registration_options(
+            rp_id=self.rp_id,
+            rp_name="Florilegium",
+            user_name=user.name,
+            user_id=user.id.encode(),
+            challenge=challenge,
+            authenticator_selection=structs.AuthenticatorSelectionCriteria(
+                resident_key=structs.ResidentKeyRequirement.REQUIRED,
+                user_verification=structs.UserVerificationRequirement.REQUIRED,
+            ),
+            exclude_credentials=[structs.PublicKeyCredentialDescriptor(id=identity) for identity in known],
+        )
+        return options_to_json(options)
+
+    def _sign_in_options(self, challenge: bytes) -> str:
+        from webauthn import generate_authentication_options, options_to_json  # noqa: PLC0415 - see above
+        from webauthn.helpers.structs import UserVerificationRequirement  # noqa: PLC0415 - see above
+
+        required = UserVerificationRequirement.REQUIRED
+        return options_to_json(
+            generate_authentication_options(rp_id=self.rp_id, challenge=challenge, user_verification=required)
+        )
+
+    def _verify_registration(self, credential: str, challenge: bytes, origin: str) -> Any:
+        from webauthn import verify_registration_response  # noqa: PLC0415 - see above
+        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
+
+        try:
+            return verify_registration_response(
+                credential=credential,
+                expected_challenge=challenge,
+                expected_rp_id=self.rp_id,
+                expected_origin=origin,
+                require_user_verification=True,
+            )
+        except (WebAuthnException, ValueError, TypeError, LookupError) as error:
+            raise InvalidParams(_NOT_ACCEPTED) from error
+
+    def _verify_sign_in(
+        self, credential: str, challenge: bytes, origin: str, public_key: bytes, sign_count: int
+    ) -> int:
+        """Returns the new counter. A counter that does not increase is a copy of the key, and refused."""
+        from webauthn import verify_authentication_response  # noqa: PLC0415 - see above
+        from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415 - see above
+
+        try:
+            verified = verify_authentication_response(
+                credential=credential,
+                expected_challenge=challenge,
+                expected_rp_id=self.rp_id,
+                expected_origin=origin,
+                credential_public_key=public_key,
+                credential_current_sign_count=sign_count,
+                require_user_verification=True,
+            )
+        except (WebAuthnException, ValueError, TypeError, LookupError) as error:
+            raise SignInFailed(_NOT_ACCEPTED) from error
+        return verified.new_sign_count
+
+
+def relying_party_id(settings: Settings) -> str:
+    """Returns the domain that passkeys are bound to. Addresses cannot have passkeys; `localhost` can."""
+    host = urlsplit(settings.base_url).hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host
+    return "localhost"
+
+
+def _signature(browser_secret: str, head: bytes) -> bytes:
+    return hmac.new(browser_secret.encode(), b"passkey" + head, hashlib.sha256).digest()
+
+
+def _parse(credential: str) -> _Credential:
+    try:
+        return msgspec.json.decode(credential, type=_Credential)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidParams(_NOT_ACCEPTED) from error
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return b""
+
+
+def _select(db: sqlite3.Connection, passkey_id: bytes) -> tuple[UserRecord | None, bytes, int]:
+    row = db.execute("SELECT user_id, public_key, sign_count FROM passkeys WHERE id = ?", (passkey_id,)).fetchone()
+    return (select_user(db, row[0]), row[1], row[2]) if row else (None, b"", 0)

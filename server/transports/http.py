@@ -328,8 +328,10 @@ class _DisconnectWatch:
 
     def stop(self) -> None:
         self._timer.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
+        # Not kept: the task refers to this object, and such a cycle is left to the garbage collector.
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
 
     def uncancel(self) -> None:
         """Lets the task continue after the cancellation was handled."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from server.protocol.changes import Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
 from server.protocol.subscriptions import SUBSCRIPTION_KEY
-from server.transports.http import WATCH_AFTER_S
+from server.transports.http import WATCH_AFTER_S, _DisconnectWatch
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
@@ -290,6 +291,24 @@ async def test_a_disconnect_with_unread_notifications_is_harmless(
         await asyncio.sleep(2 * WATCH_AFTER_S)  # until the transport watches for a disconnect
 
     assert (await ada.call("echo")).status == 200
+
+
+async def test_a_long_call_leaves_nothing_to_the_garbage_collector(server: LiveServer, gate: Gate) -> None:
+    """The garbage collector stops all calls while it looks for cycles."""
+    ada = await ModernClient.of(server, "ada")
+    gc.collect()
+    gc.disable()
+    try:
+        call = asyncio.create_task(ada.call("wait", {"gate": "g"}))
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
+        await asyncio.sleep(2 * WATCH_AFTER_S)  # until the transport watches for a disconnect
+        gate.opened.set()
+        assert (await call).status == 200
+        async with asyncio.timeout(WAIT_MAX_S):
+            while any(isinstance(one, _DisconnectWatch) for one in gc.get_objects()):
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 # -- rounds of one call -----------------------------------------------------------------------------------------

@@ -308,10 +308,18 @@ class QueuedConnection(aiosqlite.Connection):
             if timer is not None:
                 timer.stop()
             del self._pending[queued]
-            if not self._jobs.leave(queued):
+            is_waiting = self._jobs.leave(queued)
+            # It refers to the job, which refers to it. Otherwise the result, with the texts of all hits, would stay in
+            # memory until the garbage collector finds it, which holds up all calls for as long.
+            queued.begin = _do_nothing
+            if not is_waiting:
                 raw.stop(job)
                 if not job.is_finished:
                     self._abandon(job)
+
+
+def _do_nothing() -> None:
+    """The start of a job that is over."""
 
 
 class _RunTimer:

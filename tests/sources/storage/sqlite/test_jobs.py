@@ -1,9 +1,11 @@
 """Jobs: deadlines, cancellation, queueing, and cleanup after a failed job."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,21 @@ async def test_write_over_its_deadline_is_rolled_back(make_database: MakeDatabas
             await database.write("words", INDEX, slow)
         await add_word(database, "sugar")
         assert await all_words(database) == ["tea", "sugar"]
+
+
+async def test_result_is_freed_without_the_garbage_collector(database: Database) -> None:
+    """Otherwise the texts of many hits wait for it, and it stops all calls while it looks for them."""
+    await add_word(database, "tea")
+    gc.disable()
+    try:
+        result = await database.read("words", lambda _: frozenset(("a", "result")))
+        reference = weakref.ref(result)
+        del result
+        # The thread drops the last job when it gets the next one.
+        assert await all_words(database) == ["tea"]
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 async def test_deadline_is_enforced_while_the_event_loop_is_blocked(database: Database) -> None:

@@ -24,12 +24,13 @@ class Person(Struct, frozen=True):
     server: LiveServer
     name: str
 
-    async def allow(self, url: str) -> Page:
-        """Opens an authorization request, signs in and allows it. The page leads back to the program."""
+    async def allow(self, url: str, **changes: str | None) -> Page:
+        """Opens an authorization request, signs in and allows it. The page leads back to the program. `changes` are
+        those that the person makes in the form."""
         async with open_browser(self.server) as browser:
             sign_in = await browser.open(url)
             consent = await browser.submit(sign_in, {"name": self.name, "password": PASSWORD})
-            return await browser.submit(consent, {"decision": "allow"})
+            return await browser.submit(consent, {"decision": "allow", **changes})
 
     async def allow_and_return(self, url: str) -> None:
         """Does the same, and opens the address to which the page leads: a program that listens on this machine."""

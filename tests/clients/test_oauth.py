@@ -12,6 +12,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from msgspec.json import decode, encode
 from pydantic import AnyUrl
 
+from auth.principal import READ, WRITE
 from tests.clients.node_tools import PROJECT, packages, program
 from tests.clients.oauth_person import Person, people, run_node_with
 from tests.clients.programs import read_report
@@ -44,8 +45,10 @@ class MemoryStorage(TokenStorage):
 class PythonClient:
     """The Python SDK as a program of one person."""
 
-    def __init__(self, person: Person, url: str, metadata_url: str | None = None) -> None:
+    def __init__(self, person: Person, url: str, metadata_url: str | None = None, **first_changes: str | None) -> None:
+        """`first_changes` are what the person changes in the form at the first visit."""
         self.storage = MemoryStorage()
+        self._first_changes = first_changes
         self.visits = 0
         self._person = person
         self._url = url
@@ -61,8 +64,8 @@ class PythonClient:
         )
 
     async def _sign_in(self, url: str) -> None:
+        page = await self._person.allow(url, **(self._first_changes if self.visits == 0 else {}))
         self.visits += 1
-        page = await self._person.allow(url)
         await self._answers.put(AuthorizationCodeResult(**page.answer))
 
     def expire(self) -> None:
@@ -103,6 +106,21 @@ async def test_python_sdk_refreshes_its_token_without_its_person(tmp_path: Path)
     assert (info["user"], client.visits) == ("ada", 1)
     assert client.storage.tokens is not None
     assert client.storage.tokens.refresh_token != first.refresh_token
+
+
+async def test_python_sdk_asks_again_for_a_scope_that_its_person_left_out(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server, people(server) as (ada, _):
+        client = PythonClient(ada, server.mcp, **{f"scope_{WRITE}": None})
+        await client.call("server_info")
+        before = client.storage.tokens
+        created = await client.call("notes_create", title="Step-up", content="Written after the second visit.")
+        after = client.storage.tokens
+
+    assert before is not None
+    assert after is not None
+    assert (before.scope, after.scope) == (READ, f"{READ} {WRITE}")
+    assert isinstance(created, dict)
+    assert client.visits == 2
 
 
 async def test_python_sdk_connects_to_a_profile(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ class Page(Struct, frozen=True):
         }
         return Form(urljoin(self.url, found.action), values)
 
+    def link(self, prefix: str) -> str:
+        """Returns the URL of the first link whose path starts with `prefix`."""
+        hrefs: list[str] = [href for _, _, href, _ in self._root.iterlinks()]
+        return next(urljoin(self.url, href) for href in hrefs if href.startswith(prefix))
+
     @property
     def words(self) -> str:
         """The text that people see."""

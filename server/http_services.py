@@ -30,5 +30,5 @@ def build_http_services(runtime: Runtime) -> HttpServices:
         accounts=Accounts(runtime.settings, runtime.registry.database),
         passkeys=Passkeys(runtime.settings, runtime.registry.database),
         openid=OpenIdSignIn(runtime.settings, runtime.registry),
-        browser=BrowserGuard(runtime.settings, runtime.browser_sessions),
+        browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit),
     )

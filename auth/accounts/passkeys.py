@@ -12,6 +12,7 @@ import sqlite3
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -129,8 +130,9 @@ class Passkeys:
         user, public_key, sign_count = await self._database.read(lambda db: _select(db, passkey_id))
         handle = parsed.response.user_handle
         if user is None or user.is_disabled or (handle and _decode(handle) != user.id.encode()):
-            raise SignInFailed(_NOT_ACCEPTED)
-        new_count = await asyncio.to_thread(self._verify_sign_in, credential, challenge, origin, public_key, sign_count)
+            raise SignInFailed(_NOT_ACCEPTED, user.id if user else "")
+        verify = partial(self._verify_sign_in, credential, challenge, origin, public_key, sign_count)
+        new_count = await asyncio.to_thread(verify, user.id)
         statement = "UPDATE passkeys SET sign_count = ?, last_used_at = ? WHERE id = ?"
         values = (new_count, self._clock(), passkey_id)
         await self._database.write(lambda db: db.execute(statement, values))
@@ -212,7 +214,7 @@ class Passkeys:
             raise InvalidParams(_NOT_ACCEPTED) from error
 
     def _verify_sign_in(
-        self, credential: str, challenge: bytes, origin: str, public_key: bytes, sign_count: int
+        self, credential: str, challenge: bytes, origin: str, public_key: bytes, sign_count: int, user_id: UserId
     ) -> int:
         """Returns the new counter. A counter that does not increase is a copy of the key, and refused."""
         from webauthn import verify_authentication_response  # noqa: PLC0415 - see above
@@ -229,7 +231,7 @@ class Passkeys:
                 require_user_verification=True,
             )
         except (WebAuthnException, ValueError, TypeError, LookupError) as error:
-            raise SignInFailed(_NOT_ACCEPTED) from error
+            raise SignInFailed(_NOT_ACCEPTED, user_id) from error
         return verified.new_sign_count
 
 

@@ -43,7 +43,7 @@ class Accounts:
         with self._throttle.attempt(name, address, known_browser):
             check = await self._hashes.verify(stored, password)
             if not check.is_correct or user is None or user.is_disabled:
-                raise SignInFailed
+                raise SignInFailed(user_id=user.id if user else "")
         if check.new_hash is not None:
             await self._renew_hash(user.id, stored, check.new_hash)
         return user
@@ -54,7 +54,7 @@ class Accounts:
         # Whoever has the user's session is no stranger, but must not guess the password either.
         with self._throttle.attempt(user.name, address, "session"):
             if not (await self._hashes.verify(stored, password)).is_correct:
-                raise SignInFailed
+                raise SignInFailed(user_id=user.id)
         require_new_password(self._settings, new_password, user.name)
         new_hash = await self._hashes.hash(new_password)
         await self._database.withdraw(lambda db: replace_password(db, user.id, new_hash, self._clock()))

@@ -6,13 +6,16 @@ from config.errors import FlorilegiumError
 
 
 class OpenIdFailed(FlorilegiumError):
-    """The sign-in failed. The person sees the message; `detail` is logged for the operator."""
+    """The sign-in failed. The person sees the message; `detail` is logged for the operator. `subject` is the
+    person, once the provider has said who it is, and `user_id` the user."""
 
     status = 403
     code = 403
 
-    def __init__(self, message: str, detail: str = "") -> None:
+    def __init__(self, message: str, detail: str = "", *, subject: str = "", user_id: str = "") -> None:
         super().__init__(message)
+        self.subject = subject
+        self.user_id = user_id
         if detail:
             logger.warning("OpenID sign-in failed: {}", detail)
 

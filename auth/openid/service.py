@@ -64,6 +64,7 @@ class OpenIdSignIn:
             raise OpenIdFailed(
                 f"your account at {provider.title} is not allowed to use this server; ask its operator",
                 f"{provider.title}: {subject[:80]!r} is in none of the allowed lists",
+                subject=subject,
             )
         user = await self._registry.user_by_identity(provider.issuer, subject)
         if user is None and provider.issuer == self._settings.issuer:
@@ -73,7 +74,9 @@ class OpenIdSignIn:
             name = name if isinstance(name, str) and is_printable_text(name) else ""
             user = await self._registry.ensure_user(provider.issuer, subject, name, provider.role)
         if user.is_disabled:
-            raise OpenIdFailed("your account on this server is disabled; ask its operator")
+            raise OpenIdFailed(
+                "your account on this server is disabled; ask its operator", subject=subject, user_id=user.id
+            )
         return user
 
     def _client(self, provider_id: str) -> OpenIdClient:

@@ -66,13 +66,15 @@ def reset_password(overrides: SettingsOverrides, name: str, as_json: bool) -> No
     """Print a link with which NAME sets a password. The present password is valid until then."""
     settings = _load_for_link(overrides)
 
-    async def work(registry: Registry) -> NewLink:
+    async def work(registry: Registry) -> tuple[UserRecord, NewLink]:
         record = await find_user(registry, name)
         if record.is_disabled:
             raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
-        return await AccountLinks(registry.database, settings).create_reset(record)
+        return record, await AccountLinks(registry.database, settings).create_reset(record)
 
-    _print_link(settings, run_with_registry(settings, work), f"Send this link to {name}", as_json)
+    record, link = run_with_registry(settings, work)
+    record_change(settings, "password.reset_link", record)
+    _print_link(settings, link, f"Send this link to {name}", as_json)
 
 
 @user.command()

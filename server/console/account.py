@@ -55,9 +55,14 @@ class AccountPages:
                 raise InvalidParams("password: the two new passwords differ")
             await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
         except (SignInFailed, RateLimited, InvalidParams) as error:
+            if isinstance(error, SignInFailed):
+                self._browser.record(request, "password.change_failed", session.user.id)
             return await self._page(request, session, error=_problem(error), status=error.status)
         known_secret = await self._accounts.remember_browser(session.user, self._browser.known_secret(request))
-        return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", known_secret)
+        self._browser.record(request, "password.change", session.user.id)
+        return await self._browser.sign_in(
+            request, session.user, f"{ACCOUNT_PATH}?done=password", method="password", known_secret=known_secret
+        )
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
@@ -65,8 +70,10 @@ class AccountPages:
         values = await self._browser.check_form(request)
         if "session" in values:
             await self._sessions.revoke(session.user.id, values["session"])
+            self._browser.record(request, "sign_out", session.user.id, detail="another browser")
             return see_other(f"{ACCOUNT_PATH}?done=session")
         await self._sessions.revoke_all(session.user.id)
+        self._browser.record(request, "sign_out", session.user.id, detail="everywhere")
         return await self._browser.sign_out(request)
 
     async def _page(

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from auth.audit import Audit
 from auth.browser_sessions import BrowserSession, BrowserSessions, csrf_token, session_cookie_name
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, OriginRejected
@@ -28,6 +29,7 @@ from server.transports.origin import OriginGuard
 SIGN_IN_PATH = "/sign-in"
 ACCOUNT_PATH = "/account"
 CSRF_FIELD = "csrf_token"
+_CLIENT = "browser"
 _FORM = FormSpec(files=frozenset(), parts_max=100)
 _SECRET_MAX_CHARS = 200
 
@@ -54,9 +56,10 @@ class FormRejected(FlorilegiumError):
 
 
 class BrowserGuard:
-    def __init__(self, settings: Settings, sessions: BrowserSessions) -> None:
+    def __init__(self, settings: Settings, sessions: BrowserSessions, audit: Audit) -> None:
         base_url = urlsplit(settings.base_url)
         self._sessions = sessions
+        self._audit = audit
         self._origins = OriginGuard(settings)
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
@@ -124,12 +127,20 @@ class BrowserGuard:
         """Returns the secret of a browser in which someone has signed in before, or an empty text."""
         return self._cookie(request, self._known_cookie)
 
-    async def sign_in(self, request: Request, user: UserRecord, location: str, known_secret: str = "") -> Response:
-        """Starts a session and leads to `location`. A session that the browser had before ends. `known_secret` is kept
-        after the session; see `auth.accounts.throttle`."""
+    def record(self, request: Request, action: str, user_id: str, *, target: str = "", detail: str = "") -> None:
+        """Records in the audit log what a person did with a browser."""
+        address = client_address(request)
+        self._audit.record(action, user_id, client=_CLIENT, target=target, address=address, detail=detail)
+
+    async def sign_in(
+        self, request: Request, user: UserRecord, location: str, *, method: str, known_secret: str = ""
+    ) -> Response:
+        """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded;
+        `known_secret` is kept after the session, see `auth.accounts.throttle`."""
         await self._end_session(request)
         agent = request.headers.get("user-agent", "")
         secret = await self._sessions.create(user, client_address(request), agent)
+        self.record(request, "sign_in", user.id, detail=method)
         response = see_other(location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
@@ -147,6 +158,7 @@ class BrowserGuard:
     async def _end_session(self, request: Request) -> None:
         if session := await self.session_of(request):
             await self._sessions.revoke(session.user.id, session.id)
+            self.record(request, "sign_out", session.user.id)
 
     async def _form_token(self, request: Request) -> str | None:
         """Returns the token that a form must carry, or None if the browser has no cookie yet."""

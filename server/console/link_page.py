@@ -26,6 +26,9 @@ _TEXTS: dict[LinkKind, _Texts] = {
 }
 
 
+_ACTIONS: dict[LinkKind, str] = {"setup": "user.add", "invitation": "user.add", "reset": "password.change"}
+
+
 class LinkPage:
     def __init__(self, settings: Settings, browser: BrowserGuard, accounts: Accounts, kind: LinkKind) -> None:
         self._settings = settings
@@ -48,8 +51,11 @@ class LinkPage:
             user = await self._accounts.redeem_link(self._kind, secret, name, password)
         except (InvalidParams, Conflict) as error:
             return await self._page(request, link, name=name, error=form_error(error), status=error.status)
+        self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
         known_secret = await self._accounts.remember_browser(user, self._browser.known_secret(request))
-        return await self._browser.sign_in(request, user, ACCOUNT_PATH, known_secret)
+        return await self._browser.sign_in(
+            request, user, ACCOUNT_PATH, method=f"{self._kind} link", known_secret=known_secret
+        )
 
     async def _page(
         self, request: Request, link: AccountLink, *, name: str = "", error: str = "", status: int = 200

@@ -3,6 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from auth.openid.errors import OpenIdFailed
 from auth.openid.service import OpenIdSignIn
 from server.console.browser import BrowserGuard, safe_path, see_other
 
@@ -20,5 +21,12 @@ class OpenIdPages:
 
     async def complete(self, request: Request) -> Response:
         provider, secret = request.path_params["provider"], self._browser.form_secret(request)
-        user, target = await self._openid.complete(provider, secret, dict(request.query_params))
-        return await self._browser.sign_in(request, user, safe_path(target))
+        try:
+            user, target = await self._openid.complete(provider, secret, dict(request.query_params))
+        except OpenIdFailed as error:
+            # Not what anyone can cause with a forged address: that would fill the log.
+            if error.subject:
+                detail = f"openid {provider}"
+                self._browser.record(request, "sign_in.failed", error.user_id, target=error.subject, detail=detail)
+            raise
+        return await self._browser.sign_in(request, user, safe_path(target), method=f"openid {provider}")

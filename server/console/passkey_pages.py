@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.passkeys import Passkeys
+from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
 from config.errors import FlorilegiumError
 from server.console.browser import ACCOUNT_PATH, BrowserGuard, safe_path, see_other
@@ -32,10 +33,14 @@ class PasskeyPages:
 
     async def sign_in(self, request: Request) -> Response:
         values = await self._browser.check_form(request)
-        user = await self._passkeys.sign_in(
-            self._browser.form_secret(request), self._browser.own_origin(request), values.get("credential", "")
-        )
-        return await self._browser.sign_in(request, user, safe_path(values.get("next", "")))
+        secret, origin = self._browser.form_secret(request), self._browser.own_origin(request)
+        try:
+            user = await self._passkeys.sign_in(secret, origin, values.get("credential", ""))
+        except SignInFailed as error:
+            if error.user_id:  # not for passkeys that do not exist, which anyone can make up
+                self._browser.record(request, "sign_in.failed", error.user_id, detail="passkey")
+            raise
+        return await self._browser.sign_in(request, user, safe_path(values.get("next", "")), method="passkey")
 
     async def registration_options(self, request: Request) -> Response:
         session = await self._require_recent(request)
@@ -48,12 +53,14 @@ class PasskeyPages:
         name = values.get("name", "").strip() or "Passkey"
         origin = self._browser.own_origin(request)
         await self._passkeys.register(session.user, session.csrf_token, origin, values.get("credential", ""), name)
+        self._browser.record(request, "passkey.add", session.user.id, target=name)
         return see_other(f"{ACCOUNT_PATH}?done=passkey")
 
     async def remove(self, request: Request) -> Response:
         session = await self._browser.require_session(request)
         values = await self._browser.check_form(request)
         await self._passkeys.remove(session.user.id, values.get("passkey", ""))
+        self._browser.record(request, "passkey.remove", session.user.id)
         return see_other(f"{ACCOUNT_PATH}?done=passkey-removed")
 
     async def _require_recent(self, request: Request) -> BrowserSession:

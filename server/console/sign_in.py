@@ -42,11 +42,13 @@ class SignInPages:
         try:
             user = await self._accounts.sign_in(name, values.get("password", ""), address, known_secret)
         except (SignInFailed, RateLimited) as error:
+            if isinstance(error, SignInFailed):
+                self._browser.record(request, "sign_in.failed", error.user_id, detail="password")
             response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
             response.headers.update(error_headers(self._settings, error))
             return response
         known_secret = await self._accounts.remember_browser(user, known_secret)
-        return await self._browser.sign_in(request, user, target, known_secret)
+        return await self._browser.sign_in(request, user, target, method="password", known_secret=known_secret)
 
     async def sign_out(self, request: Request) -> Response:
         await self._browser.check_form(request)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from auth.audit import Audit
 from auth.browser_sessions import BrowserSessions
 from auth.registry import Registry
 from config.settings import Settings
@@ -28,13 +29,14 @@ class GuardedPages(Struct, frozen=True):
     settings: Settings
     registry: Registry
     sessions: BrowserSessions
+    audit: Audit
 
     def browser(self, base_url: str = BASE_URL) -> httpx2.AsyncClient:
         transport = httpx2.ASGITransport(self.app())
         return httpx2.AsyncClient(transport=transport, base_url=base_url, headers={"Origin": base_url})
 
     def app(self) -> Starlette:
-        guard = BrowserGuard(self.settings, self.sessions)
+        guard = BrowserGuard(self.settings, self.sessions, self.audit)
 
         async def page(request: Request) -> Response:
             response = await guard.render(request, "message.html", title="Form", sentences=[])
@@ -47,7 +49,8 @@ class GuardedPages(Struct, frozen=True):
 
         async def sign_in(request: Request) -> Response:
             values = await guard.check_form(request)
-            return await guard.sign_in(request, await self.registry.ensure_user("", values["name"]), "/private")
+            user = await self.registry.ensure_user("", values["name"])
+            return await guard.sign_in(request, user, "/private", method="test")
 
         async def private(request: Request) -> Response:
             return Response((await guard.require_session(request)).user.name)
@@ -71,7 +74,8 @@ class GuardedPages(Struct, frozen=True):
 
 def make_pages(registry: Registry, tmp_path: Path, **changes: Any) -> GuardedPages:
     settings = make_settings(tmp_path, **{"public_url": BASE_URL, **changes})
-    return GuardedPages(settings, registry, BrowserSessions(registry.database, settings))
+    audit = Audit(tmp_path / "audit.db", settings)
+    return GuardedPages(settings, registry, BrowserSessions(registry.database, settings), audit)
 
 
 @pytest.fixture

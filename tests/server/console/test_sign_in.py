@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from auth.audit import AuditFilter
 from tests.server.console.console_fixture import FAST_HASHES, OTHER_PASSWORD, PASSWORD, Console, console, text_of
 
+SIGN_INS = ("sign_in", "sign_in.failed", "sign_out")
 FORMS = ("/sign-in", "/sign-out", "/account/password", "/account/sessions")
 
 
@@ -299,3 +301,22 @@ async def test_flood_of_sign_ins_is_refused_not_queued(tmp_path: Path, name: str
         assert statuses == {403, 503}
         async with site.browser() as browser:
             assert (await browser.sign_in("ben")).status_code == 303
+
+
+async def test_sign_ins_are_in_the_audit_log(site: Console) -> None:
+    ada, ben = await site.server.user("ada"), await site.server.user("ben")
+    async with site.browser() as adas, site.browser() as bens:
+        await bens.sign_in("ben", OTHER_PASSWORD)
+        await bens.sign_in("my password by mistake", OTHER_PASSWORD)
+        await adas.sign_in("ada")
+        await adas.submit("/account", {}, "/sign-out")
+    events = await site.server.runtime.audit.select(AuditFilter(actions=SIGN_INS), 10)
+
+    assert [(event.action, event.user_id, event.detail) for event in reversed(events)] == [
+        ("sign_in.failed", ben.id, "password"),
+        ("sign_in.failed", "", "password"),
+        ("sign_in", ada.id, "password"),
+        ("sign_out", ada.id, ""),
+    ]
+    assert {(event.client, event.address) for event in events} == {("browser", "127.0.0.1")}
+    assert "my password by mistake" not in repr(events)

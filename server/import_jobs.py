@@ -157,6 +157,11 @@ class ImportJobs:
                 last = current
                 yield last
 
+    @property
+    def running(self) -> int:
+        """How many imports of all users have not ended."""
+        return sum(not job.has_ended for job in self._jobs.values())
+
     async def close(self) -> None:
         await asyncio.gather(*(_stop(job) for job in self._jobs.values()))
 

@@ -18,6 +18,7 @@ from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
 from auth.oauth.tokens import OAuthTokens
+from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
 from auth.tickets import Tickets
@@ -105,7 +106,8 @@ async def open_runtime(
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
         _audit(data_root, settings) as audit,
     ):
-        limits = RateLimits.from_settings(settings)
+        limits, quotas = RateLimits.from_settings(settings), Quotas(registry.database, settings)
+        libraries.quotas = quotas
         call_limits = CallLimits(libraries, limits)
         authenticator = authenticator or _authenticator(settings, registry, limits)
         open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
@@ -125,6 +127,7 @@ async def open_runtime(
             tickets=tickets,
             admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams, audit),
             audit=audit,
+            quotas=quotas,
             open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(

@@ -10,6 +10,7 @@ from aggregator.similar import SimilarItems
 from auth.audit import Audit
 from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
+from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
 from auth.tickets import Tickets
@@ -50,6 +51,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     tickets: Tickets
     admission: Admission
     audit: Audit
+    quotas: Quotas
     open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher

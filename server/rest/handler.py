@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,7 +17,7 @@ from server.error_responses import PRIVATE_HEADERS, json_error
 from server.protocol.deadline import Deadline
 from server.rest.errors import MethodNotAllowed
 from server.rest.inputs import read_input, receive_upload
-from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
+from server.rest.operation import Operation, ResponseWithHeaders, Upload, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
@@ -53,9 +54,16 @@ class RestHandler:
         else:
             # An upload counts as a stream: it occupies a connection and disk space for a long time.
             with self._runtime.open_streams.enter(context.principal):
-                async with receive_upload(operation.upload, request, headers) as file:
+                async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
                     output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
         return build_response(operation, output, headers)
+
+    async def _upload(self, upload: Upload, context: RequestContext) -> Upload:
+        """Returns an import with the limit of the user."""
+        if upload.max_bytes != self._runtime.settings.import_max_bytes:
+            return upload
+        limits = await self._runtime.quotas.limits(context.user_id)
+        return replace(upload, max_bytes=limits.import_max_bytes)
 
 
 def check_method(method: str, methods: Sequence[str]) -> None:

@@ -16,6 +16,8 @@ from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
 from server.compat.agentkit.routes import agentkit_operations
 from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.http_services import HttpServices
+from server.rest.account import account_operations
+from server.rest.administration import administration_operations
 from server.rest.audit import audit_operations
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
@@ -63,7 +65,9 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
         usage_operation(runtime),
+        *account_operations(runtime),
         *audit_operations(runtime),
+        *administration_operations(runtime),
         *bus_operations(runtime.bus, runtime.settings),
     ]
 

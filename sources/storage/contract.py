@@ -550,6 +550,10 @@ class Libraries(Protocol):
         """Returns figures for metrics."""
         ...
 
+    async def remove(self, user_id: UserId) -> None:
+        """Deletes everything that a user stores. Raises Unavailable if the library stays in use."""
+        ...
+
     async def embed(self, user_id: UserId) -> None:
         """Waits until all text of a user is embedded, if a model is configured. Does not fail if the model cannot be
         used: see the `problem` of the state."""

@@ -21,6 +21,9 @@ class TimedOutLibraries:
     def state(self) -> LibrariesState:
         raise NotImplementedError
 
+    async def remove(self, user_id: UserId) -> None:
+        raise NotImplementedError
+
     async def embed(self, user_id: UserId) -> None:
         return
 

@@ -14,9 +14,11 @@ from types import TracebackType
 from loguru import logger
 
 from auth.context import RequestContext
+from auth.library_files import forget_file
+from auth.quotas import Quotas
 from config.errors import Overloaded, Unavailable
 from config.numbers import clamp
-from config.paths import DataRoot, UserId
+from config.paths import DATABASE_KINDS, DataRoot, UserId
 from config.settings import Settings
 from config.times import steady_time
 from sources.semantic.service import SemanticService
@@ -43,6 +45,9 @@ _OPEN_USERS_MAX = 128
 _OPEN_PER_CLOSING = 8
 # A search of all sources has this many jobs. Most calls have fewer, which makes little difference in a long queue.
 _JOBS_PER_CALL = 5
+# How long deleting a library waits for the calls that use it.
+_REMOVE_WAIT_S = 10.0
+_REMOVE_POLL_S = 0.05
 
 
 class SqliteLibraries:
@@ -72,6 +77,8 @@ class SqliteLibraries:
             semantic=semantic,
             vector_memory=VectorMemory(settings.semantic_memory_mib * 1024 * 1024),
         )
+        # The quotas of single users, if they are known; set before the first call.
+        self.quotas: Quotas | None = None
         self._embeds_in_background = embeds_in_background
         self._embedding = EmbeddingScheduler(semantic, self._lease_in_background) if semantic is not None else None
         self._open_max = settings.library_open_max or _affordable_users()
@@ -108,6 +115,27 @@ class SqliteLibraries:
             self._embedding.wake(user_id, has_new_text=True)
             await self._embedding.wait_until_idle()
 
+    async def remove(self, user_id: UserId) -> None:
+        """Deletes all files of a user. Calls that arrive meanwhile wait, and find an empty library."""
+        due = time.monotonic() + _REMOVE_WAIT_S
+        while (databases := self._open.get(user_id)) is not None and databases.lease_count:
+            if time.monotonic() >= due:
+                raise Unavailable("the library is in use; try again in a moment")
+            await asyncio.sleep(_REMOVE_POLL_S)
+        if user_id in self._open:
+            self._start_closing(user_id)
+        while user_id in self._closing:
+            await asyncio.wait([self._closing[user_id]])
+        removing = asyncio.create_task(asyncio.to_thread(self._remove_files, user_id))
+        self._closing[user_id] = removing
+        removing.add_done_callback(lambda _: self._closing.pop(user_id))
+        await asyncio.shield(removing)
+
+    def _remove_files(self, user_id: UserId) -> None:
+        self._data_root.remove_user(user_id)
+        for kind in DATABASE_KINDS:
+            forget_file(self._data_root.control_path, user_id, kind)
+
     async def close(self) -> None:
         """Closes everything, all libraries at the same time. Running calls are stopped and no new ones are started."""
         self._is_closed = True
@@ -120,7 +148,10 @@ class SqliteLibraries:
 
     async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
         assert context.db_paths == self._data_root.paths_of(context.user_id)
+        limits = await self.quotas.limits(context.user_id) if self.quotas is not None else None
         databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
+        if limits is not None:
+            databases.quota.set_limits(QuotaLimits(limits.max_bytes, limits.max_items))
         self._open.move_to_end(context.user_id)
         databases.lease_count += 1
         library = SqliteLibrary(

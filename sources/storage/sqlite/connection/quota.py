@@ -51,11 +51,17 @@ class UserQuota:
 
     def __init__(self, files: Sequence[UserFile], limits: QuotaLimits) -> None:
         self._files = files
+        # Replaced when the quotas of the user change.
         self._limits = limits
         # How many items may be added before they are counted again, and how many are being added.
         self._item_room = 0
         self._new_items = 0
         self._counting = asyncio.Lock()
+
+    def set_limits(self, limits: QuotaLimits) -> None:
+        if limits != self._limits:
+            self._limits = limits
+            self._item_room = 0  # counted again at the next write
 
     @asynccontextmanager
     async def room(self, new_items: int, *, may_exist: bool = False) -> AsyncIterator[None]:

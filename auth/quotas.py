@@ -1,0 +1,81 @@
+"""Quotas of single users, which replace those of the settings. Stored with the users in the control database."""
+
+import sqlite3
+
+from msgspec import Struct
+
+from auth.control_database import ControlDatabase
+from auth.registry import select_user
+from config.errors import NotFound
+from config.paths import UserId
+from config.settings import Settings
+
+
+class QuotaOverrides(Struct, frozen=True, kw_only=True):
+    """None means the quota of the settings, 0 no quota."""
+
+    max_bytes: int | None = None
+    max_items: int | None = None
+    import_max_bytes: int | None = None
+
+
+class UserLimits(Struct, frozen=True, kw_only=True):
+    """The quotas that apply to a user; 0 means no limit, except for `import_max_bytes`."""
+
+    max_bytes: int
+    max_items: int
+    import_max_bytes: int
+
+
+_COLUMNS = ", ".join(QuotaOverrides.__struct_fields__)
+_CACHED_USERS_MAX = 10_000
+
+
+class Quotas:
+    """Cached until any process changes the control database."""
+
+    def __init__(self, database: ControlDatabase, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._limits: dict[UserId, UserLimits] = {}
+        self._revision: int | None = None
+
+    async def limits(self, user_id: UserId) -> UserLimits:
+        revision = self._database.revision()
+        if revision != self._revision or len(self._limits) > _CACHED_USERS_MAX:
+            self._limits.clear()
+            self._revision = revision
+        limits = self._limits.get(user_id)
+        if limits is None:
+            limits = self._limits[user_id] = self._apply(await self.overrides(user_id))
+        return limits
+
+    async def overrides(self, user_id: UserId) -> QuotaOverrides:
+        return await self._database.read(lambda db: _select(db, user_id))
+
+    async def set(self, user_id: UserId, overrides: QuotaOverrides) -> None:
+        def operation(db: sqlite3.Connection) -> None:
+            if select_user(db, user_id) is None:
+                raise NotFound("user", user_id)
+            values = [getattr(overrides, name) for name in QuotaOverrides.__struct_fields__]
+            db.execute(
+                f"INSERT OR REPLACE INTO quotas (user_id, {_COLUMNS}) VALUES (?, ?, ?, ?)",  # noqa: S608 - constants
+                (user_id, *values),
+            )
+
+        await self._database.write(operation)
+
+    def _apply(self, overrides: QuotaOverrides) -> UserLimits:
+        settings = self._settings
+        own_import_max = overrides.import_max_bytes
+        return UserLimits(
+            max_bytes=settings.user_max_bytes if overrides.max_bytes is None else overrides.max_bytes,
+            max_items=settings.user_max_items if overrides.max_items is None else overrides.max_items,
+            # The setting also protects the disk, so that a quota can only be lower.
+            import_max_bytes=min(own_import_max or settings.import_max_bytes, settings.import_max_bytes),
+        )
+
+
+def _select(db: sqlite3.Connection, user_id: UserId) -> QuotaOverrides:
+    row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
+    return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, row, strict=True))) if row else QuotaOverrides()

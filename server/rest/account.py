@@ -1,0 +1,335 @@
+"""The caller's own account over REST: its keys and connections.
+
+A credential can never give away more than it has: keys are limited to its scopes and its expiry. Connected
+applications, and credentials restricted to a profile or to sources, cannot create or revoke anything: a new key would
+outlast their restriction.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from auth.audit import Audit
+from auth.context import RequestContext
+from auth.oauth.grants import GrantRecord, OAuthGrants
+from auth.principal import Principal
+from auth.registry import KeyRecord, Registry
+from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
+from config.settings import Settings
+from config.times import format_time_seconds, parse_time
+from server.profiles import PROFILE_NAMES
+from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.operation import Operation
+from server.runtime import Runtime
+from server.source_names import require_known_sources
+
+_NOT_FOUND = frozenset((404,))
+
+
+class RestrictedCredential(FlorilegiumError):
+    """The credential is one that must not change the account."""
+
+    status = 403
+    code = 403
+
+    def __init__(self) -> None:
+        super().__init__(
+            "connected applications and restricted keys cannot change the account; use a key without restrictions, or "
+            "sign in"
+        )
+
+
+class NoArguments(Struct, frozen=True, kw_only=True):
+    """Has no parameters."""
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """The caller. `scopes`, `profile` and `sources` are those of the credential."""
+
+    id: str
+    name: str
+    role: str
+    scopes: Sequence[str]
+    kind: str
+    profile: str | None
+    sources: Sequence[str] | None
+    created_at: str
+
+
+class CreateKeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(description="What the key is for.")]
+    scopes: Annotated[tuple[str, ...] | None, Meta(description="Default: those of your credential but admin.")] = None
+    profile: Annotated[str | None, Meta(description="Restrict the key to this profile.")] = None
+    sources: Annotated[tuple[str, ...] | None, Meta(description="Restrict the key to these sources.")] = None
+    expires_at: Annotated[str | None, Meta(description="Such as 2026-12-31T00:00:00Z. Default: never.")] = None
+
+
+class KeyRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the key.")]
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    state: str
+    scopes: Sequence[str]
+    profile: str | None
+    sources: Sequence[str] | None
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+
+class NewKey(Key, frozen=True, kw_only=True):
+    """`secret` is shown only here."""
+
+    secret: str
+
+
+class KeyList(Struct, frozen=True):
+    keys: Sequence[Key]
+
+
+class ConnectionRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the connection.")]
+
+
+class ConnectedApplication(Struct, frozen=True, kw_only=True):
+    """An application that was allowed to use the library."""
+
+    id: str
+    client: str
+    client_name: str
+    scopes: Sequence[str]
+    profile: str | None
+    sources: Sequence[str] | None
+    created_at: str
+    last_used_at: str | None
+
+
+class ConnectionList(Struct, frozen=True):
+    connections: Sequence[ConnectedApplication]
+
+
+class AccountEndpoints:
+    def __init__(self, registry: Registry, grants: OAuthGrants, audit: Audit, settings: Settings) -> None:
+        self._registry = registry
+        self._grants = grants
+        self._audit = audit
+        self._settings = settings
+
+    async def get_account(self, context: RequestContext, _request: NoArguments) -> Account:
+        user = await self._registry.user_by_id(context.user_id)
+        if user is None:
+            raise NotFound("user", context.user_id)
+        principal = context.principal
+        return Account(
+            id=user.id,
+            name=user.name,
+            role=user.role,
+            scopes=sorted(principal.scopes),
+            kind=principal.kind,
+            profile=principal.profile,
+            sources=_sorted(principal.sources),
+            created_at=format_time_seconds(user.created_at),
+        )
+
+    async def list_keys(self, context: RequestContext, _request: NoArguments) -> KeyList:
+        now = time.time()
+        return KeyList([_key(record, now) for record in await self._registry.list_keys(context.user_id)])
+
+    async def create_key(self, context: RequestContext, request: CreateKeyRequest) -> NewKey:
+        require_unrestricted(context.principal)
+        if request.profile is not None and request.profile not in PROFILE_NAMES:
+            raise InvalidParams(f"profile: expected one of {', '.join(PROFILE_NAMES)}, got {request.profile[:40]!r}")
+        require_known_sources(self._settings, request.sources or ())
+        expires_at = _expiry(request.expires_at, context.principal)
+        record, secret = await self._registry.create_key(
+            context.user_id, request.name, _scopes(request, context), expires_at, request.profile, request.sources
+        )
+        detail = " ".join(sorted(record.scopes))
+        self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
+        key = _key(record, time.time())
+        return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
+
+    async def revoke_key(self, context: RequestContext, request: KeyRequest) -> Key:
+        require_unrestricted(context.principal)
+        record = await self._registry.key_by_id(request.id)
+        if record is None or record.user.id != context.user_id:
+            raise NotFound("key", request.id[:60])
+        missing = sorted(record.scopes - context.scopes)
+        if missing:
+            raise Forbidden(missing[0])
+        revoked = await self._registry.revoke_key(record.id)
+        self._audit.record("key.revoke", context.user_id, client=context.client_id, target=record.id)
+        return _key(revoked, time.time())
+
+    async def list_connections(self, context: RequestContext, _request: NoArguments) -> ConnectionList:
+        return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
+
+    async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
+        require_unrestricted(context.principal)
+        grant = await self._grants.revoke(context.user_id, request.id)
+        self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
+        return _connection(grant)
+
+
+def require_unrestricted(principal: Principal) -> None:
+    """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
+    if principal.kind == "oauth" or principal.profile is not None or principal.sources is not None:
+        raise RestrictedCredential
+
+
+def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
+    if request.scopes is None:
+        return context.scopes - {"admin"} or context.scopes
+    beyond = sorted(frozenset(request.scopes) - context.scopes)
+    if beyond:
+        own = " ".join(sorted(context.scopes))
+        raise InvalidParams(f"scopes: expected scopes of your own credential ({own}), got {beyond[0][:40]!r}")
+    return frozenset(request.scopes)
+
+
+def _expiry(text: str | None, principal: Principal) -> float | None:
+    """A key must not outlast the key that created it. A token or a browser session proves that the person signed in."""
+    latest = principal.expires_at if principal.kind == "key" else None
+    if text is None:
+        return latest
+    try:
+        expires_at = parse_time(text).timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidParams(f"expires_at: expected a time such as 2026-12-31T00:00:00Z, got {text[:40]!r}") from None
+    if latest is not None and expires_at > latest:
+        raise InvalidParams(f"expires_at: expected {format_time_seconds(latest)} or earlier, when your own key expires")
+    return expires_at
+
+
+def _key(record: KeyRecord, now: float) -> Key:
+    state = "revoked" if record.revoked_at is not None else "active" if record.is_valid(now) else "expired"
+    return Key(
+        id=record.id,
+        name=record.name,
+        state=state,
+        scopes=sorted(record.scopes),
+        profile=record.profile,
+        sources=_sorted(record.sources),
+        created_at=format_time_seconds(record.created_at),
+        expires_at=_time(record.expires_at),
+        last_used_at=_time(record.last_used_at),
+    )
+
+
+def _connection(grant: GrantRecord) -> ConnectedApplication:
+    return ConnectedApplication(
+        id=grant.id,
+        client=grant.client_id,
+        client_name=grant.client_name,
+        scopes=sorted(grant.scopes),
+        profile=grant.profile,
+        sources=_sorted(grant.sources),
+        created_at=format_time_seconds(grant.created_at),
+        last_used_at=_time(grant.last_used_at),
+    )
+
+
+def _sorted(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else format_time_seconds(seconds)
+
+
+def account_operations(runtime: Runtime) -> list[Operation]:
+    grants = OAuthGrants(runtime.registry.database, runtime.settings)
+    endpoints = AccountEndpoints(runtime.registry, grants, runtime.audit, runtime.settings)
+    return [*_account_and_keys(endpoints), *_connections(endpoints)]
+
+
+def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
+    return [
+        Operation(
+            id="get_account",
+            method="GET",
+            path="/api/v1/account",
+            summary="Get your account",
+            description="Your name and role, and what your credential allows.",
+            input=NoArguments,
+            response=Account,
+            handler=endpoints.get_account,
+            tools=("server_info",),
+        ),
+        Operation(
+            id="list_keys",
+            method="GET",
+            path="/api/v1/keys",
+            summary="List your API keys",
+            description="Your API keys without their secrets, with their restrictions and their last use.",
+            input=NoArguments,
+            response=KeyList,
+            handler=endpoints.list_keys,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+        ),
+        Operation(
+            id="create_key",
+            method="POST",
+            path="/api/v1/keys",
+            summary="Create an API key",
+            description=(
+                "Creates an API key with scopes that your own credential has. The secret is shown once. A key that "
+                "expires creates only keys that expire no later."
+            ),
+            input=CreateKeyRequest,
+            response=NewKey,
+            handler=endpoints.create_key,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+            status=201,
+        ),
+        Operation(
+            id="revoke_key",
+            method="DELETE",
+            path="/api/v1/keys/{id}",
+            summary="Revoke an API key",
+            description="Revokes one of your API keys, from its next use on. Your credential needs all of its scopes.",
+            input=KeyRequest,
+            response=Key,
+            handler=endpoints.revoke_key,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+            error_statuses=_NOT_FOUND,
+        ),
+    ]
+
+
+def _connections(endpoints: AccountEndpoints) -> list[Operation]:
+    return [
+        Operation(
+            id="list_connections",
+            method="GET",
+            path="/api/v1/connections",
+            summary="List connected applications",
+            description="The applications that you allowed to use your library, and what each of them may do.",
+            input=NoArguments,
+            response=ConnectionList,
+            handler=endpoints.list_connections,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+        ),
+        Operation(
+            id="revoke_connection",
+            method="DELETE",
+            path="/api/v1/connections/{id}",
+            summary="Disconnect an application",
+            description="Ends the access of a connected application, from its next call on.",
+            input=ConnectionRequest,
+            response=ConnectedApplication,
+            handler=endpoints.revoke_connection,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+            error_statuses=_NOT_FOUND,
+        ),
+    ]

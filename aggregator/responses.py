@@ -27,8 +27,9 @@ class SourceReport(Struct, frozen=True, kw_only=True):
 class HitExplanation(Struct, frozen=True, kw_only=True):
     """Why a hit is at its position. `position` counts all hits and `rank_in_source` those of its source, both from 0.
     `terms` are the words matched in the snippet. `bm25` is the engine's own rank, lower is better; it is not comparable
-    across sources. `time_boost` is the factor for what was created in a time that the query names. If
-    meanings were compared, the score is `(1 - w) * lexical + w * semantic` with the `semantic_weight` w."""
+    across sources. `time_boost` is the factor for what was created in a time that the query names, and `sender_boost`
+    that for a message of someone whom it names. If meanings were compared, the score is
+    `(1 - w) * lexical + w * semantic` with the `semantic_weight` w."""
 
     position: int
     rank_in_source: int
@@ -36,6 +37,7 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...]
     seen_before: bool
     time_boost: float | UnsetType = UNSET
+    sender_boost: float | UnsetType = UNSET
     lexical: float | UnsetType = UNSET
     semantic: float | UnsetType = UNSET
 

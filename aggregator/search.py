@@ -37,8 +37,8 @@ from sources.defaults import local_time
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
+from sources.search.query_boosts import QueryBoosts
 from sources.search.query_times import resolve_times
-from sources.search.time_boost import TimeBoost
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
@@ -381,13 +381,15 @@ def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> KnowledgeIt
 def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExplanation:
     ranges = item.highlights if item.highlights is not UNSET else ()
     text = item.snippet or ""
+    boosts = QueryBoosts(plan.query.times, plan.query.own_terms)
     return HitExplanation(
         position=hit.position,
         rank_in_source=hit.rank,
         bm25=hit.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
         seen_before=is_seen(hit, plan.state.seen),
-        time_boost=TimeBoost(plan.query.times).factor(item.created_at or "") if plan.query.times else UNSET,
+        time_boost=boosts.time.factor(item.created_at or "") if plan.query.times else UNSET,
+        sender_boost=by_sender if (by_sender := boosts.sender.factor(item.sender or "")) > 1 else UNSET,
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )

@@ -82,6 +82,11 @@ class Scorer:
         return min(1.0, (saturated + _TITLE_SHARE * in_title * title_share) / self._total / (1 + _TITLE_SHARE))
 
 
+def raise_odds(score: float, factor: float) -> float:
+    """Multiplies the odds of a score. Low scores grow by the factor, and no score exceeds 1."""
+    return factor * score / (1 + (factor - 1) * score)
+
+
 def title_share(title_stems: frozenset[str], query_stems: frozenset[str]) -> float:
     """Returns the share of a title's stems that the query contains."""
     return len(title_stems & query_stems) / len(title_stems) if title_stems else 0.0

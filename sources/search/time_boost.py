@@ -11,6 +11,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from config.times import format_time
+from sources.search.scoring import raise_odds
 from sources.times import TimeSpan
 
 _INSIDE = 1.2
@@ -48,11 +49,7 @@ class TimeBoost:
         return any(period.start <= created_at < period.end for period in self._inside)
 
     def apply(self, score: float, created_at: str) -> float:
-        """Multiplies the odds of a score. Low scores grow by the factor, and no score exceeds 1."""
-        if not self.periods:
-            return score
-        factor = self.factor(created_at)
-        return factor * score / (1 + (factor - 1) * score)
+        return raise_odds(score, self.factor(created_at)) if self.periods else score
 
 
 def _periods(span: TimeSpan) -> list[BoostedPeriod]:

@@ -94,7 +94,7 @@ FAST = NamedModel(
     ),
 )
 MINILM = NamedModel(
-    info=ModelInfo("minilm", "all-minilm-l6-v2-int8", dimension=384, has_context=False, weight=0.3),
+    info=ModelInfo("minilm", "all-minilm-l6-v2-int8", dimension=384, has_context=False, weight=0.38),
     license="Apache-2.0",
     extra="minilm",
     requires=("numpy", "onnxruntime", "tokenizers"),

@@ -205,6 +205,10 @@ class ChatCandidate(HitCandidate, gc=False):
         return self.rowid < 0
 
     @property
+    def speaker(self) -> str:
+        return self.sender or ""
+
+    @property
     def prominent_text(self) -> str:
         return self.own
 

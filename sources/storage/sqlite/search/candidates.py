@@ -56,6 +56,11 @@ class HitCandidate(RankingResult, gc=False):
         return True
 
     @property
+    def speaker(self) -> str:
+        """The name of the person who said it, if it was said."""
+        return ""
+
+    @property
     def prominent_text(self) -> str:
         """The text with the higher weight, usually the title: its stored index form if it has one."""
         raise NotImplementedError

@@ -17,10 +17,10 @@ from msgspec.json import Decoder
 
 from sources.query import Term
 from sources.records import Hit, HitPage
+from sources.search.query_boosts import QueryBoosts
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
 from sources.search.term_counting import TermCounter, TermCounts, term_counter
 from sources.search.term_matching import JoinedForms
-from sources.search.time_boost import TimeBoost
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -70,7 +70,8 @@ class FtsSearch:
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = term_counter(search.query.terms)
-        self._boost = TimeBoost(search.query.times if search.scoring == "comparable" else ())
+        is_comparable = search.scoring == "comparable"
+        self._boosts = QueryBoosts(search.query.times, search.query.own_terms) if is_comparable else QueryBoosts()
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
 
@@ -160,7 +161,7 @@ class FtsSearch:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
         is_ranked = is_ranked and tier.order != "newest"
         return MatchSql(
-            self._target, tier, self._filter, self._item_bits, is_ranked, self._boost.periods, self._skipped
+            self._target, tier, self._filter, self._item_bits, is_ranked, self._boosts.time.periods, self._skipped
         )
 
     def _count_hits(self, tier: MatchTier) -> int:
@@ -177,7 +178,7 @@ class FtsSearch:
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return _MinMaxScoring(self._term_counter, best, worst)
         scorer = self._scorer(self._search.query.terms)
-        return _ComparableScoring(self._term_counter, scorer, self._search, self._boost)
+        return _ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
 
     def _scorer(self, terms: Sequence[Term]) -> Scorer:
         """A near term weighs less than the term that it may stand for, and is no part of the whole query."""
@@ -288,10 +289,10 @@ class BlockScoring(ABC):
 class _ComparableScoring(BlockScoring):
     """Scores that are comparable across sources and pages."""
 
-    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boost: TimeBoost) -> None:
+    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boosts: QueryBoosts) -> None:
         self._counter = counter
         self._scorer = scorer
-        self._boost = boost
+        self._boosts = boosts
         self._time_terms = search.query.time_terms
         self._query_stems = frozenset(
             stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
@@ -303,7 +304,7 @@ class _ComparableScoring(BlockScoring):
 
     def score(self, block: list[HitCandidate]) -> None:
         forms, counts = _count_terms(block, self._counter)
-        own_terms, score_of, has_boost = self._own_terms, self._scorer.score, bool(self._boost.periods)
+        own_terms, score_of = self._own_terms, self._scorer.score
         for index, (candidate, in_prominent, counted) in enumerate(counts):
             prominent, other = in_prominent, counted
             if self._near_terms or self._time_terms:
@@ -314,8 +315,7 @@ class _ComparableScoring(BlockScoring):
                 candidate.has_all_terms = all(map(or_, prominent[:own_terms], other[:own_terms]))
             candidate.is_matched_aside = not is_prominent and any(counted)
             score = score_of(prominent, other, candidate.chars, share)
-            if has_boost:
-                score = self._boost.apply(score, candidate.created_at)
+            score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
             candidate.score = round(score, SCORE_DIGITS)
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))
@@ -335,7 +335,7 @@ class _ComparableScoring(BlockScoring):
 
     def _with_times(self, candidate: HitCandidate, counts: TermCounts) -> TermCounts:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
-        if not self._time_terms or not self._boost.contains(candidate.created_at):
+        if not self._time_terms or not self._boosts.time.contains(candidate.created_at):
             return counts
         return tuple([max(count, term in self._time_terms) for term, count in enumerate(counts)])
 

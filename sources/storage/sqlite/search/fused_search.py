@@ -102,14 +102,13 @@ class FusedSearch(FtsSearch):
         return head
 
     def _fuse(self, candidates: list[HitCandidate]) -> None:
-        """Adds the cosines to the scores of candidates, and sorts them. A time that the query names counts in both
-        parts."""
+        """Adds the cosines to the scores of candidates, and sorts them. Times and people that the query names count in
+        both parts."""
         cosines = self._scan.best_cosines([candidate.entry for candidate in candidates])
-        weight, item_bits, has_boost = self._weight, self._item_bits, bool(self._boost.periods)
+        weight, item_bits, boosts = self._weight, self._item_bits, self._boosts
         for candidate in candidates:
             lexical, cosine = candidate.score, max(0.0, cosines.get(candidate.entry >> item_bits, 0.0))
-            if has_boost:
-                cosine = self._boost.apply(cosine, candidate.created_at)
+            cosine = boosts.apply(cosine, candidate.created_at, candidate.speaker)
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
         candidates.sort(key=attrgetter("sort_key"))

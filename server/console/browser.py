@@ -88,11 +88,12 @@ class BrowserGuard:
             raise sign_in_required(request)
         return session
 
-    async def check_form(self, request: Request) -> Mapping[str, str]:
-        """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session."""
+    async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
+        """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
+        `max_bytes` replaces the limit for forms whose fields are whole texts."""
         self.check_origin(request)
         self._check_own_origin(request)
-        values = await self._read_form(request)
+        values = await self._read_form(request, max_bytes or self._form_max_bytes)
         expected = await self._form_token(request)
         if expected is None or not hmac.compare_digest(expected.encode(), values.get(CSRF_FIELD, "").encode()):
             raise FormRejected
@@ -186,11 +187,11 @@ class BrowserGuard:
         # On a loopback address, `check_origin` has already made sure that the host is a loopback name.
         return origin == self._own_origin or (self._is_loopback and origin == f"http://{host}")
 
-    async def _read_form(self, request: Request) -> Mapping[str, str]:
+    async def _read_form(self, request: Request, max_bytes: int) -> Mapping[str, str]:
         content_type = request.headers.get("content-type", "")
         if media_type_of(content_type) != URLENCODED:
             raise UnsupportedMediaType(content_type, URLENCODED)
-        body = await read_body(request, request.headers.get("content-length"), self._form_max_bytes)
+        body = await read_body(request, request.headers.get("content-length"), max_bytes)
         return read_form(_FORM, content_type, body)
 
 

@@ -25,7 +25,7 @@ from server.rest.knowledge import ItemRequest, KnowledgeOperations
 from server.runtime import Runtime
 from server.tools.compact import Permalinks, title_of
 from server.web_addresses import is_web_address
-from sources.items import GetResponse
+from sources.items import GetResponse, Mode
 from sources.reading.retrieval import WINDOW_MAX
 from sources.search.arguments import read_query
 from sources.text.text_work import run_text_work
@@ -35,6 +35,14 @@ PERMALINK = "/items/{source}/{id:path}"
 _PASSAGE_TOKENS = 40
 _FIND_MAX_CHARS = 1000
 _LINKS = Permalinks("")
+_MODES: tuple[Mode, ...] = ("snippet", "chunk", "chunk_with_siblings", "full")
+_DONE = {
+    "created": "The item is created.",
+    "saved": "Your changes are saved.",
+    "tagged": "The tags are changed.",
+    "deleted": "The message is deleted.",
+    "restored": "The item is restored.",
+}
 
 
 class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
@@ -43,6 +51,8 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     t: Annotated[float | None, Meta(description="Seconds from the beginning of a recording.")] = None
     message: Annotated[str | None, Meta(description="Id of a message of the conversation.")] = None
     at: Annotated[int | None, Meta(description="Character offset in the text, in `field` if it is set.")] = None
+    assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
+    done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
 
     def resolved(self) -> "PermalinkRequest":
@@ -107,7 +117,21 @@ class ItemPage(LibraryPage):
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
         sections = await run_text_work(len(item.content), sections_of, item, marks)
-        return await self.render(request, viewer, "item.html", **page_values(item, sections), section="item")
+        readings = await self._readings(viewer, args) if args.assistant else []
+        return await self.render(
+            request,
+            viewer,
+            "item.html",
+            **page_values(item, sections),
+            readings=readings,
+            done=_DONE.get(args.done, ""),
+            section="item",
+        )
+
+    async def _readings(self, viewer: Viewer, args: PermalinkRequest) -> list[GetResponse]:
+        """Returns what an assistant gets of the item in each mode."""
+        requests = [PermalinkRequest(source=args.source, id=args.id, mode=mode) for mode in _MODES]
+        return [await self.run(viewer, self._operation, request) for request in requests]
 
     async def _args(self, request: Request, incoming: IncomingRequest) -> PermalinkRequest:
         limit = self._runtime.settings.body_max_bytes
@@ -140,6 +164,9 @@ def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any
         "meta": meta,
         "title": title_of(meta, item.content),
         "sections": sections,
+        "path": base.partition("#")[0].removeprefix("/items"),
+        "prompt_name": f"{meta.source.removesuffix('s')}_{meta.id}" if meta.source in ("prompts", "characters") else "",
+        "assistant_address": f"{base.partition('#')[0]}?assistant=true#assistant",
         "is_partial": item.mode != "full" or item.anchor == "cursor",
         "item_address": base.partition("#")[0],
         "web_address": meta.url if meta.url and is_web_address(meta.url) else "",

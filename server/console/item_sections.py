@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from server.console.markdown import TextRange, render_markdown, render_plain
 from server.console.times import clock_time
@@ -16,6 +17,9 @@ from sources.text.chunking import split_into_chunks
 # The size of the marked passage of a message: one or two sentences.
 _PASSAGE_CHARS = 160
 _MATCHES_MAX = 500
+
+# The sources whose items are texts with a title.
+_TITLED = frozenset(("characters", "prompts"))
 
 Attachment = Mapping[str, Any]
 
@@ -45,11 +49,19 @@ class PassageMarks(Struct, frozen=True, kw_only=True):
 
 def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
     """Splits the text by message or timed passage if the item has attachments for them."""
+    item = _without_title(item)
     spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     passage = _find_passage(item, marks.text)
     if not spans:
         return [ItemSection(html=render_markdown(item.content, _marks(item.content, passage, marks)))]
     return [_span_section(item.content, span, passage, marks) for span in spans]
+
+
+def _without_title(item: GetResponse) -> GetResponse:
+    """Removes the heading with which the text of a character or prompt begins, because the page has it already."""
+    heading = f"# {item.meta.title}\n"
+    is_repeated = item.meta.source in _TITLED and not item.attachments and item.content.startswith(heading)
+    return replace(item, content=item.content.removeprefix(heading).lstrip("\n")) if is_repeated else item
 
 
 def _span_section(content: str, span: Attachment, passage: TextRange | None, marks: PassageMarks) -> ItemSection:

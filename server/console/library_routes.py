@@ -7,7 +7,9 @@ from starlette.routing import BaseRoute, Route
 from config.errors import NotFound
 from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.browser import BrowserGuard
+from server.console.edit_page import EditPages
 from server.console.item_page import PERMALINK, ItemPage
+from server.console.library_page import LibraryBrowser
 from server.console.page_handler import PageFunction, PageHandler
 from server.console.search_page import SearchPage
 from server.runtime import Runtime
@@ -24,7 +26,7 @@ _INDEX = {
 
 
 def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
-    assets = Assets(runtime.admission)
+    assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -33,6 +35,13 @@ def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRou
         Route(ASSET_PATH, assets.file),
         Route(FAVICON_PATH, assets.favicon),
         page("/", IndexPage(SearchPage(runtime, browser)).show),
+        page("/library", LibraryBrowser(runtime, browser).show),
+        page("/library/bulk", post=edit.bulk),
+        page("/new", edit.show_new, edit.create),
+        page("/edit/{source}/{id:path}", edit.show_edit, edit.edit),
+        page("/tag/{source}/{id:path}", post=edit.tag),
+        page("/delete/{source}/{id:path}", post=edit.delete),
+        page("/restore", post=edit.restore),
         Route(PERMALINK, ItemPage(runtime, browser)),
     ]
 

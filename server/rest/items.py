@@ -11,11 +11,13 @@ from server.rest.operation import Operation
 from server.tools.items import (
     ChatMessageInput,
     DeleteResult,
+    EditableItem,
     ExpectedVersion,
     IdempotencyKey,
     ItemChanges,
     ItemsCreate,
     ItemsDelete,
+    ItemsRestore,
     ItemsTag,
     ItemsUpdate,
     SourceName,
@@ -23,6 +25,7 @@ from server.tools.items import (
     WriteResult,
     create_item,
     delete_item,
+    restore_item,
     tag_item,
     update_item,
 )
@@ -32,6 +35,7 @@ from sources.items import uri_of
 _ITEM = "/api/v1/items/{source}/{id:path}"
 _ITEM_BY_URI = "/api/v1/items"
 _ERROR_STATUSES = frozenset((404, 409))
+_NOT_FOUND = frozenset((404,))
 
 _Source = Annotated[SourceName, Meta(description="source of a hit.")]
 _Id = Annotated[str, Meta(description="id of a hit.")]
@@ -54,6 +58,10 @@ class ItemTagRequest(TagChanges, frozen=True, kw_only=True):
     id: _Id
 
 
+class EditableItemRequest(Struct, frozen=True, kw_only=True):
+    uri: Annotated[str, Meta(description="uri of a hit.")]
+
+
 class MessagesAppendRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_id: Annotated[str, Meta(description="id of a conversation.")]
     messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
@@ -71,6 +79,8 @@ def item_operations(writer: LibraryWriter) -> list[Operation]:
         operations.tag(),
         operations.tag_by_uri(),
         operations.append_messages(),
+        operations.read_editable(),
+        operations.restore(),
     ]
 
 
@@ -107,6 +117,45 @@ class ItemOperations:
 
     async def tag_item_by_uri(self, context: RequestContext, request: ItemsTag) -> Any:
         return await self._writer.write(context, tag_item, request)
+
+    async def restore_item(self, context: RequestContext, request: ItemsRestore) -> Any:
+        return await self._writer.write(context, restore_item, request)
+
+    async def read_editable_item(self, context: RequestContext, request: EditableItemRequest) -> EditableItem:
+        return await self._writer.read_editable(context, request.uri)
+
+    def read_editable(self) -> Operation:
+        return Operation(
+            id="read_editable_item",
+            method="GET",
+            path="/api/v1/items/fields",
+            summary="Read the fields of an item",
+            description=(
+                "Read the title, text, tags and other fields of an item or a message as they are stored, and its "
+                "version, to change some of them with update_item_by_uri."
+            ),
+            input=EditableItemRequest,
+            response=EditableItem,
+            handler=self.read_editable_item,
+            tools=("items_update",),
+            scope=WRITE,
+            error_statuses=_NOT_FOUND,
+        )
+
+    def restore(self) -> Operation:
+        return Operation(
+            id="restore_item",
+            method="POST",
+            path="/api/v1/items/restore",
+            summary="Restore a deleted item",
+            description="Undo the deletion of an item, unless it was purged since.",
+            input=ItemsRestore,
+            response=WriteResult,
+            handler=self.restore_item,
+            tools=("items_delete",),
+            scope=WRITE,
+            error_statuses=_ERROR_STATUSES,
+        )
 
     def create(self) -> Operation:
         return Operation(

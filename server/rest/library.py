@@ -55,8 +55,8 @@ class LibraryOverview(Struct, frozen=True, kw_only=True):
     credential restricted to some sources."""
 
     items: int
-    bytes: int
     max_items: int
+    bytes: int
     max_bytes: int
     sources: Mapping[str, int]
     media_types: Mapping[str, int]

@@ -23,6 +23,8 @@ from sources.storage.contract import Library
 SourceName = Literal["notes", "media", "chats", "characters", "prompts"]
 SOURCE_NAMES: tuple[str, ...] = get_args(SourceName)
 Item = Note | MediaItem | Conversation | Character | SavedPrompt
+# The sources whose items have numbers.
+_NUMBERED = frozenset(("media", "characters", "prompts"))
 # Attempts to tag an item that another client changes at the same time.
 _TAG_ATTEMPTS = 5
 _FIELDS_HELP = (
@@ -87,6 +89,10 @@ class ItemsDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     expected_version: ExpectedVersion = None
 
 
+class ItemsRestore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    uri: Annotated[str, Meta(description="uri of a deleted item.")]
+
+
 class TagChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     add: Annotated[tuple[str, ...], Meta(description="Tags to add.")] = ()
     remove: Annotated[tuple[str, ...], Meta(description="Tags to remove, ignoring case.")] = ()
@@ -110,6 +116,18 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 class DeleteResult(Struct, frozen=True, kw_only=True):
     uri: str
     is_deleted: Literal[True] = True
+
+
+class EditableItem(Struct, frozen=True, kw_only=True):
+    """The values that an update replaces, by the names of its arguments, and the version they belong to."""
+
+    uri: str
+    source: str
+    title: str
+    content: str
+    tags: tuple[str, ...]
+    fields: dict[str, Any]
+    version: int
 
 
 class EditableText(Struct, frozen=True):
@@ -310,6 +328,41 @@ async def read_text(library: Library, uri: str) -> EditableText:
     item = await collection.get(key)
     text = await library.media.content(item.id) if isinstance(item, MediaItem) else getattr(item, content_field)
     return EditableText(text, item.version)
+
+
+async def read_editable(library: Library, uri: str) -> EditableItem:
+    """Returns the values of an item or message that an update replaces."""
+    address = parse_item_uri(uri)
+    kind = MessageFields if address.message_id is not None else _FIELDS[address.source]
+    record: Any
+    if address.message_id is not None:
+        record = await _message(library, address)
+    else:
+        collection: Any = getattr(library, address.source)
+        record = await collection.get(await _key(library, address))
+    content = await library.media.content(record.id) if isinstance(record, MediaItem) else None
+    return EditableItem(
+        uri=uri,
+        source=address.source,
+        title=getattr(record, kind.title_field) if kind.title_field else "",
+        content=content if content is not None else getattr(record, kind.content_field) if kind.content_field else "",
+        tags=record.tags,
+        fields={name: getattr(record, name) for name in kind.__struct_fields__},
+        version=record.version,
+    )
+
+
+async def restore_item(library: Library, arguments: ItemsRestore, _settings: Settings) -> WriteResult:
+    address = parse_item_uri(arguments.uri)
+    if address.message_id is not None:
+        raise InvalidParams("uri: expected the URI of an item, got a message")
+    collection: Any = getattr(library, address.source)
+    key: str | int | None = address.item_id
+    if address.source in _NUMBERED:
+        key = numeric_id(address.item_id)
+    if key is None:
+        raise NotFound(address.source.removesuffix("s"), address.item_id)
+    return write_result(address.source, await collection.restore(key))
 
 
 # -- items by URI ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from server.protocol.changes import Change, ChangeFeed
 from server.tools.items import (
     ChatMessageInput,
     DeleteResult,
+    EditableItem,
     ExpectedVersion,
     IdempotencyKey,
     ItemsCreate,
@@ -30,6 +31,7 @@ from server.tools.items import (
     WriteResult,
     create_item,
     delete_item,
+    read_editable,
     tag_item,
     update_item,
     write_result,
@@ -141,6 +143,10 @@ class LibraryWriter:
         for change in _changes(result.uri, context.user_id):
             self._changes.publish(change)
         return result
+
+    async def read_editable(self, context: RequestContext, uri: str) -> EditableItem:
+        async with self._libraries.library(context) as library:
+            return await read_editable(library, uri)
 
 
 def add_writing_tools(catalog: Catalog, libraries: Libraries, settings: Settings) -> None:

@@ -105,6 +105,9 @@ class RedactedChats:
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._chats.tags(limit)
 
+    async def restore(self, item_id: str) -> Conversation:
+        return await self._chats.restore(item_id)
+
     async def list_created(
         self,
         limit: int,

@@ -15,7 +15,7 @@ from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
 from tests.attack.leak_detector import new_canary
-from tests.compatibility.sample_requests import FILE, ROUTES, TOOLS, WORD, fill_placeholders, send
+from tests.compatibility.sample_requests import FILE, ROUTES, TOOLS, WORD, add_deleted_note, fill_placeholders, send
 from tests.server.clients import JSON_AND_EVENTS, handshake, message
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient, RpcError
@@ -64,6 +64,7 @@ async def _fill_library(api: RestClient, user: LibraryUser, canary: str) -> dict
     values = {
         "note": await user.add_note(f"{WORD} {canary}", text, tags=[canary]),
         "spare_note": await user.add_note(f"{WORD} {canary}", text),
+        "deleted_note": await add_deleted_note(user, text),
         "media": await user.add_media(f"{WORD} {canary}", segments=segments),
         "chat": await user.add_chat(
             f"{WORD} {canary}", *[text] * 12, session_id=f"session-of-{name}", namespace=space, tags=[canary]

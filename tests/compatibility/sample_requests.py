@@ -60,6 +60,10 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     ),
     "get_library": (SampleRequest("GET", "/api/v1/library", has_content=False),),
     "list_items": (SampleRequest("GET", "/api/v1/library/items", has_content=False),),
+    "read_editable_item": (SampleRequest("GET", "/api/v1/items/fields?uri=notes://{note}"),),
+    "restore_item": (
+        SampleRequest("POST", "/api/v1/items/restore", {"uri": "notes://{deleted_note}"}, has_content=False),
+    ),
     "find_similar_items": (SampleRequest("GET", "/api/v1/items/similar?uri=notes://{note}", has_content=False),),
     "read_item_by_uri": (SampleRequest("GET", "/api/v1/items?uri=chats://{chat}/{message}&mode=full"),),
     "create_item": (
@@ -277,6 +281,7 @@ async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, An
     values = {
         "note": await ada.add_note(f"The {WORD}", f"A {WORD} under sail.", uuid=NOTE),
         "spare_note": await ada.add_note(f"Another {WORD}", f"A {WORD} to be deleted."),
+        "deleted_note": await add_deleted_note(ada, f"A {WORD} that is gone."),
         "media": await ada.add_media(f"The {WORD}", segments=segments),
         "chat": await ada.add_chat(f"The {WORD}", message, uuid=CHAT, session_id=SESSION, namespace=SPACE),
         "thread": await ada.add_chat(f"The {WORD}", f"a {WORD} in a thread", uuid=THREAD, namespace=NAMESPACE),
@@ -292,6 +297,13 @@ async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, An
         "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
     return values | await _register_agent(api) | {"job": await _import_file(api)}
+
+
+async def add_deleted_note(user: LibraryUser, text: str) -> str:
+    note = await user.add_note("Deleted", text)
+    async with user.libraries.library(user.context) as library:
+        await library.notes.delete(note)
+    return note
 
 
 async def _import_file(api: RestClient) -> str:

@@ -17,7 +17,7 @@ function go(step) {
 }
 
 function report() {
-  bar.querySelector("output").textContent = current < 0 ? `${matches.length} matches` : `${current + 1} of ${matches.length}`;
+  bar.querySelector("output").textContent = current < 0 ? (matches.length === 1 ? "1 match" : `${matches.length} matches`) : `${current + 1} of ${matches.length}`;
 }
 
 if (bar && matches.length) {

@@ -1,6 +1,6 @@
 // Selecting many items: everything on the page at once, a range with the shift key, and how many are selected.
 
-const boxes = [...document.querySelectorAll("input[name=uri]")];
+const boxes = [...document.querySelectorAll("[data-item]")];
 const all = document.querySelector("#select-all");
 const bar = document.querySelector("#bulk");
 let last = null;
@@ -8,7 +8,7 @@ let last = null;
 function report() {
   const count = boxes.filter((box) => box.checked).length;
   bar.querySelector("output").textContent = count === 1 ? "1 selected" : `${count} selected`;
-  for (const control of bar.querySelectorAll("button, input")) control.disabled = count === 0;
+  bar.hidden = count === 0;
   all.checked = count === boxes.length;
   all.indeterminate = count > 0 && count < boxes.length;
 }

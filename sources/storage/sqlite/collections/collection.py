@@ -195,6 +195,12 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
 
         await self._remove(work, await self._removal_ms(item_id))
 
+    async def restore(self, item_id: IdT) -> RecordT:
+        def work(connection: sqlite3.Connection, context: WriteContext) -> RecordT:
+            return self.table.get_by_rowid(connection, self.table.restore(connection, item_id, context))
+
+        return await self._write(work, 1)
+
     async def purge(self, item_id: IdT) -> None:
         def work(connection: sqlite3.Connection, _context: WriteContext) -> None:
             self.table.purge(connection, item_id)

@@ -94,6 +94,12 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
         draft = _with_character_id(connection, draft)
         return super().update(connection, key, draft, expected_version, context, **columns)
 
+    def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
+        """Writes title and messages again while the conversation is still hidden: the triggers then add them to the
+        queues without removing entries, which the indexes do not have."""
+        connection.execute("UPDATE conversations SET title = title WHERE id = ?", (rowid,))
+        connection.execute("UPDATE messages SET content = content WHERE conversation_id = ? AND deleted = 0", (rowid,))
+
     def purge(self, connection: sqlite3.Connection, key: ItemKey) -> None:
         connection.execute(_SAVE_LAST_NUMBER)
         super().purge(connection, key)

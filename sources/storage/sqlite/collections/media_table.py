@@ -44,6 +44,12 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
         _insert_body(connection, rowid, body)
         return rowid
 
+    def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
+        """Writes the chunks again while the item is still hidden: the triggers then add them to the queue without
+        removing entries, which the index does not have."""
+        sql = "UPDATE chunks SET text = text WHERE id >= ? AND id < ?"
+        connection.execute(sql, (rowid << CHUNK_BITS, (rowid + 1) << CHUNK_BITS))
+
     def update(
         self,
         connection: sqlite3.Connection,

@@ -326,6 +326,27 @@ class ItemTable(Generic[RecordT, DraftT]):
         _update_row(connection, self.name, rowid, changes)
         return rowid
 
+    def restore(self, connection: sqlite3.Connection, key: ItemKey, context: WriteContext) -> int:
+        """Makes a deleted row visible again and returns its rowid."""
+        sql = f"SELECT id, version FROM {self.name} WHERE deleted = 1 AND {self.key} = ?"
+        rowid, version = self._fetch_one(connection, sql, key)
+        self._enqueue_hidden(connection, rowid)
+        changes: ColumnValues = {
+            "deleted": 0,
+            "version": version + 1,
+            "last_modified": context.time,
+            "client_id": context.client_id,
+        }
+        try:
+            _update_row(connection, self.name, rowid, changes)
+        except sqlite3.IntegrityError:
+            raise Conflict(f"{self.kind} {str(key)!r} cannot be restored: another one has taken its place") from None
+        return int(rowid)
+
+    def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
+        """Adds the parts of an item to the queue of the index. The triggers of a table with one entry per row do so
+        themselves."""
+
     def purge(self, connection: sqlite3.Connection, key: ItemKey) -> None:
         """Removes the row, whether or not it was marked as deleted."""
         connection.execute(f"DELETE FROM {self.name} WHERE id = ?", (self.rowid(connection, key),))

@@ -1,0 +1,266 @@
+"""The pages that create and change items, and the forms that tag, delete and restore them."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from config.errors import Conflict, InvalidParams
+from server.console.browser import BrowserGuard, see_other
+from server.console.forms import form_error
+from server.console.viewer import LibraryPage, Viewer
+from server.rest.items import EditableItemRequest, ItemOperations
+from server.rest.operation import Operation
+from server.runtime import Runtime
+from server.tools.compact import Permalinks
+from server.tools.items import (
+    SOURCE_NAMES,
+    EditableItem,
+    ItemsCreate,
+    ItemsDelete,
+    ItemsRestore,
+    ItemsTag,
+    ItemsUpdate,
+    WriteResult,
+    parse_item_uri,
+)
+from server.tools.writing import LibraryWriter
+from sources.items import uri_of
+
+_LINKS = Permalinks("")
+
+
+class FieldLabels(Struct, frozen=True, kw_only=True):
+    """The form of one kind of item. A label that is empty means that there is no such field; `texts` are long ones."""
+
+    name: str
+    title: str = "Title"
+    content: str = "Text"
+    texts: Mapping[str, str] = {}
+    lines: Mapping[str, str] = {}
+
+
+FORMS = {
+    "notes": FieldLabels(name="note", content="Text (Markdown)"),
+    "media": FieldLabels(
+        name="media item", lines={"media_type": "Type", "url": "Address of the original", "author": "Author"}
+    ),
+    "chats": FieldLabels(name="conversation", content="First message", lines={"namespace": "Namespace"}),
+    "characters": FieldLabels(
+        name="character",
+        title="Name",
+        content="Description",
+        texts={
+            "personality": "Personality",
+            "scenario": "Scenario",
+            "first_message": "First message",
+            "message_example": "Example messages",
+            "system_prompt": "System prompt",
+            "creator_notes": "Notes of the creator",
+        },
+        lines={"nickname": "Nickname", "creator": "Creator", "character_version": "Version"},
+    ),
+    "prompts": FieldLabels(
+        name="prompt",
+        title="Name",
+        content="Prompt ({{name}} is a placeholder)",
+        texts={"system_prompt": "System prompt", "details": "Description"},
+        lines={"author": "Author"},
+    ),
+}
+_MESSAGE = FieldLabels(name="message", title="", lines={"sender": "Sender", "model": "Model"})
+
+
+class EditPages(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
+        operations = ItemOperations(writer)
+        self._create = operations.create()
+        self._read = operations.read_editable()
+        self._update = operations.update_by_uri()
+        self._delete = operations.delete_by_uri()
+        self._restore = operations.restore()
+        self._tag = operations.tag_by_uri()
+
+    async def show_new(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._create)
+        source = request.query_params.get("source", "notes")
+        item = _empty_item(source if source in SOURCE_NAMES else "notes")
+        return await self._form(request, viewer, item, section="new")
+
+    async def create(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._create)
+        source = values.get("source", "notes")
+        item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
+        labels = FORMS[item.source]
+        try:
+            created: WriteResult = await self.run(
+                viewer,
+                self._create,
+                ItemsCreate(
+                    source=item.source,  # type: ignore[arg-type]  # one of the names
+                    title=item.title,
+                    content=item.content,
+                    tags=item.tags,
+                    fields={name: value for name, value in item.fields.items() if value and name in _names(labels)},
+                ),
+            )
+        except (InvalidParams, Conflict) as error:
+            return await self._form(request, viewer, item, section="new", error=form_error(error), status=error.status)
+        return see_other(_done(created.uri, "created"))
+
+    async def show_edit(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._read)
+        item: EditableItem = await self.run(viewer, self._read, EditableItemRequest(uri=_uri(request)))
+        return await self._form(request, viewer, item)
+
+    async def edit(self, request: Request) -> Response:
+        """Saves the form. If the item was changed since it was opened, the form shows what was entered beside what is
+        stored now, and saving it again replaces that."""
+        viewer, values = await self._admit_form(request, self._update)
+        uri = _uri(request)
+        stored: EditableItem = await self.run(viewer, self._read, EditableItemRequest(uri=uri))
+        entered = _entered_item(values, stored)
+        version = values.get("version", "")
+        try:
+            changes = _changes(entered, stored)
+            if changes:
+                expected = int(version) if version.isdecimal() else None
+                await self.run(viewer, self._update, ItemsUpdate(uri=uri, expected_version=expected, **changes))
+        except Conflict as error:
+            return await self._form(request, viewer, entered, conflict=stored, status=error.status)
+        except InvalidParams as error:
+            return await self._form(request, viewer, entered, error=form_error(error), status=error.status)
+        return see_other(_done(uri, "saved"))
+
+    async def tag(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._tag)
+        uri = _uri(request)
+        add, remove = _tags(values.get("add", "")), _tags(values.get("remove", ""))
+        if add or remove:
+            await self.run(viewer, self._tag, ItemsTag(uri=uri, add=add, remove=remove))
+        return see_other(_done(uri, "tagged"))
+
+    async def delete(self, request: Request) -> Response:
+        viewer, _ = await self._admit_form(request, self._delete)
+        uri = _uri(request)
+        await self.run(viewer, self._delete, ItemsDelete(uri=uri))
+        if parse_item_uri(uri).message_id is not None:
+            return see_other(_done(uri.rpartition("/")[0], "deleted"))
+        return see_other(f"/library?{urlencode({'deleted': uri})}")
+
+    async def restore(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._restore)
+        uris = [uri for uri in values.get("uris", "").split() if uri]
+        for uri in uris:
+            await self.run(viewer, self._restore, ItemsRestore(uri=uri))
+        return see_other(_done(uris[0], "restored") if len(uris) == 1 else "/library?done=restored")
+
+    async def bulk(self, request: Request) -> Response:
+        """Tags or deletes the items that are selected on the library page."""
+        values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
+        uris = [value for name, value in values.items() if name.startswith("item-")]
+        is_deletion = values.get("action") == "delete"
+        viewer = await self.admit(request, self._delete if is_deletion else self._tag)
+        tags = _tags(values.get("tag", ""))
+        if not uris or not (is_deletion or tags):
+            return see_other("/library")
+        for uri in uris:
+            if is_deletion:
+                await self.run(viewer, self._delete, ItemsDelete(uri=uri))
+            else:
+                removes = values.get("action") == "untag"
+                change = ItemsTag(uri=uri, add=() if removes else tags, remove=tags if removes else ())
+                await self.run(viewer, self._tag, change)
+        return see_other(f"/library?{urlencode({'deleted': ' '.join(uris)} if is_deletion else {'done': 'tagged'})}")
+
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        """Admits a form. Browsers send line breaks as CRLF, which texts do not have."""
+        viewer = await self.admit(request, operation)
+        values = await self._browser.check_form(request, self._runtime.settings.body_max_bytes)
+        return viewer, {name: value.replace("\r\n", "\n") for name, value in values.items()}
+
+    async def _form(
+        self,
+        request: Request,
+        viewer: Viewer,
+        item: EditableItem,
+        *,
+        section: str = "",
+        error: str = "",
+        conflict: EditableItem | None = None,
+        status: int = 200,
+    ) -> Response:
+        labels = _labels(item)
+        return await self.render(
+            request,
+            viewer,
+            "edit.html",
+            status=status,
+            item=item,
+            labels=labels,
+            forms=FORMS,
+            is_new=section == "new",
+            has_content=bool(labels.content) and (section == "new" or item.source != "chats" or labels is _MESSAGE),
+            error=error,
+            conflict=conflict,
+            version=(conflict or item).version,
+            back=_LINKS.of(item.uri).partition("#")[0] if section != "new" else "/library",
+            action=request.url.path,
+            section=section,
+        )
+
+
+def _uri(request: Request) -> str:
+    """Returns the URI of the item that the path of a page names."""
+    return uri_of(request.path_params["source"], *request.path_params["id"].split("/"))
+
+
+def _labels(item: EditableItem) -> FieldLabels:
+    return _MESSAGE if "/" in item.uri.partition("://")[2] else FORMS[item.source]
+
+
+def _names(labels: FieldLabels) -> set[str]:
+    return {*labels.texts, *labels.lines}
+
+
+def _empty_item(source: str) -> EditableItem:
+    fields = dict.fromkeys(_names(FORMS[source]), "")
+    return EditableItem(uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0)
+
+
+def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
+    """Returns the item as it was entered. Fields that the form does not have keep their values."""
+    names = _names(_labels(stored))
+    return EditableItem(
+        uri=stored.uri,
+        source=stored.source,
+        title=values.get("title", stored.title),
+        content=values.get("content", stored.content),
+        tags=_tags(values["tags"]) if "tags" in values else stored.tags,
+        fields={name: values.get(name, value) if name in names else value for name, value in stored.fields.items()},
+        version=stored.version,
+    )
+
+
+def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
+    """Returns the arguments of the update: the values that differ."""
+    changes: dict[str, Any] = {
+        name: getattr(entered, name)
+        for name in ("title", "content", "tags")
+        if getattr(entered, name) != getattr(stored, name)
+    }
+    fields = {name: value for name, value in entered.fields.items() if value != stored.fields[name]}
+    return {**changes, "fields": fields} if fields else changes
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in text.split(",") if tag.strip())
+
+
+def _done(uri: str, word: str) -> str:
+    return f"{_LINKS.of(uri).partition('#')[0]}?done={word}"

@@ -1,0 +1,132 @@
+"""The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.structs import asdict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.search import KnowledgeSearch
+from config.errors import FlorilegiumError
+from server.console.browser import BrowserGuard
+from server.console.viewer import LibraryPage, Viewer
+from server.rest.knowledge import KnowledgeOperations
+from server.rest.library import (
+    LibraryEndpoints,
+    LibraryItem,
+    LibraryItemsRequest,
+    LibraryOverview,
+    LibraryRequest,
+    items_operation,
+    overview_operation,
+)
+from server.runtime import Runtime
+from server.tools.items import SOURCE_NAMES
+from sources.records import SemanticStatus
+
+_LIMIT = 50
+_FIELD_MAX_CHARS = 300
+_DONE = {"restored": "The items are restored.", "tagged": "The tags are changed."}
+
+
+class LibraryForm(Struct, frozen=True, kw_only=True):
+    """The choices in the address of the page."""
+
+    source: str = ""
+    tag: str = ""
+    type: str = ""
+    namespace: str = ""
+    since: str = ""
+    until: str = ""
+    offset: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> "LibraryForm":
+        values = request.query_params
+        return cls(**{name: values.get(name, "").strip()[:_FIELD_MAX_CHARS] for name in cls.__struct_fields__})
+
+    @property
+    def position(self) -> int:
+        return int(self.offset) if self.offset.isdecimal() and len(self.offset) < 10 else 0
+
+    @property
+    def is_filtered(self) -> bool:
+        return self != LibraryForm(offset=self.offset)
+
+    def address(self, **changes: str) -> str:
+        values = {**asdict(self), "offset": "", **changes}
+        query = urlencode({name: value for name, value in values.items() if value})
+        return f"/library?{query}" if query else "/library"
+
+    def request(self) -> LibraryItemsRequest:
+        return LibraryItemsRequest(
+            source=self.source if self.source in SOURCE_NAMES else None,  # type: ignore[arg-type]  # one of the names
+            tag=self.tag or None,
+            media_type=self.type or None,
+            namespace=self.namespace or None,
+            since=self.since or None,
+            until=self.until or None,
+            limit=_LIMIT,
+            offset=self.position,
+        )
+
+
+class LibraryBrowser(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        endpoints = LibraryEndpoints(runtime.libraries, runtime.settings)
+        self._overview = overview_operation(endpoints)
+        self._items = items_operation(endpoints)
+        self._search = KnowledgeOperations(runtime.knowledge).search_operation()
+        self._titles = {source.name: source.title for source in runtime.knowledge.sources}
+
+    async def show(self, request: Request) -> Response:
+        form = LibraryForm.of(request)
+        viewer = await self.admit(request, self._items)
+        overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
+        values, status = {"items": [], "total": 0, "next_address": "", "error": ""}, 200
+        try:
+            values |= await self._list(viewer, form)
+        except FlorilegiumError as error:
+            values, status = {**values, "error": error.message}, error.status
+        return await self.render(
+            request,
+            viewer,
+            "library.html",
+            status=status,
+            form=form,
+            overview=overview,
+            titles=self._titles,
+            first_address=form.address() if form.position else "",
+            semantic=await self._semantic(viewer, overview),
+            deleted=request.query_params.get("deleted", "")[:10_000],
+            done=_DONE.get(request.query_params.get("done", ""), ""),
+            section="library",
+            **values,
+        )
+
+    async def _list(self, viewer: Viewer, form: LibraryForm) -> Mapping[str, Any]:
+        page = await self.run(viewer, self._items, form.request())
+        has_more = page.next_offset is not None
+        return {
+            "items": [(item, size_text(item)) for item in page.items],
+            "total": page.total,
+            "next_address": form.address(offset=str(page.next_offset)) if has_more else "",
+        }
+
+    async def _semantic(self, viewer: Viewer, overview: LibraryOverview) -> SemanticStatus | None:
+        """Returns how much of the library has embeddings. A search says so, and nothing else does."""
+        if not overview.recent:
+            return None
+        probe = KnowledgeSearch(query=overview.recent[0].title or "text", limit=1, dedupe="off")
+        response = await self.run(viewer, self._search, probe)
+        return response.semantic or None
+
+
+def size_text(item: LibraryItem) -> str:
+    if item.messages is not None:
+        return "1 message" if item.messages == 1 else f"{item.messages:,} messages"
+    return f"{item.chars:,} characters" if item.chars is not None else ""

@@ -1,0 +1,57 @@
+// Drives one Chromium for all tests. A line of JSON on the standard input names a function of a file in `steps`; it runs
+// in a browser context of its own, and the answer is a line on the standard output.
+
+import { createInterface } from "node:readline";
+import { createRequire } from "node:module";
+
+const { packages, path, args } = JSON.parse(process.argv[2]);
+const require = createRequire(`${packages}/`);
+const { chromium } = require("playwright-core");
+const axe = require.resolve("axe-core/axe.min.js");
+const browser = await chromium.launch({ executablePath: path, args });
+
+/** Collects what must not happen on any page: errors, and requests to other hosts. */
+function watch(page, url, problems) {
+  page.on("console", (message) => message.type() === "error" && problems.push(`console: ${message.text()}`));
+  page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
+  page.on("dialog", async (dialog) => {
+    problems.push(`dialog: ${dialog.message()}`);
+    await dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    const address = request.url();
+    if (!address.startsWith(url) && !address.startsWith("data:")) problems.push(`request: ${address}`);
+  });
+}
+
+/** Returns the serious findings of axe-core on the current page. */
+async function audit(page) {
+  await page.evaluate(require("node:fs").readFileSync(axe, "utf8"));
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const serious = violations.filter((one) => ["serious", "critical"].includes(one.impact));
+  return serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`);
+}
+
+async function run({ file, step, url, cookie, values, options }) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const problems = [];
+  try {
+    if (cookie) await context.addCookies([{ ...cookie, url }]);
+    await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
+    const page = await context.newPage();
+    page.setDefaultTimeout(15_000);
+    watch(page, url, problems);
+    const { [step]: test } = await import(`./steps/${file}`);
+    const result = await test({ page, context, url, values, audit: () => audit(page) });
+    return { result: result ?? null, problems };
+  } finally {
+    await context.close();
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  const answer = await run(request).catch((error) => ({ error: error.stack }));
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+await browser.close();

@@ -1,0 +1,85 @@
+"""Finds a Chromium for the tests, and installs one where that needs no root.
+
+On x86_64, npm has a package with a headless Chromium and the libraries it needs. Elsewhere a Chromium of the system is
+used. Nothing is skipped: without a browser the tests fail, and say how to get one.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.clients.node_tools import environment, install_packages, node
+from tests.clients.provisioning import ProvisioningFailed, digest, exclusively, is_installed, mark_installed
+
+_UNPACK_TIMEOUT_S = 120
+_PROJECT = Path(__file__).parent / "chromium"
+_MODULES = _PROJECT / "node_modules"
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+# Of the options that the package recommends, those that a container without a sandbox needs. Others would switch off
+# the security of the browser that the tests rely on.
+_PACKAGE_OPTIONS = ("--no-zygote", "--single-process", "--in-process-gpu")
+_UNPACK = 'import chromium from "@sparticuz/chromium"; console.log(await chromium.executablePath());'
+_ADVICE = (
+    "no Chromium for the browser tests: install one, for example with `apt-get install chromium fonts-liberation`, "
+    "or set FLORILEGIUM_CHROMIUM to the path of one"
+)
+
+
+class Chromium(Struct, frozen=True):
+    """A browser that can be started. `files` is the directory with the libraries and fonts that the system may lack."""
+
+    path: str
+    options: tuple[str, ...] = _OPTIONS
+    files: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        if self.files is None:
+            return dict(os.environ)
+        libraries = [str(self.files / "al2023" / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        return {
+            **os.environ,
+            "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+            "FONTCONFIG_PATH": str(self.files / "fonts"),
+        }
+
+
+@cache
+def find_chromium() -> Chromium:
+    """Returns the browser that FLORILEGIUM_CHROMIUM names, else the one from npm, else one of the system."""
+    if path := os.environ.get("FLORILEGIUM_CHROMIUM"):
+        return Chromium(path)
+    if platform.machine() in ("x86_64", "AMD64"):
+        return _from_npm()
+    for name in _NAMES:
+        if path := shutil.which(name):
+            return Chromium(path)
+    raise ProvisioningFailed(_ADVICE)
+
+
+def _from_npm() -> Chromium:
+    """Unpacks the browser below the package: the default, a name in /tmp, could have been planted by someone else."""
+    version, files = digest(_PROJECT / "package.json", _PROJECT / "package-lock.json"), _MODULES / ".unpacked"
+    with exclusively(_PROJECT):
+        if not is_installed(_MODULES, version):
+            install_packages(_PROJECT, environment())
+            files.mkdir()
+            mark_installed(_MODULES, version)
+        # The variable of the runtime makes the package unpack its libraries too.
+        result = subprocess.run(
+            [node(), "--input-type=module", "--eval", _UNPACK],
+            cwd=_PROJECT,
+            env=environment({"TMPDIR": str(files), "AWS_LAMBDA_JS_RUNTIME": "nodejs22.x"}),
+            capture_output=True,
+            text=True,
+            timeout=_UNPACK_TIMEOUT_S,
+            check=False,
+        )
+    if result.returncode:
+        raise ProvisioningFailed(f"cannot unpack Chromium: {result.stderr[-2000:]}\n{_ADVICE}")
+    return Chromium(result.stdout.splitlines()[-1], (*_OPTIONS, *_PACKAGE_OPTIONS), files)

@@ -1,0 +1,177 @@
+"""The library page, and the forms that create, change, tag, delete and restore items."""
+
+import re
+from urllib.parse import urlencode
+
+from auth.principal import Role
+from tests.server.console.signed_in import HTML, csrf_token, page_text, session_cookie
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import SOURCES, LibraryUser
+
+
+class Browser:
+    """A browser in which a user is signed in."""
+
+    def __init__(self, api: RestClient, cookie: str) -> None:
+        self._api = api
+        self._cookie = cookie
+
+    async def get(self, path: str) -> HttpResponse:
+        return await self._api.get(path, None, accept=HTML, cookie=self._cookie)
+
+    async def text(self, path: str) -> str:
+        response = await self.get(path)
+        assert response.status == 200, response.body.decode()
+        return response.body.decode()
+
+    async def send(self, path: str, token: str | None = None, **fields: str) -> HttpResponse:
+        """Sends a form, with the token of the page /new unless one is given."""
+        values = {"csrf_token": csrf_token(await self.text("/new")) if token is None else token, **fields}
+        headers = {
+            "accept": HTML,
+            "cookie": self._cookie,
+            "content-type": "application/x-www-form-urlencoded",
+            "origin": self._api.server.runtime.settings.base_url,
+        }
+        return await self._api.request("POST", path, None, headers, urlencode(values).encode())
+
+
+async def sign_in(api: RestClient, name: str, role: Role = "writer") -> Browser:
+    user = await api.server.user(name)
+    await api.server.runtime.registry.set_role(user.id, role)
+    return Browser(api, await session_cookie(api, name))
+
+
+def listed_titles(page: str) -> list[str]:
+    return re.findall(r'<td class="title"><a href="[^"]+">(.*?)</a>', page)
+
+
+async def test_library_page_lists_items_by_source_and_tag(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Voyage", "a galleon", tags=["sea"])
+    await ada.add_prompt("Summary", "Summarise it.")
+    await ada.add_media("Film", "a galleon", media_type="video", tags=["sea"])
+    await ben.add_note("Harbour", "a galleon", tags=["anchored"])
+
+    page = await page_text(api, "/library")
+
+    assert sorted(listed_titles(page)) == ["Film", "Summary", "Voyage"]
+    assert re.search(r'<a class="tag" href="/library\?tag=sea">sea <span class="count">2</span>', page)
+    assert not re.search("Harbour|anchored", page)
+    assert listed_titles(await page_text(api, "/library?source=prompts")) == ["Summary"]
+    assert listed_titles(await page_text(api, "/library?tag=sea&source=notes")) == ["Voyage"]
+    assert listed_titles(await page_text(api, "/library?type=video")) == ["Film"]
+    assert listed_titles(await page_text(api, "/library?until=2000-01-01")) == []
+    assert listed_titles(await page_text(api, "/library", "ben")) == ["Harbour"]
+
+
+async def test_item_of_every_source_can_be_created_changed_deleted_and_restored(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    browser, other = await sign_in(api, "ada"), await sign_in(api, "ben")
+    for source in SOURCES:
+        created = await browser.send("/new", source=source, title="Voyage", content="a galleon", tags="sea, north")
+        path = (created.header("location") or "").partition("?")[0]
+        assert (created.status, path.startswith(f"/items/{source}/")) == (303, True), created.body
+        address = path.removeprefix("/items")
+        version = re.search(r'name="version" value="(\d+)"', await browser.text(f"/edit{address}"))
+        assert version is not None
+
+        saved = await browser.send(f"/edit{address}", title="Journey", version=version[1])
+        assert (saved.status, "<h1>Journey</h1>" in await browser.text(path)) == (303, True)
+        assert (await other.get(path)).status == 404
+        assert (await other.send(f"/delete{address}")).status == 404
+
+        deleted = await browser.send(f"/delete{address}")
+        assert deleted.status == 303
+        assert (await browser.get(path)).status == 404
+        assert await ada.search("knowledge_search", "galleon", dedupe="off") == []
+
+        page = await browser.text(deleted.header("location") or "")
+        uris = re.search(r'name="uris" value="([^"]+)"', page)
+        assert uris is not None
+        assert (await other.send("/restore", uris=uris[1])).status == 404
+        assert (await browser.send("/restore", uris=uris[1])).status == 303
+        assert "galleon" in await browser.text(path)
+        assert len(await ada.search("knowledge_search", "galleon", dedupe="off")) >= 1
+        assert (await browser.send("/restore", uris=uris[1])).status == 404
+        await browser.send(f"/delete{address}")
+
+
+async def test_conflicting_edit_shows_both_texts_and_can_be_saved_again(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "first text")
+    browser = await sign_in(api, "ada")
+    await ada.call("notes_update", note_id=note, content="text of an <assistant>")
+
+    conflict = await browser.send(f"/edit/notes/{note}", content="my text", version="1")
+    page = conflict.body.decode()
+
+    assert conflict.status == 409
+    assert "<pre>text of an &lt;assistant&gt;</pre>" in page
+    assert re.search(r"<textarea[^>]*>\s*my text</textarea>", page)
+    assert 'name="version" value="2"' in page
+    assert (await browser.send(f"/edit/notes/{note}", content="my text", version="2")).status == 303
+    assert (await ada.read("notes", note))["content"] == "my text"
+
+
+async def test_message_can_be_changed_and_deleted(api: RestClient, ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Talk", "first words", "second words")
+    browser = await sign_in(api, "ada")
+    (first, second) = re.findall(r'href="(/edit/chats/[^"]+/[^"]+)"', await browser.text(f"/items/chats/{chat}"))
+
+    assert (await browser.send(first, content="changed words", version="1")).status == 303
+    assert (await browser.send(second.replace("/edit/", "/delete/"))).status == 303
+
+    page = await browser.text(f"/items/chats/{chat}")
+    assert "changed words" in page
+    assert "second words" not in page
+
+
+async def test_selected_items_are_tagged_and_deleted_together(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    notes = [f"notes://{await ada.add_note(f'Note {n}', 'a galleon')}" for n in range(3)]
+    foreign = f"notes://{await ben.add_note('Harbour', 'a galleon')}"
+    browser = await sign_in(api, "ada")
+    chosen = {"item-1": notes[0], "item-2": notes[1]}
+
+    await browser.send("/library/bulk", action="tag", tag="sea", **chosen)
+    assert sorted(listed_titles(await browser.text("/library?tag=sea"))) == ["Note 0", "Note 1"]
+    await browser.send("/library/bulk", action="untag", tag="SEA", **{"item-1": notes[0]})
+    assert listed_titles(await browser.text("/library?tag=sea")) == ["Note 1"]
+    deleted = await browser.send("/library/bulk", action="delete", **chosen)
+    assert "2 items are deleted." in await browser.text(deleted.header("location") or "")
+    assert listed_titles(await browser.text("/library")) == ["Note 2"]
+    assert (await browser.send("/library/bulk", action="delete", **{"item-1": foreign})).status == 404
+    assert listed_titles(await page_text(api, "/library", "ben")) == ["Harbour"]
+
+
+async def test_forms_need_the_token_of_the_session_and_the_right_to_write(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "a galleon")
+    writer = await sign_in(api, "ada")
+    reader = await sign_in(api, "ben", "reader")
+    paths = ("/new", f"/edit/notes/{note}", f"/tag/notes/{note}", f"/delete/notes/{note}", "/restore", "/library/bulk")
+
+    assert {(await writer.send(path, token="wrong", add="sea", title="X")).status for path in paths} == {403}
+    assert (await reader.get("/new")).status == 403
+    assert 'href="/new"' not in await reader.text("/library")
+    assert (await ada.read("notes", note))["meta"]["version"] == 1
+
+
+async def test_what_an_assistant_gets_is_shown_with_its_cost(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "The galleon left. " * 400)
+
+    page = await page_text(api, f"/items/notes/{note}?assistant=true")
+
+    modes = re.findall(r"<summary><code>(\w+)</code> · ([\d,]+) tokens", page)
+    assert [mode for mode, _ in modes] == ["snippet", "chunk", "chunk_with_siblings", "full"]
+    assert int(modes[0][1].replace(",", "")) < int(modes[3][1].replace(",", ""))
+
+
+async def test_prompt_says_how_to_use_it_over_mcp(api: RestClient, ada: LibraryUser) -> None:
+    prompt = await ada.add_prompt("Summary", "Summarise it.")
+
+    page = await page_text(api, f"/items/prompts/{prompt}")
+
+    assert f"<code>prompt_{prompt}</code>" in page
+    assert page.count(">Summary<") == 1

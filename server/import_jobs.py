@@ -146,6 +146,10 @@ class ImportJobs:
         await _stop(job)
         return job.snapshot()
 
+    async def cancel_all(self, context: RequestContext) -> None:
+        """Stops all running jobs of the user."""
+        await asyncio.gather(*(_stop(job) for job in self._jobs.values() if job.owner == context.user_id))
+
     async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)

@@ -26,6 +26,7 @@ from server.rest.knowledge import knowledge_operations
 from server.rest.library import library_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
+from server.rest.own_data import own_data_operations
 from server.rest.reference_page import reference_page
 from server.rest.usage import usage_operation
 from server.runtime import Runtime
@@ -66,6 +67,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *import_operations(runtime),
         usage_operation(runtime),
         *account_operations(runtime),
+        *own_data_operations(runtime),
         *audit_operations(runtime),
         *administration_operations(runtime),
         *bus_operations(runtime.bus, runtime.settings),

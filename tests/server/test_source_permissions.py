@@ -49,8 +49,9 @@ _VOLATILE = re.compile(
     rb'"(session|request_id|timestamp|time_ago|next_cursor|user)\\?":\\?"[^"]*"|"ms\\?":\d+'
     rb"|20[2-9]\d-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)?|(?!0{8})[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
-# The name of the user and the token of forms in a page.
-_NAMES_AND_TOKENS = re.compile(rb">\s*(?:ada|notes|media|chats|characters|prompts)\s*<|[0-9a-f]{64}")
+# The name and id of the user, and the token of forms in a page.
+_USERS = rb"(?:ada|notes|media|chats|characters|prompts)"
+_NAMES_AND_TOKENS = re.compile(rb">\s*" + _USERS + rb"\s*<|[0-9a-f]{64}|\"(?:id|name)\":\"(?:u_\w+|" + _USERS + rb")\"")
 
 Arguments = tuple[Mapping[str, Any], ...]
 _SEARCHES: Arguments = tuple({"query": query} for query in QUERIES)
@@ -118,6 +119,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     ),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
+    **dict.fromkeys(("export_library", "prepare_deletion", "delete_data"), ALL),
     "get_account": (("GET", "/api/v1/account", None),),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "list_connections", "revoke_connection"), ALL),
     **dict.fromkeys(

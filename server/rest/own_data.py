@@ -1,0 +1,192 @@
+"""Export and deletion of all data of the caller over REST."""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from auth.context import RequestContext
+from auth.principal import WRITE
+from config.errors import InvalidParams
+from config.times import format_time_seconds
+from server.import_jobs import UPLOADS_FOLDER
+from server.rest.account import NoArguments, require_unrestricted
+from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.operation import Operation
+from server.rest.streams import stream
+from server.runtime import Runtime
+from sources.exporters.export import export_library
+from sources.storage.job_group import background_jobs
+
+_ZIP = "application/zip"
+_DISPOSITION = {"Content-Disposition": 'attachment; filename="florilegium-export.zip"'}
+_BLOCK_BYTES = 1 << 16
+_CONFIRMATION_S = 600.0
+
+
+class DeletionPreview(Struct, frozen=True, kw_only=True):
+    """What would be deleted, and the token that confirms it."""
+
+    items: int
+    bytes: int
+    token: str
+    expires_at: str
+
+
+class DeletionRequest(Struct, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(description="token of prepare_deletion.")]
+
+
+class DeletedData(Struct, frozen=True):
+    items: int
+    bytes: int
+
+
+class Confirmations:
+    """Tokens that prove that a caller asked for a deletion shortly before. They are valid once, for one user, and until
+    the process ends."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._key = secrets.token_bytes(32)
+        self._clock = clock
+        self._used: set[str] = set()
+
+    def issue(self, context: RequestContext) -> tuple[str, float]:
+        expires_at = self._clock() + _CONFIRMATION_S
+        text = f"{expires_at:.0f}.{secrets.token_hex(8)}"
+        return f"{text}.{self._digest(context, text)}", expires_at
+
+    def redeem(self, context: RequestContext, token: str) -> None:
+        text, _, digest = token.rpartition(".")
+        is_genuine = hmac.compare_digest(digest.encode(), self._digest(context, text).encode())
+        if not is_genuine or token in self._used or self._clock() >= _expiry(text):
+            raise InvalidParams("token: expected the token of prepare_deletion, which is valid once for ten minutes")
+        self._used = {used for used in self._used if self._clock() < _expiry(used)} | {token}
+
+    def _digest(self, context: RequestContext, text: str) -> str:
+        binding = f"{context.user_id} {context.principal.epoch} {text}"
+        return hmac.new(self._key, binding.encode(), hashlib.sha256).hexdigest()
+
+
+def _expiry(token: str) -> float:
+    return float(token.partition(".")[0])
+
+
+class OwnDataEndpoints:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._confirmations = Confirmations()
+
+    async def export(self, context: RequestContext, _request: NoArguments) -> Response:
+        """Also contains human-only messages, unless the credential belongs to an agent."""
+        self._runtime.audit.record("export", context.user_id, client=context.client_id)
+        return await stream(self._runtime.open_streams, context, self._archive(context), _ZIP, _DISPOSITION)
+
+    async def prepare_deletion(self, context: RequestContext, _request: NoArguments) -> DeletionPreview:
+        require_unrestricted(context.principal)
+        async with self._runtime.libraries.library(context) as library:
+            usage = await library.usage()
+        token, expires_at = self._confirmations.issue(context)
+        return DeletionPreview(
+            items=usage.items, bytes=usage.bytes, token=token, expires_at=format_time_seconds(expires_at)
+        )
+
+    async def delete(self, context: RequestContext, request: DeletionRequest) -> DeletedData:
+        require_unrestricted(context.principal)
+        self._confirmations.redeem(context, request.token)
+        async with self._runtime.libraries.library(context) as library:
+            usage = await library.usage()
+        await self._runtime.imports.cancel_all(context)
+        await self._runtime.libraries.remove(context.user_id)
+        await self._runtime.audit.delete_reads(context.user_id)
+        self._runtime.audit.record("data.delete", context.user_id, client=context.client_id)
+        return DeletedData(usage.items, usage.bytes)
+
+    async def _archive(self, context: RequestContext) -> AsyncIterator[bytes]:
+        """Writes the export to the data directory, which is private, and sends it as a zip."""
+        uploads = self._runtime.data_root.root / UPLOADS_FOLDER
+        await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))
+        try:
+            with background_jobs():
+                async with self._runtime.libraries.library(context) as library:
+                    await export_library(library, folder / "florilegium")
+            archive = await asyncio.to_thread(_zip, folder)
+            with archive.open("rb") as file:
+                while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
+                    yield block
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _zip(folder: Path) -> Path:
+    """Packs the export and deletes each file as soon as it is packed, so that the disk needs little more space."""
+    archive = folder / "export.zip"
+    with zipfile.ZipFile(archive, "x", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted((folder / "florilegium").rglob("*")):
+            if path.is_file():
+                packed.write(path, path.relative_to(folder).as_posix())
+                path.unlink()
+    return archive
+
+
+def own_data_operations(runtime: Runtime) -> list[Operation]:
+    endpoints, deadline_ms = OwnDataEndpoints(runtime), round(runtime.settings.import_deadline_s * 1000)
+    return [
+        Operation(
+            id="export_library",
+            method="GET",
+            path="/api/v1/export",
+            summary="Export your library",
+            description=(
+                "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
+                "can be imported again."
+            ),
+            input=NoArguments,
+            response=_ZIP,
+            handler=endpoints.export,
+            tools=ACCOUNT_TOOLS,
+            needs_all_sources=True,
+            deadline_ms=deadline_ms,
+        ),
+        Operation(
+            id="prepare_deletion",
+            method="POST",
+            path="/api/v1/account/deletion",
+            summary="Prepare the deletion of your data",
+            description="What delete_data would delete, and the token that it needs. Nothing is deleted yet.",
+            input=NoArguments,
+            response=DeletionPreview,
+            handler=endpoints.prepare_deletion,
+            tools=ACCOUNT_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+        ),
+        Operation(
+            id="delete_data",
+            method="DELETE",
+            path="/api/v1/account/data",
+            summary="Delete all of your data",
+            description=(
+                "Deletes your whole library and the record of its reads. This cannot be undone. Your account and your "
+                "keys stay; backups keep what they contain."
+            ),
+            input=DeletionRequest,
+            response=DeletedData,
+            handler=endpoints.delete,
+            tools=ACCOUNT_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            deadline_ms=deadline_ms,
+        ),
+    ]

@@ -1,0 +1,72 @@
+"""Export and deletion of one's own data."""
+
+import io
+import zipfile
+from typing import Any
+
+import pytest
+
+from auth.principal import READ, WRITE
+from server.rest.own_data import Confirmations
+from tests.server.rest.rest_client import RestClient
+from tests.server.rest.test_account import key_of, message_of, send
+from tests.sources.source_fixture import LibraryUser
+
+
+async def test_an_export_can_be_imported_again(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Tides", "high water at noon")
+    await ada.add_chat("Talk", "about tides")
+    await ben.add_note("Ships", "of Ben")
+    key = await key_of(api, "ada", READ, WRITE)
+    exported = await send(api, key, "GET", "/api/v1/export")
+    assert (exported.status, dict(exported.headers)["content-type"]) == (200, "application/zip")
+    with zipfile.ZipFile(io.BytesIO(exported.body)) as archive:
+        assert archive.testzip() is None
+        lines = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".jsonl"))
+        assert "florilegium/florilegium.json" in archive.namelist()
+    assert b"high water at noon" in lines
+    assert b"of Ben" not in lines
+    assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
+    assert (await send(api, key, "GET", "/api/v1/audit?action=export")).json()["events"]
+
+
+async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Tides", "high water")
+    await ben.add_note("Ships", "high water")
+    mine, his = await key_of(api, "ada", READ, WRITE), await key_of(api, "ben", READ, WRITE)
+    preview = (await send(api, mine, "POST", "/api/v1/account/deletion")).json()
+    assert preview["items"] == 1
+    for key, token in ((mine, "x"), (mine, f"{preview['token']}0"), (his, preview["token"]), (mine, "..")):
+        refused = await send(api, key, "DELETE", f"/api/v1/account/data?token={token}")
+        assert (refused.status, message_of(refused)[:42]) == (400, "token: expected the token of prepare_delet")
+    query = {"query": "water"}
+    assert len((await send(api, mine, "POST", "/api/v1/search", query)).json()["results"]) == 1
+
+    deleted = await send(api, mine, "DELETE", f"/api/v1/account/data?token={preview['token']}")
+    assert (deleted.status, deleted.json()["items"]) == (200, 1)
+    assert (await send(api, mine, "POST", "/api/v1/search", query)).json()["results"] == []
+    assert len((await send(api, his, "POST", "/api/v1/search", query)).json()["results"]) == 1
+    assert (await send(api, mine, "GET", "/api/v1/reads")).json()["reads"] == []
+    again = await send(api, mine, "DELETE", f"/api/v1/account/data?token={preview['token']}")
+    assert again.status == 400
+    created = await send(api, mine, "POST", "/api/v1/items/notes", {"title": "New", "content": "water"})
+    assert created.status == 201
+    assert len((await send(api, mine, "POST", "/api/v1/search", query)).json()["results"]) == 1
+
+
+@pytest.mark.parametrize("limits", [{"scopes": (READ,)}, {"profile": "full"}, {"sources": ["notes"]}])
+async def test_agents_and_readers_cannot_delete_everything(api: RestClient, limits: dict[str, Any]) -> None:
+    scopes = limits.pop("scopes", (READ, WRITE))
+    key = await key_of(api, "ada", *scopes, **limits)
+    assert (await send(api, key, "POST", "/api/v1/account/deletion")).status == 403
+    assert (await send(api, key, "DELETE", "/api/v1/account/data?token=x")).status == 403
+
+
+async def test_a_token_expires(ada: LibraryUser) -> None:
+    now = 1_800_000_000.0
+    confirmations = Confirmations(lambda: now)
+    token, expires_at = confirmations.issue(ada.context)
+    assert expires_at == now + 600
+    now = expires_at
+    with pytest.raises(Exception, match="valid once for ten minutes"):
+        confirmations.redeem(ada.context, token)

@@ -23,7 +23,7 @@ class ConnectionsPage:
         grants = await self._services.grants.list(session.user.id)
         connections = [_connection(grant) for grant in grants]
         return await self._browser.render(
-            request, "connections.html", action=CONNECTIONS_PATH, connections=connections, user_name=session.user.name
+            request, "connections.html", action=CONNECTIONS_PATH, connections=connections, session=session
         )
 
     async def revoke(self, request: Request) -> Response:
@@ -43,7 +43,7 @@ def _connection(grant: GrantRecord) -> dict[str, object]:
         "sources": "all sources" if grant.sources is None else ", ".join(sorted(grant.sources)),
         "profile": grant.profile,
         "created": _time(grant.created_at),
-        "last_used": _time(grant.last_used_at) if grant.last_used_at is not None else "never",
+        "last_used": f"last used {_time(grant.last_used_at)}" if grant.last_used_at is not None else "never used",
     }
 
 

@@ -15,7 +15,7 @@ from tests.transport_requests import TRANSPORT_REQUESTS
 
 
 class Form(Struct, frozen=True):
-    """The first form of a page. Checkboxes that are checked have the value `on`."""
+    """The first form in the main part of a page. Checkboxes that are checked have the value `on`."""
 
     action: str
     values: Mapping[str, str]
@@ -30,11 +30,11 @@ class Page(Struct, frozen=True):
 
     @property
     def form(self) -> Form:
-        found = self._root.forms[0]
+        found = self._root.xpath("//main//form")[0]
         values = {
             field.get("name"): "on" if field.get("type") == "checkbox" else field.get("value", "")
             for field in found.iter("input")
-            if field.get("type") != "checkbox" or field.get("checked") is not None
+            if field.get("name") and (field.get("type") != "checkbox" or field.get("checked") is not None)
         }
         return Form(urljoin(self.url, found.action), values)
 

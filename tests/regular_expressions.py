@@ -7,7 +7,7 @@ has to come before it and followed by what makes the match fail. All of these ar
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,8 @@ code: Any = import_module("re._constants")
 parser: Any = import_module("re._parser")
 
 AnyPattern = re.Pattern[str] | re.Pattern[bytes]
+# The methods called on each name.
+Uses = Mapping[str, Set[str]]
 
 _ANCHORED = frozenset(("match", "fullmatch"))
 # A set of characters is represented by those of its members that other sets are likely to share.
@@ -51,35 +53,43 @@ def product_patterns(root: Path, packages: Iterable[str]) -> Iterator[ProductPat
             name = ".".join(relative.parts).removesuffix(".__init__")
             if relative.name != "__main__":
                 trees[name] = ast.parse(path.read_text())
-    all_uses = _uses(trees.values())
+    uses = {module: _uses(tree) for module, tree in trees.items()}
+    all_uses = _merged(uses.values())
     seen: set[tuple[object, int]] = set()
     for module, tree in trees.items():
-        # A private name can mean another pattern in another module.
-        own_uses = _uses([tree])
-        uses = {name: (own_uses if name.startswith("_") else all_uses).get(name, frozenset()) for name in all_uses}
-        for name, pattern, methods in (*_kept(module, uses), *_passed(module, tree)):
+        passed = _passed(module, tree) if "re" in uses[module] else ()
+        for name, pattern, methods in (*_kept(module, uses[module], all_uses), *passed):
             if (pattern.pattern, pattern.flags) not in seen:
                 seen.add((pattern.pattern, pattern.flags))
                 yield ProductPattern(name, pattern, bool(methods) and methods <= _ANCHORED)
 
 
-def _uses(trees: Iterable[ast.Module]) -> Mapping[str, frozenset[str]]:
+def _uses(tree: ast.Module) -> Uses:
     """Returns the methods called on each name, and `?` where a name is used in another way."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)]
+    owners = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
     uses: dict[str, set[str]] = {}
-    for tree in trees:
-        owners = {id(node.value): node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                uses.setdefault(node.id, set()).add(owners.get(id(node), "?"))
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                uses.setdefault(node.attr, set()).add(owners.get(id(node), "?"))
-    return {name: frozenset(methods - {"pattern"}) for name, methods in uses.items()}
+    for node in nodes:
+        if isinstance(node.ctx, ast.Load):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            uses.setdefault(name, set()).add(owners.get(id(node), "?"))
+    return {name: methods - {"pattern"} for name, methods in uses.items()}
 
 
-def _kept(module: str, uses: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, AnyPattern, frozenset[str]]]:
+def _merged(all_uses: Iterable[Uses]) -> Uses:
+    merged: dict[str, set[str]] = {}
+    for uses in all_uses:
+        for name, methods in uses.items():
+            merged.setdefault(name, set()).update(methods)
+    return merged
+
+
+def _kept(module: str, own_uses: Uses, all_uses: Uses) -> Iterator[tuple[str, AnyPattern, Set[str]]]:
     loaded = import_module(module)
     for name, value in vars(loaded).items():
         for attribute, pattern in _patterns_in(value, loaded, name):
+            # A private name can mean another pattern in another module.
+            uses = own_uses if attribute.startswith("_") else all_uses
             yield f"{module}.{name}", pattern, uses.get(attribute, frozenset())
 
 
@@ -98,7 +108,7 @@ def _patterns_in(value: object, module: ModuleType, name: str) -> Iterator[tuple
                 yield from _patterns_in(inner, module, attribute)
 
 
-def _passed(module: str, tree: ast.Module) -> Iterator[tuple[str, AnyPattern, frozenset[str]]]:
+def _passed(module: str, tree: ast.Module) -> Iterator[tuple[str, AnyPattern, Set[str]]]:
     """Yields the patterns written in calls such as `re.sub`. What a pattern inserts from a variable becomes `a`."""
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     for node in (node for function in functions for node in ast.walk(function)):

@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
+# Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed attack soak docs lock audit clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed attack soak docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -46,14 +48,20 @@ serve: $(RUNTIME)
 	@$(BIN)/florilegium serve --demo $(ARGS)
 
 test: $(DEVELOPMENT)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-check: $(DEVELOPMENT)
+check: check-style check-mypy check-pyright
+
+check-style: $(DEVELOPMENT)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m tests.clients.node_tools pyright
 	$(BIN)/lint-imports --no-logo
+
+check-mypy: $(DEVELOPMENT)
+	$(BIN)/mypy
+
+check-pyright: $(DEVELOPMENT)
+	$(BIN)/python -m tests.clients.node_tools pyright
 
 format: $(DEVELOPMENT)
 	$(BIN)/ruff format .

@@ -22,7 +22,7 @@ from auth.context import RequestContext
 from bench.local_runtime import installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg
 from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, Collection, Query, read_collection
-from bench.quality.minmax_scores import Scale, minmax_order, scale_as_written, scale_rounded
+from bench.quality.minmax_scores import Scale, minmax_orders, scale_as_written, scale_rounded
 from bench.quality.storage import ItemNames, store_collection
 from config.settings import Settings
 from sources.registry import load_sources
@@ -75,11 +75,14 @@ class JudgedLibrary(Struct, frozen=True):
     settings: Settings
     names: ItemNames
 
-    def rank_by_minmax(self, scale: Scale, text: str) -> MergedList:
+    def rank_by_minmax(self, text: str, *scales: Scale) -> list[MergedList]:
+        """Returns one list for each scale."""
         expression = read_query(text, self.settings).expression
         assert expression is not None
-        merged = minmax_order(self.context.db_paths, expression, DEPTH, scale)
-        return self._merged([(hit.source, hit.id) for hit in merged], merged[0].score if merged else 0.0)
+        return [
+            self._merged([(hit.source, hit.id) for hit in merged], merged[0].score if merged else 0.0)
+            for merged in minmax_orders(self.context.db_paths, expression, DEPTH, scales)
+        ]
 
     async def rank_by_sources(self, sources: Sequence[Source], text: str) -> MergedList:
         """Merges the results of the sources' own searches in the order of `knowledge_search`."""
@@ -107,19 +110,16 @@ async def measure(collection: Collection, root: Path) -> list[QueryResult]:
             judged = JudgedLibrary(context, library, runtime.settings, await store_collection(library, collection))
             setting = load_sources(replace(runtime.settings, search_scoring="minmax"))
             ours = load_sources(replace(runtime.settings, search_scoring="comparable"))
-            return [
-                QueryResult(
-                    query,
-                    judged.rank_by_minmax(scale_as_written, query.text),
-                    await judged.rank_by_sources(ours, query.text),
-                    {
-                        ROUNDED: judged.rank_by_minmax(scale_rounded, query.text),
-                        SINGLE_HIT_IS_BEST: judged.rank_by_minmax(scale_to_range, query.text),
-                        SETTING: await judged.rank_by_sources(setting, query.text),
-                    },
+            results: list[QueryResult] = []
+            for query in collection.queries:
+                as_written, rounded, single_hit_is_best = judged.rank_by_minmax(
+                    query.text, scale_as_written, scale_rounded, scale_to_range
                 )
-                for query in collection.queries
-            ]
+                by_setting = await judged.rank_by_sources(setting, query.text)
+                variants = {ROUNDED: rounded, SINGLE_HIT_IS_BEST: single_hit_is_best, SETTING: by_setting}
+                ours_list = await judged.rank_by_sources(ours, query.text)
+                results.append(QueryResult(query, as_written, ours_list, variants))
+            return results
 
 
 async def measure_model(collection: Collection, root: Path, model: str) -> list[MergedList]:

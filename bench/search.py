@@ -68,8 +68,8 @@ FULL = Effort(
     caches_libraries=True,
 )
 QUICK = Effort(
-    scales=(Scale("x1", REFERENCE.times(0.01), 4, 1), Scale("x10", REFERENCE.times(0.02), 4, 1)),
-    load=Scale("x1", REFERENCE.times(0.01), 8, 4),
+    scales=(Scale("x1", REFERENCE.times(0.002), 4, 1), Scale("x10", REFERENCE.times(0.004), 4, 1)),
+    load=Scale("x1", REFERENCE.times(0.002), 8, 4),
     load_users=2,
     clients=4,
     tenant_sizes=REFERENCE.times(0.001),

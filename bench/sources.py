@@ -72,7 +72,7 @@ FULL = Effort(
     caches_libraries=True,
 )
 QUICK = Effort(
-    scales=(Scale("x1", REFERENCE.times(0.01), 5), Scale("x10", REFERENCE.times(0.02), 5)),
+    scales=(Scale("x1", REFERENCE.times(0.002), 5), Scale("x10", REFERENCE.times(0.004), 5)),
     first_search_sizes=REFERENCE.times(0.001),
     first_search_users=5,
     visited_sizes=REFERENCE.times(0.001),

@@ -61,16 +61,21 @@ def scale_rounded(ranks: Sequence[float]) -> list[float]:
     return [round(score, _SCORE_DIGITS) for score in scale_as_written(ranks)]
 
 
-def minmax_order(paths: DatabasePaths, expression: Expression, depth: int, scale: Scale) -> list[MinMaxHit]:
-    """Merges the best `depth` hits of each source."""
-    hits = [hit for source in _COLUMNS for hit in _scaled_hits(paths, source, expression, depth, scale)]
+def minmax_orders(
+    paths: DatabasePaths, expression: Expression, depth: int, scales: Sequence[Scale]
+) -> list[list[MinMaxHit]]:
+    """Merges the best `depth` hits of each source, once for each scale."""
+    rows = {source: _best_rows(paths, source, expression, depth) for source in _COLUMNS}
+    return [_merged([hit for source in rows for hit in _scaled_hits(source, rows[source], scale)]) for scale in scales]
+
+
+def _merged(hits: Iterable[MinMaxHit]) -> list[MinMaxHit]:
     newest = sorted(hits, key=lambda hit: hit.last_modified, reverse=True)
     return sorted(newest, key=lambda hit: -hit.score)
 
 
-def _scaled_hits(
-    paths: DatabasePaths, source: str, expression: Expression, depth: int, scale: Scale
-) -> Iterator[MinMaxHit]:
+def _best_rows(paths: DatabasePaths, source: str, expression: Expression, depth: int) -> list[tuple[Any, ...]]:
+    """Returns the id, rank and age of each hit, the best first."""
     column = _COLUMNS[source]
     target, table = column.target, column.target.index.table
     sql = (
@@ -80,8 +85,11 @@ def _scaled_hits(
     files = {"chacha": paths.chacha, "media": paths.media, "prompts": paths.prompts}
     with closing(sqlite3.connect(files[column.file])) as connection:
         rows = connection.execute(sql, (match_text(expression, target.title_column),)).fetchall()
-    best = _one_per_item(rows)[:depth] if target.item_bits else rows[:depth]
-    for (identity, _, age), score in zip(best, scale([rank for _, rank, _ in best]), strict=True):
+    return _one_per_item(rows)[:depth] if target.item_bits else rows[:depth]
+
+
+def _scaled_hits(source: str, rows: Sequence[tuple[Any, ...]], scale: Scale) -> Iterator[MinMaxHit]:
+    for (identity, _, age), score in zip(rows, scale([rank for _, rank, _ in rows]), strict=True):
         yield MinMaxHit(source, str(identity), score, age)
 
 

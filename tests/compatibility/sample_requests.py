@@ -274,8 +274,13 @@ async def send(api: RestClient, request: SampleRequest, values: Mapping[str, Any
     return await api.request(request.method, fill_placeholders(request.path, values), who, headers, body)
 
 
-async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, Any]:
-    """Adds something of every kind and returns the values of the placeholders."""
+async def fill_library_of_ada(
+    api: RestClient, ada: LibraryUser, request: SampleRequest | None = None
+) -> dict[str, Any]:
+    """Adds something of every kind and returns the values of the placeholders.
+
+    An import takes as long as everything else. If only `request` will be sent, a file is imported only if it names one.
+    """
     segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 999, text=f"{WORD} {n}") for n in range(3)]
     message = MessageDraft(role="user", sender="Ana", content=f"a {WORD} under sail", uuid=MESSAGE, created_at=TIME)
     values = {
@@ -296,7 +301,8 @@ async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, An
         "observation": (await ada.call("observations_record", **OBSERVATIONS))["observations"][0]["id"],
         "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
-    return values | await _register_agent(api) | {"job": await _import_file(api)}
+    is_job_needed = request is None or "{job}" in request.path
+    return values | await _register_agent(api) | ({"job": await _import_file(api)} if is_job_needed else {})
 
 
 async def add_deleted_note(user: LibraryUser, text: str) -> str:

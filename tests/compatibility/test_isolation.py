@@ -83,15 +83,18 @@ class Deployment(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def two_deployments(root: Path) -> AsyncIterator[tuple[Deployment, Deployment]]:
-    """Yields one server on which Ada has a library and one without her. Ben has the same data on both."""
+async def two_deployments(
+    root: Path, request: SampleRequest | None = None
+) -> AsyncIterator[tuple[Deployment, Deployment]]:
+    """Yields one server on which Ada has a library and one without her. Ben has the same data on both. If only
+    `request` will be sent, the library need not have what other requests name."""
     # The same port, because some errors contain the server's URL.
     settings = {"port": 8765, "rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
     async with (
         open_rest_client(root / "shared", **settings) as shared_api,
         open_rest_client(root / "alone", **settings) as alone_api,
     ):
-        values = await fill_library_of_ada(shared_api, await shared_api.library_user("ada"))
+        values = await fill_library_of_ada(shared_api, await shared_api.library_user("ada"), request)
         for api in (shared_api, alone_api):
             await fill_library_of_ben(await api.library_user("ben"))
         yield Deployment(shared_api, values), Deployment(alone_api, values)
@@ -132,7 +135,7 @@ async def test_read_request_reveals_nothing_about_another_user(
 
 @pytest.mark.parametrize("sample", sample_requests(is_read=False))
 async def test_write_request_reveals_and_changes_nothing_of_another_user(tmp_path: Path, sample: SampleRequest) -> None:
-    async with two_deployments(tmp_path) as opened:
+    async with two_deployments(tmp_path, sample) as opened:
         own = await check_isolation(opened, lambda deployment, who: raw_response(deployment, sample, who))
 
     assert own.startswith((b"200", b"201", b"202"))

@@ -303,7 +303,7 @@ TITLES = st.text(max_size=300)
 TEXTS = st.lists(st.text(max_size=400) | st.just("word " * 200), min_size=1, max_size=9)
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 @given(
     title=TITLES,
     tags=st.lists(st.text(max_size=20), max_size=5),

@@ -63,7 +63,7 @@ def make_snippet(query: str, text: str, length: int = 300) -> Snippet:
 # -- properties of every snippet---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=2_500)
+@settings(max_examples=1_000)
 @given(TEXTS, QUERIES, st.integers(-5, 60), SCAN_SIZES)
 def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, length: int, scan_size: int) -> None:
     result = Highlighter(parse(query).terms, scan_max_chars=scan_size).snippet(text, length)
@@ -72,7 +72,7 @@ def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, leng
     assert not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", result.text)
 
 
-@settings(max_examples=2_500)
+@settings(max_examples=1_000)
 @given(TEXTS, QUERIES, st.integers(1, 60), SCAN_SIZES)
 def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_original(
     text: str, query: str, length: int, scan_size: int

@@ -225,7 +225,7 @@ class SqliteMachine(LibraryMachine):
 
 # Without shrinking: each example opens real files, which takes minutes and adds little to the failing steps.
 SqliteMachine.TestCase.settings = settings(
-    max_examples=50,
+    max_examples=30,
     stateful_step_count=60,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -27,7 +27,7 @@ def token_sources(text: str) -> list[tuple[str, str]]:
     return [(token[0], text[start:end]) for token, (start, end) in zip(tokens, sources, strict=True)]
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(TEXTS)
 def test_full_form_equals_the_index_form(text: str) -> None:
     aligned = AlignedForm(text)
@@ -40,7 +40,7 @@ def tokens_of(source: str) -> list[str]:
     return [*tokenize(source), *filter(None, [tone_token(normalize_letters(source))])]
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(TEXTS)
 def test_source_of_a_token_contains_the_token(text: str) -> None:
     # The fold of a trademark sign depends on the rest of the text.

@@ -226,7 +226,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(before=steps, after=steps)
 def test_index_equals_its_rows_after_any_changes_between_batches(
     before: list[tuple[str, int, int, str]], after: list[tuple[str, int, int, str]]

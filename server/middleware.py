@@ -1,7 +1,8 @@
 """Request ids, security headers, one log line and one count for every HTTP request and WebSocket.
 
 The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and the
-duration. It contains no query string, header or body.
+duration. It contains no query string, header, body or secret of
+a link.
 """
 
 import re
@@ -17,6 +18,8 @@ from server.transports.repeated_refusals import IS_REPEATED
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
+# Links that create an account or set a password contain a secret.
+_SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset)/).+", re.DOTALL)
 # The second answers a WebSocket upgrade that is refused.
 _RESPONSE_STARTS = frozenset(("http.response.start", "websocket.http.response.start"))
 
@@ -53,7 +56,7 @@ class RequestLogMiddleware:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
             # The application has sent the error response; here the exception is logged without its message.
-            log_failure(f"{scope.get('method', 'WS')} {scope['path']}", error)
+            log_failure(f"{scope.get('method', 'WS')} {_path(scope)}", error)
         finally:
             if scope["type"] == "http":
                 self._metrics.record_response(status)
@@ -64,4 +67,9 @@ class RequestLogMiddleware:
 def _log(scope: Scope, status: int, fields: RequestFields, seconds: float) -> None:
     fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
     method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", status or "closed")
-    log_request(f"{method} {scope['path']} {result}", fields, seconds * 1000)
+    log_request(f"{method} {_path(scope)} {result}", fields, seconds * 1000)
+
+
+def _path(scope: Scope) -> str:
+    """Returns the path without the secret of a link."""
+    return _SECRET_PATH.sub(r"\1…", scope["path"])

@@ -55,8 +55,9 @@ class PasswordHashes:
     def _verify(self, stored: str | None, password: str) -> PasswordCheck:
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see `_hasher`
 
+        unknown_hash = self._unknown_hash  # made by the first sign-in, whether its account exists or not
         try:
-            self._hasher.verify(stored or self._unknown_hash, password)
+            self._hasher.verify(stored or unknown_hash, password)
         except (VerificationError, InvalidHashError):
             return _WRONG
         if stored is None:

@@ -23,7 +23,15 @@ _DONE = {
     "passkey-removed": "The passkey is removed.",
 }
 # In this order: Edge and Opera also name Chrome, and Chrome names Safari.
-_BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "Chrome": "Chrome", "Safari": "Safari"}
+_BROWSERS = {
+    "Edg": "Edge",
+    "OPR": "Opera",
+    "Firefox": "Firefox",
+    "FxiOS": "Firefox",
+    "Chrome": "Chrome",
+    "CriOS": "Chrome",
+    "Safari": "Safari",
+}
 _SYSTEMS = {"Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac": "Mac"}
 
 
@@ -101,7 +109,7 @@ class AccountPages:
 
 def browser_name(agent: str) -> str:
     """Returns "Firefox on Windows" for a User-Agent header, or the header if it names no browser."""
-    names = [name for token, name in _BROWSERS.items() if re.search(rf"\b{token}[A-Za-z]*/", agent)]
+    names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]*/", agent)]
     systems = [name for token, name in _SYSTEMS.items() if token in agent] or (["Linux"] if "Linux" in agent else [])
     if not names:
         return agent or "Unknown browser"

@@ -28,6 +28,7 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(settings, browser, get=get, post=post))
 
+    link_routes = [page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()]
     passkey_routes = [
         page("/sign-in/passkey", post=passkeys.sign_in),
         page("/sign-in/passkey/options", post=passkeys.sign_in_options),
@@ -44,5 +45,5 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page("/account/password", post=account.change_password),
         page("/account/sessions", post=account.end_sessions),
         *(passkey_routes if settings.passkey_sign_in else ()),
-        *(page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()),
+        *(link_routes if settings.password_sign_in else ()),
     ]

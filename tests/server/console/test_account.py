@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.console.account import browser_name
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, read_form, text_of
 
 
@@ -134,3 +135,21 @@ async def test_name_of_a_browser_is_escaped(site: Console) -> None:
 
     assert "<script>" not in page.text
     assert "&lt;script&gt;" in page.text
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on Windows"),
+        (
+            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15) Chrome/140.0 Safari/537.36",
+            "Chrome on Mac",
+        ),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0; Mac) CriOS/140.0 Safari/604.1", "Chrome on iPhone"),
+        ("Mozilla/5.0 (Linux; Android 15) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36", "Chrome on Android"),
+        ("curl/8.5", "curl/8.5"),
+        ("", "Unknown browser"),
+    ],
+)
+def test_browser_is_named_for_people(agent: str, name: str) -> None:
+    assert browser_name(agent) == name

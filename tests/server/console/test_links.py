@@ -1,5 +1,6 @@
 """Links: the first administrator, invitations and new passwords."""
 
+import io
 import time
 from pathlib import Path
 
@@ -189,3 +190,13 @@ async def test_secret_of_a_link_is_not_stored(site: Console) -> None:
     link = await site.links.create_invitation("writer")
 
     assert link.path.rpartition("/")[2] not in repr(await site.rows("SELECT * FROM account_links"))
+
+
+async def test_secret_of_a_link_is_not_logged(tmp_path: Path, log: io.StringIO) -> None:
+    async with console(tmp_path, log_requests=True) as site:
+        link = await site.links.create_invitation("writer")
+        async with site.browser() as browser:
+            await browser.open_link(link.path, "carl")
+
+    assert "POST /invitation/… 303" in log.getvalue()
+    assert link.path.rpartition("/")[2] not in log.getvalue()

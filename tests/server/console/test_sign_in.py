@@ -183,9 +183,10 @@ async def test_passwords_can_be_turned_off(tmp_path: Path) -> None:
     async with console(tmp_path) as site:
         await site.add_account("ada")
     async with console(tmp_path, password_sign_in=False) as site, site.browser() as browser:
-        page = await browser.get("/sign-in")
+        page, link = await browser.get("/sign-in"), await site.links.create_invitation("admin")
 
         assert 'name="password"' not in page.text
+        assert (await browser.get(link.path)).status_code == 404
 
 
 async def test_guessing_one_password_is_limited(tmp_path: Path) -> None:

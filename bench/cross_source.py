@@ -126,7 +126,7 @@ async def measure_model(collection: Collection, root: Path, model: str) -> list[
     """Returns the lists of all queries by words and meaning."""
     settings = {"search_deadline_ms": DEADLINE_MS, **model_settings()}
     async with open_local_runtime(root, semantic_model=model, **settings) as runtime:
-        context = runtime.context_for(OWNER)
+        context = replace(runtime.context_for(OWNER), received_at=TODAY)
         async with runtime.libraries.library(context) as library:
             judged = JudgedLibrary(context, library, runtime.settings, await store_collection(library, collection))
             await runtime.libraries.embed(context.user_id)

@@ -2,24 +2,34 @@
 
 Every LoCoMo conversation is the library of a separate user, with a chat per session. SciFact's abstracts are the notes,
 and again the media, of one user. Questions go through the dispatcher like those of a client. Everything is measured by
-words alone, and again with each model of semantic search that is installed, after all text was embedded.
+words alone, and again with each model of semantic search that is installed, after all text was embedded. Vectors are
+kept for later runs (see `bench.vector_cache`).
 """
 
 import argparse
 import asyncio
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 
-from auth.context import RequestContext
-from bench.datasets import REQUIRED_FILES, Abstract, Claim, Dialogue, JudgedData, MissingDataset, read_datasets
-from bench.local_runtime import WORDS_ONLY, LocalRuntime, installed_models, model_settings, open_local_runtime
+from bench.datasets import REQUIRED_FILES, Abstract, Dialogue, JudgedData, MissingDataset, read_datasets
+from bench.local_runtime import (
+    WORDS_ONLY,
+    LocalRuntime,
+    installed_models,
+    model_settings,
+    open_local_runtime,
+    user_id_for,
+)
 from bench.metrics import ndcg, recall
+from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 
 DEPTH = 10
@@ -30,6 +40,8 @@ MONTH_OR_YEAR = re.compile(
 )
 CATEGORIES = {1: "several turns", 2: "time", 3: "open", 4: "one turn"}
 NO_DATA = 2
+# The states of a search with a model. A query that consists of quotations is compared by words.
+_COMPARED = ("on", "not_applicable")
 
 
 class QuestionResult(Struct, frozen=True):
@@ -70,16 +82,86 @@ def _quality(results: Sequence[QuestionResult]) -> float:
     return fmean(one.quality for one in results) if results else 0.0
 
 
-# -- LoCoMo: chats -----------------------------------------------------------------------------------------------------
+# -- storing -----------------------------------------------------------------------------------------------------------
+
+NOTES_OWNER, MEDIA_OWNER = "scifact", "scifact-media"
 
 
-async def measure_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> list[QuestionResult]:
-    context = runtime.context_for(dialogue.id)
-    turn_of = await _store_dialogue(runtime, context, dialogue)
-    await runtime.libraries.embed(context.user_id)
+class StoredData(Struct, frozen=True):
+    """The turns of the messages by dialogue, the abstracts of the notes and those of the media, by their ids in the
+    library."""
+
+    turns: Mapping[str, Mapping[str, str]]
+    notes: Mapping[str, str]
+    media: Mapping[str, str]
+
+
+async def store(data: JudgedData, root: Path) -> StoredData:
+    async with open_local_runtime(root, semantic_model=WORDS_ONLY) as runtime:
+        turns = {dialogue.id: await _store_dialogue(runtime, dialogue) for dialogue in data.dialogues}
+        return StoredData(turns, await _store_notes(runtime, data), await _store_media(runtime, data))
+
+
+async def _store_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> dict[str, str]:
+    turn_of: dict[str, str] = {}
+    async with runtime.libraries.library(runtime.context_for(dialogue.id)) as library:
+        for session in dialogue.sessions:
+            chat = await library.chats.create(ConversationDraft(created_at=session[0].said_at))
+            drafts = [MessageDraft(sender=turn.speaker, content=turn.text, created_at=turn.said_at) for turn in session]
+            stored = await library.chats.append(chat.id, drafts)
+            turn_of |= {message.id: turn.id for message, turn in zip(stored, session, strict=True)}
+    return turn_of
+
+
+async def _store_notes(runtime: LocalRuntime, data: JudgedData) -> dict[str, str]:
+    abstract_of: dict[str, str] = {}
+    async with runtime.libraries.library(runtime.context_for(NOTES_OWNER)) as library:
+        for batch in _batches(data.abstracts):
+            drafts = [NoteDraft(title=abstract.title, content=abstract.text) for abstract in batch]
+            stored = await library.notes.create_many(drafts)
+            abstract_of |= {note.id: abstract.id for note, abstract in zip(stored, batch, strict=True)}
+    return abstract_of
+
+
+async def _store_media(runtime: LocalRuntime, data: JudgedData) -> dict[str, str]:
+    abstract_of: dict[str, str] = {}
+    async with runtime.libraries.library(runtime.context_for(MEDIA_OWNER)) as library:
+        for batch in _batches(data.abstracts):
+            drafts = [MediaDraft(title=one.title, content=one.text, media_type="article") for one in batch]
+            stored = await library.media.create_many(drafts)
+            abstract_of |= {str(item.id): abstract.id for item, abstract in zip(stored, batch, strict=True)}
+    return abstract_of
+
+
+def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
+    return [abstracts[start : start + BATCH] for start in range(0, len(abstracts), BATCH)]
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+async def ask(data: JudgedData, stored: StoredData, root: Path, model: str = WORDS_ONLY) -> Outcome:
+    """`model` is a value of the setting `semantic_model`."""
+    async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
+        return Outcome(
+            turns=tuple(
+                [
+                    result
+                    for dialogue in data.dialogues
+                    for result in await _ask_questions(runtime, dialogue, stored.turns[dialogue.id])
+                ]
+            ),
+            notes=tuple(await _ask_claims(runtime, NOTES_OWNER, "notes_search", data, stored.notes)),
+            media=tuple(await _ask_claims(runtime, MEDIA_OWNER, "media_search", data, stored.media))
+            if model == WORDS_ONLY
+            else (),
+        )
+
+
+async def _ask_questions(runtime: LocalRuntime, dialogue: Dialogue, turn_of: Mapping[str, str]) -> list[QuestionResult]:
     outcomes = []
     for question in dialogue.questions:
-        results = (await runtime.call(context, "chats_search", query=question.text, limit=DEPTH))["results"]
+        results = await _search(runtime, dialogue.id, "chats_search", question.text)
         turns = [turn_of[hit["message_id"]] for hit in results if hit["message_id"]]
         outcomes.append(
             QuestionResult(
@@ -92,66 +174,32 @@ async def measure_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> list[Qu
     return outcomes
 
 
-async def _store_dialogue(runtime: LocalRuntime, context: RequestContext, dialogue: Dialogue) -> dict[str, str]:
-    """Stores the sessions as chats and returns the turn of each message."""
-    turn_of: dict[str, str] = {}
-    async with runtime.libraries.library(context) as library:
-        for session in dialogue.sessions:
-            chat = await library.chats.create(ConversationDraft(created_at=session[0].said_at))
-            drafts = [MessageDraft(sender=turn.speaker, content=turn.text, created_at=turn.said_at) for turn in session]
-            stored = await library.chats.append(chat.id, drafts)
-            turn_of |= {message.id: turn.id for message, turn in zip(stored, session, strict=True)}
-    return turn_of
+async def _ask_claims(
+    runtime: LocalRuntime, owner: str, tool: str, data: JudgedData, abstract_of: Mapping[str, str]
+) -> list[QuestionResult]:
+    outcomes = []
+    for claim in data.claims:
+        results = await _search(runtime, owner, tool, claim.text)
+        abstracts = [abstract_of[str(hit["id"])] for hit in results]
+        outcomes.append(QuestionResult(tool, ndcg(abstracts, claim.grades, DEPTH), not results))
+    return outcomes
 
 
-# -- SciFact: notes and media ------------------------------------------------------------------------------------------
-
-
-async def measure_notes(runtime: LocalRuntime, data: JudgedData) -> list[QuestionResult]:
-    context = runtime.context_for("scifact")
-    abstract_of: dict[str, str] = {}
-    async with runtime.libraries.library(context) as library:
-        for batch in _batches(data.abstracts):
-            drafts = [NoteDraft(title=abstract.title, content=abstract.text) for abstract in batch]
-            stored = await library.notes.create_many(drafts)
-            abstract_of |= {note.id: abstract.id for note, abstract in zip(stored, batch, strict=True)}
-    await runtime.libraries.embed(context.user_id)
-    return [await _measure_claim(runtime, context, "notes_search", claim, abstract_of) for claim in data.claims]
-
-
-async def measure_media(runtime: LocalRuntime, data: JudgedData) -> list[QuestionResult]:
-    context = runtime.context_for("scifact")
-    abstract_of: dict[str, str] = {}
-    async with runtime.libraries.library(context) as library:
-        for batch in _batches(data.abstracts):
-            drafts = [MediaDraft(title=one.title, content=one.text, media_type="article") for one in batch]
-            stored = await library.media.create_many(drafts)
-            abstract_of |= {str(item.id): abstract.id for item, abstract in zip(stored, batch, strict=True)}
-    return [await _measure_claim(runtime, context, "media_search", claim, abstract_of) for claim in data.claims]
-
-
-async def _measure_claim(
-    runtime: LocalRuntime, context: RequestContext, tool: str, claim: Claim, abstract_of: dict[str, str]
-) -> QuestionResult:
-    results = (await runtime.call(context, tool, query=claim.text, limit=DEPTH))["results"]
-    abstracts = [abstract_of[str(hit["id"])] for hit in results]
-    return QuestionResult(tool, ndcg(abstracts, claim.grades, DEPTH), not results)
-
-
-def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
-    return [abstracts[start : start + BATCH] for start in range(0, len(abstracts), BATCH)]
+async def _search(runtime: LocalRuntime, owner: str, tool: str, query: str) -> Sequence[Mapping[str, Any]]:
+    response = await runtime.call(runtime.context_for(owner), tool, query=query, limit=DEPTH)
+    if runtime.settings.semantic_model != WORDS_ONLY and response["semantic"]["status"] not in _COMPARED:
+        raise RuntimeError(f"expected a search by meaning, got {response['semantic']} for {query!r}")
+    results: Sequence[Mapping[str, Any]] = response["results"]
+    return results
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def measure(data: JudgedData, root: Path, model: str = WORDS_ONLY) -> Outcome:
-    """`model` is a value of the setting `semantic_model`."""
-    async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
-        turns = [result for dialogue in data.dialogues for result in await measure_dialogue(runtime, dialogue)]
-        notes = await measure_notes(runtime, data)
-        media = await measure_media(runtime, data) if model == WORDS_ONLY else []
-    return Outcome(tuple(turns), tuple(notes), tuple(media))
+async def measure_model(data: JudgedData, stored: StoredData, root: Path, model: str) -> Outcome:
+    users = [user_id_for(owner) for owner in (*(dialogue.id for dialogue in data.dialogues), NOTES_OWNER)]
+    print(await embed_libraries(root, model, users), file=sys.stderr)
+    return await ask(data, stored, root, model)
 
 
 def report(data: JudgedData, by_words: Outcome, models: Mapping[str, Outcome]) -> list[str]:
@@ -190,8 +238,13 @@ def main(arguments: Sequence[str]) -> None:
     datasets = _read(options.data)
     models = installed_models() if options.models is None else [name for name in options.models.split(",") if name]
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
-        by_words = asyncio.run(measure(datasets, Path(name, WORDS_ONLY)))
-        outcomes = {model: asyncio.run(measure(datasets, Path(name, model), model)) for model in models}
+        words_only = Path(name, WORDS_ONLY)
+        stored = asyncio.run(store(datasets, words_only))
+        by_words = asyncio.run(ask(datasets, stored, words_only))
+        outcomes = {}
+        for model in models:
+            root = Path(shutil.copytree(words_only, Path(name, model)))
+            outcomes[model] = asyncio.run(measure_model(datasets, stored, root, model))
     for line in [*report(datasets, by_words, outcomes), result_line(by_words, outcomes)]:
         print(line)
 

@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from bench.datasets import MissingDataset, read_datasets
 from bench.metrics import ndcg, recall
 from bench.retrieval import Outcome, QuestionResult, result_line
+from bench.vector_cache import CachedVectors
+from config.settings import Settings
+from sources.semantic.named_models import FAST, load_model
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
@@ -187,3 +190,20 @@ def test_result_contains_turns_notes_and_all_empty_results() -> None:
         "RESULT locomo_turn_r10=0.7500 locomo_turn_r10_fast=1.0000 scifact_ndcg10=0.6000 scifact_ndcg10_fast=0.7000 "
         "empty_answers=0.2500 locomo_dates_r10=0.5000"
     )
+
+
+# -- vectors -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_vector_of_an_earlier_run_is_not_made_again(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path), semantic_model="fast")
+    texts = ["the old bridge", "a violin", "the old bridge", "", "a \ud800 surrogate"]
+    first, second = CachedVectors(settings, tmp_path), CachedVectors(settings, tmp_path)
+
+    made = await first.embed_passages(texts)
+    known = await second.embed_passages([*texts, "something new"])
+
+    assert known[: len(texts)] == made == load_model(FAST, tmp_path).embed(texts)
+    assert (first.made, second.made) == (4, 1)
+    await first.close()
+    await second.close()

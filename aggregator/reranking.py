@@ -20,7 +20,7 @@ from sources.source import RankedHit
 
 
 class RerankedRanking:
-    """Reads like a MergedRanking. `description` says whether the reranker ordered the first hits."""
+    """Reads like a MergedRanking. `problem` says why the reranker could not order the first hits."""
 
     def __init__(
         self, ranking: MergedRanking, reranker: Reranker, fanout: Fanout, query: str, topic: Sequence[Term]
@@ -32,7 +32,13 @@ class RerankedRanking:
         self._topic = topic
         self._ready: deque[RankedHit] = deque()
         self._reranked: frozenset[str] = frozenset()
-        self.description = f"the first {reranker.hits_max} hits are in the order of the reranker"
+        self.problem: str | None = None
+
+    @property
+    def description(self) -> str:
+        if self.problem is not None:
+            return f"hits were not reranked: {self.problem}"
+        return f"the first {self._reranker.hits_max} hits are in the order of the reranker"
 
     @property
     def position(self) -> int:
@@ -74,7 +80,7 @@ class RerankedRanking:
             order = await self._order(shown)
         except SemanticUnavailable as error:
             logger.warning("hits were not reranked: {}", error.reason)
-            self.description = f"hits were not reranked: {error.reason}"
+            self.problem = error.reason
             return hits
         self._reranked = frozenset(hit.uri for hit in order)
         moved = iter(order)

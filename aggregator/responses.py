@@ -80,6 +80,7 @@ class KnowledgeItem(ResultItem, frozen=True, kw_only=True):
 
 class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults=True):
     results: tuple[KnowledgeItem, ...]
+    not_reranked: Annotated[str, Meta(description="Why the reranker failed.")] | UnsetType = UNSET
     score_type: Annotated[str, Meta(description="The score_type of all results.")] | UnsetType = UNSET
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
     sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]

@@ -124,13 +124,14 @@ class Aggregator:
         session_states: SessionStates,
         settings: Settings,
         breaker: Breaker | None = None,
+        queue: SearchQueue | None = None,
     ) -> None:
         self._libraries = libraries
         self._sources = {source.name: source for source in sources}
         self._session_states = session_states
         self._settings = settings
         self._breaker = breaker or Breaker(settings)
-        self._queue = SearchQueue(settings)
+        self._queue = queue or SearchQueue(settings)
         self._reranker = Reranker(settings) if settings.reranker_url else None
         self.outcomes: Counter[SearchOutcome] = Counter()
 
@@ -223,6 +224,7 @@ class Aggregator:
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
             semantic=combined_status(fanout.semantic.values()),
+            not_reranked=_not_reranked(ranking),
             score_type=score_type,
             session=plan.state.handle,
             sources=_with_totals(reports, ranking.source_totals) if plan.request.explain else reports,
@@ -325,6 +327,10 @@ def _choose_sources(
     if matching:
         return matching, query.read_as
     return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
+
+
+def _not_reranked(ranking: Ranking) -> str | UnsetType:
+    return ranking.problem or UNSET if isinstance(ranking, RerankedRanking) else UNSET
 
 
 def _page_order(ranking: Ranking, plan: SearchPlan) -> Callable[[Sequence[RankedHit]], Sequence[RankedHit]]:

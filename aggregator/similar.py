@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from aggregator.responses import combined_status
 from aggregator.retrieval import KnowledgeGet, Retriever
+from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from config.numbers import clamp
 from config.settings import Settings
@@ -59,15 +60,26 @@ class SimilarItems:
     """Searches the sources whose items are in the library."""
 
     def __init__(
-        self, libraries: Libraries, sources: Sequence[Source], retriever: Retriever, settings: Settings
+        self,
+        libraries: Libraries,
+        sources: Sequence[Source],
+        retriever: Retriever,
+        settings: Settings,
+        queue: SearchQueue,
     ) -> None:
         self._libraries = libraries
         self._sources = [source for source in sources if isinstance(source, LibrarySource)]
         self._retriever = retriever
         self._settings = settings
+        self._queue = queue
 
     async def find(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
-        """Finds nothing without an embedding model; `semantic` says so."""
+        """Takes turns with the searches of all sources. Raises Overloaded if it would have to wait too long. Finds
+        nothing without an embedding model; `semantic` says so."""
+        async with self._queue.turn(context.user_id, None):
+            return await self._find(context, request)
+
+    async def _find(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
         # Read as the caller would, so that text which is redacted for an agent does not count.
         retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
         # It is not delivered to the caller, so it does not count as read.

@@ -12,6 +12,7 @@ from loguru import logger
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
+from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
 from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
@@ -61,13 +62,13 @@ _CONTROL_BUSY_TIMEOUT_S = 0.5
 
 def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
     sources, session_states = load_sources(settings), _session_states(settings)
-    retriever = Retriever(libraries, sources, session_states)
+    retriever, queue = Retriever(libraries, sources, session_states), SearchQueue(settings)
     return Knowledge(
         sources=sources,
         session_states=session_states,
-        aggregator=Aggregator(libraries, sources, session_states, settings),
+        aggregator=Aggregator(libraries, sources, session_states, settings, queue=queue),
         retriever=retriever,
-        similar=SimilarItems(libraries, sources, retriever, settings),
+        similar=SimilarItems(libraries, sources, retriever, settings, queue),
     )
 
 

@@ -1,5 +1,6 @@
 """Similar items through the tool, REST and the dispatcher, with the model `fast` and two users."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,20 @@ async def test_without_a_model_the_response_says_what_to_do(tmp_path: Path) -> N
         "status": "off",
         "reason": "no embedding model is configured; set semantic_model",
     }
+
+
+async def test_calls_take_turns_with_searches(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, search_running_max=1, **FAST, **NO_RATE_LIMITS) as api:
+        ada = await api.library_user("ada")
+        uri = await fill(ada)
+        aggregator = api.server.runtime.knowledge.aggregator
+        calls = [asyncio.create_task(ada.call("items_similar", uri=uri)) for _ in range(3)]
+        waiting = []
+        while not all(call.done() for call in calls):
+            waiting.append(aggregator.queue.waiting)
+            await asyncio.sleep(0)
+        responses = [call.result() for call in calls]
+
+    assert max(waiting) == 2
+    assert responses[0]["results"]
+    assert responses[0]["results"] == responses[1]["results"] == responses[2]["results"]

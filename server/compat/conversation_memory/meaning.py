@@ -1,4 +1,4 @@
-"""How the modes `vector` and `both` compare meanings, and what the results say if that was not possible."""
+"""How the modes `vector` and `both` compare meanings."""
 
 from collections.abc import Awaitable, Callable
 
@@ -26,19 +26,3 @@ def is_compared(status: SemanticStatus) -> bool:
 def has_words(hit: Hit) -> bool:
     """Whether a hit was found by its words. Without meanings, there is no other way to find it."""
     return hit.lexical is None or hit.lexical > 0
-
-
-def meaning_note(status: SemanticStatus) -> str | None:
-    """Says what was not compared by meaning, and why."""
-    match status.status:
-        case "on":
-            return None
-        case "partial":
-            percent = int((status.coverage or 0) * 100)
-            return f"Only {percent}% of the texts were compared by meaning: the others have no embeddings yet."
-        case "off":
-            return "Searched by text: no embedding model is configured."
-        case "unavailable":
-            return f"Searched by text: {status.reason}."
-        case "not_applicable":
-            return "Searched by text: the query requires its words."

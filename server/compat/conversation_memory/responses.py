@@ -6,7 +6,6 @@ from itertools import groupby
 from msgspec import UNSET
 
 from server.compat.conversation_memory.errors import NO_CONVERSATIONS, NO_OBSERVATIONS
-from server.compat.conversation_memory.meaning import meaning_note
 from server.compat.conversation_memory.schemas import ExchangeRow, MemoryResults, ObservationRow
 from server.compat.conversation_memory.transcript import (
     ConversationTranscript,
@@ -14,6 +13,7 @@ from server.compat.conversation_memory.transcript import (
     TranscriptMessage,
     transcript_heading,
 )
+from server.compat.meaning_note import meaning_note
 from sources.items import uri_of
 from sources.reading.exchanges import group_turns
 from sources.records import Observation

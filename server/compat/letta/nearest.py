@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from config.errors import NotFound, SourceTimeout
 from server.compat.letta.service import is_history
+from server.compat.meaning_note import meaning_note
 from sources.query import parse_literal
 from sources.records import MessageHit, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
@@ -42,7 +43,7 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
     try:
         page = await chats.search(request)
     except SourceTimeout:
-        return NearMessages((), _note(_TIMED_OUT))
+        return NearMessages((), meaning_note(_TIMED_OUT))
     hits: list[MessageHit] = []
     for hit in page.hits:
         if len(hits) == limit:
@@ -53,15 +54,9 @@ async def find_nearest(chats: Chats, search: MessageSearch, own_tools: Collectio
             continue
         if is_history(message, own_tools) and (not search.roles or message.role in search.roles):
             hits.append(MessageHit(message=message, title=hit.title))
-    return NearMessages(tuple(hits), _note(page.semantic))
+    return NearMessages(tuple(hits), _problem(page.semantic))
 
 
-def _note(status: SemanticStatus) -> str | None:
-    """Without a model, the search is by text, as documented."""
-    match status.status:
-        case "unavailable":
-            return f"searched by text only: {status.reason}"
-        case "partial":
-            return f"only {int((status.coverage or 0) * 100)}% of the messages were compared by meaning"
-        case _:
-            return None
+def _problem(status: SemanticStatus) -> str | None:
+    """Without a model the search is by text, which needs no note."""
+    return meaning_note(status) if status.status in ("unavailable", "partial") else None

@@ -67,17 +67,20 @@ async def test_scores_do_not_change(tmp_path: Path) -> None:
         reranked = await ada.call("knowledge_search", query=QUERY, dedupe="off", limit=COUNT)
         own = await ada.call("notes_search", query=QUERY, limit=COUNT)
 
+    assert "not_reranked" not in reranked
     scores = {hit["uri"]: hit["score"] for hit in reranked["results"]}
     assert scores == {hit["uri"]: pytest.approx(hit["score"], abs=0.001) for hit in own["results"]}
 
 
-async def test_a_reranker_that_fails_leaves_the_order(tmp_path: Path) -> None:
+async def test_a_reranker_that_fails_leaves_the_order_and_the_response_says_so(tmp_path: Path) -> None:
     async with reader(tmp_path, lambda request: (500, b"")) as (ada, _):
         response = await ada.call("knowledge_search", query=QUERY, dedupe="off", limit=10, explain=True)
+        plain = await ada.call("knowledge_search", query=QUERY, dedupe="off", limit=10)
 
     scores = [hit["score"] for hit in response["results"]]
     assert scores == sorted(scores, reverse=True)
     assert "hits were not reranked: the reranker answered with status 500" in response["explain"]["fusion"]
+    assert plain["not_reranked"] == "the reranker answered with status 500"
 
 
 async def test_a_reranker_that_hangs_leaves_the_order(tmp_path: Path) -> None:

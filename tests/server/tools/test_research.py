@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
+from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
 from auth.context import SessionId
 from config.errors import Unavailable
@@ -142,7 +143,9 @@ async def test_a_failed_source_is_reported_in_the_note(tmp_path: Path) -> None:
             session_states=session_states,
             aggregator=Aggregator(fixture.libraries, shelves, session_states, fixture.settings),
             retriever=retriever,
-            similar=SimilarItems(fixture.libraries, shelves, retriever, fixture.settings),
+            similar=SimilarItems(
+                fixture.libraries, shelves, retriever, fixture.settings, SearchQueue(fixture.settings)
+            ),
         )
         ada, _ = readers_of(fixture, knowledge)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.compat.conversation_memory.meaning import meaning_note
+from server.compat.meaning_note import meaning_note
 from sources.records import SemanticStatus
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 

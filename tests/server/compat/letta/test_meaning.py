@@ -102,4 +102,4 @@ async def test_unreachable_model_leaves_the_search_by_text_with_a_note(tmp_path:
         await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", CAR))
         response = msgspec.json.decode(await search(ada, query="automobile", format="json"))
     assert [one["relevance"]["search_mode"] for one in response["results"]] == ["fts"]
-    assert response["note"].startswith("searched by text only: ")
+    assert response["note"].startswith("Searched by text: ")

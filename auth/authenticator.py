@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.api_keys import has_key_prefix, is_well_formed
+from auth.browser_sessions import BrowserSessions
 from auth.oauth.credentials import ACCESS_TOKEN, is_credential
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.principal import ROLE_SCOPES, SCOPES, ClientId, Principal
@@ -69,7 +70,9 @@ class RegistryAuthenticator:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         oauth_tokens: OAuthTokens | None = None,
+        browser_sessions: BrowserSessions | None = None,
     ) -> None:
+        self._browser_sessions = browser_sessions
         self._settings = settings
         self._registry = registry
         self._failure_limit = failures
@@ -243,6 +246,9 @@ class RegistryAuthenticator:
             case "oauth":
                 token = await self._find_oauth_token(bytes.fromhex(principal.credential_id))
                 user = token.grant.user if token is not None else None
+            case "browser":
+                sessions = self._browser_sessions
+                user = await sessions.user_of(principal.credential_id) if sessions is not None else None
             case "local":
                 user = await self._registry.user_by_id(principal.user_id)
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):

@@ -80,6 +80,11 @@ class BrowserSessions:
             await self._touch(digest, now)
         return BrowserSession(digest.hex(), user, csrf_token(secret), created_at, used_at, address, agent)
 
+    async def user_of(self, session_id: str) -> UserRecord | None:
+        """Returns the user of a session by its id, or None if it has ended."""
+        found = await self._database.read(lambda db: _select(db, _digest(session_id)))
+        return found[0] if found is not None and self._is_valid(*found, self._clock()) else None
+
     async def list(self, user_id: UserId) -> list[BrowserSession]:
         """Returns the valid sessions of a user, the most recently used first, without CSRF tokens."""
         now = self._clock()

@@ -110,7 +110,8 @@ async def open_runtime(
         limits, quotas = RateLimits.from_settings(settings), Quotas(registry.database, settings)
         libraries.quotas = quotas
         call_limits = CallLimits(libraries, limits)
-        authenticator = authenticator or _authenticator(settings, registry, limits)
+        browser_sessions = BrowserSessions(registry.database, settings)
+        authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
         open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
         bus = build_message_bus(libraries, settings)
@@ -119,7 +120,7 @@ async def open_runtime(
             settings=settings,
             data_root=data_root,
             registry=registry,
-            browser_sessions=BrowserSessions(registry.database, settings),
+            browser_sessions=browser_sessions,
             libraries=libraries,
             knowledge=knowledge,
             authenticator=authenticator,
@@ -195,11 +196,20 @@ def _session_states(settings: Settings) -> InProcessSessionStates:
     return InProcessSessionStates(limits)
 
 
-def _authenticator(settings: Settings, registry: Registry, limits: RateLimits) -> RegistryAuthenticator:
+def _authenticator(
+    settings: Settings, registry: Registry, limits: RateLimits, browser_sessions: BrowserSessions
+) -> RegistryAuthenticator:
     keys = load_signing_keys(settings)
     verifier = JwtVerifier(settings, keys) if keys is not None else None
     oauth_tokens = OAuthTokens(registry.database, settings) if settings.has_oauth_server else None
-    return RegistryAuthenticator(settings, registry, limits.failures, verifier, oauth_tokens=oauth_tokens)
+    return RegistryAuthenticator(
+        settings,
+        registry,
+        limits.failures,
+        verifier,
+        oauth_tokens=oauth_tokens,
+        browser_sessions=browser_sessions,
+    )
 
 
 def _dispatcher_options(settings: Settings) -> DispatcherOptions:

@@ -29,6 +29,7 @@ from server.transports.origin import OriginGuard
 SIGN_IN_PATH = "/sign-in"
 ACCOUNT_PATH = "/account"
 CSRF_FIELD = "csrf_token"
+CSRF_HEADER = "X-CSRF-Token"
 _CLIENT = "browser"
 _FORM = FormSpec(files=frozenset(), parts_max=100)
 _SECRET_MAX_CHARS = 200
@@ -53,6 +54,16 @@ class FormRejected(FlorilegiumError):
 
     def __init__(self) -> None:
         super().__init__("the form is no longer valid; go back, reload the page and send it again")
+
+
+class CsrfTokenRejected(FlorilegiumError):
+    """A REST request with the cookie of a browser, but without the token of its session."""
+
+    status = 403
+    code = 403
+
+    def __init__(self) -> None:
+        super().__init__(f"{CSRF_HEADER}: expected the token of the browser's session")
 
 
 class BrowserGuard:
@@ -98,6 +109,16 @@ class BrowserGuard:
         if expected is None or not hmac.compare_digest(expected.encode(), values.get(CSRF_FIELD, "").encode()):
             raise FormRejected
         return values
+
+    def check_api_request(self, request: Request, session: BrowserSession) -> None:
+        """Raises for a REST request that changes something, unless a page of this server sent it with the token of the
+        session. Pages of other sites can neither read the token nor set the header."""
+        if request.method in ("GET", "HEAD"):
+            return
+        self._check_own_origin(request)
+        token = request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(session.csrf_token.encode(), token.encode()):
+            raise CsrfTokenRejected
 
     def form_secret(self, request: Request) -> str:
         """Returns the secret of the browser before sign-in, or a new one."""

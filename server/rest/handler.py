@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from auth.browser_sessions import browser_principal
 from auth.context import RequestContext
 from config.errors import FlorilegiumError, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
+from server.console.browser import BrowserGuard
 from server.error_responses import PRIVATE_HEADERS, json_error
 from server.protocol.deadline import Deadline
 from server.rest.errors import MethodNotAllowed
@@ -27,8 +29,9 @@ _BODY_HEADERS = frozenset(("content-length", "content-type"))
 class RestHandler:
     """The ASGI application of one path: its operations by method."""
 
-    def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, operations: Sequence[Operation]) -> None:
         self._runtime = runtime
+        self._browser = browser
         self._operations: dict[str, Operation] = {operation.method: operation for operation in operations}
         self._error_format = operations[0].error_format
         assert len({(operation.path, operation.error_format) for operation in operations}) == 1, "one path per handler"
@@ -46,7 +49,7 @@ class RestHandler:
         operation = self._operations["GET" if request.method == "HEAD" else request.method]
         incoming = IncomingRequest.from_scope(request.scope)
         headers = incoming.headers
-        admitted = await self._runtime.admission.admit_operation(incoming, incoming.authorization, operation)
+        admitted = await self._admit(request, incoming, operation)
         context = rest_context(self._runtime, admitted)
         args = await read_input(operation, request, headers, self._runtime.settings.body_max_bytes)
         if operation.upload is None:
@@ -57,6 +60,16 @@ class RestHandler:
                 async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
                     output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
         return build_response(operation, output, headers)
+
+    async def _admit(self, request: Request, incoming: IncomingRequest, operation: Operation) -> AdmittedRequest:
+        """A person who signed in with a browser needs no other credential; one that is sent takes precedence."""
+        admission, authorization = self._runtime.admission, incoming.authorization
+        if authorization is None and self._runtime.settings.is_auth_configured:
+            session = await self._browser.session_of(request)
+            if session is not None:
+                self._browser.check_api_request(request, session)
+                return admission.admit_browser(incoming, browser_principal(session), operation)
+        return await admission.admit_operation(incoming, authorization, operation)
 
     async def _upload(self, upload: Upload, context: RequestContext) -> Upload:
         """Returns an import with the limit of the user."""

@@ -47,7 +47,7 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     # segments comes last.
     paths = sorted(by_path, key=lambda path: (":path}" in path, "{" in path))
     return [
-        *(Route(path, RestHandler(runtime, by_path[path])) for path in paths),
+        *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
         Route("/health", health),
         Route("/openapi.json", documentation.openapi),
         Route("/docs", documentation.reference),

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from auth.context import RequestContext
 from auth.principal import READ, SCOPES, WRITE
+from server.console.browser import BrowserGuard
 from server.error_responses import ErrorFormat
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler
@@ -443,7 +444,11 @@ async def _request_operation(
     api: RestClient, operation: Operation, body: bytes, query: bytes = b"", **headers: str
 ) -> HttpResponse:
     """Sends a request for `/things/7` to a handler of this operation only."""
-    handler = RestHandler(api.server.runtime, [operation])
+    handler = RestHandler(
+        api.server.runtime,
+        BrowserGuard(api.server.runtime.settings, api.server.runtime.browser_sessions, api.server.runtime.audit),
+        [operation],
+    )
 
     async def routed(scope: Any, receive: Any, send: Any) -> None:
         await handler({**scope, "path_params": {"id": "7"}, "query_string": query}, receive, send)

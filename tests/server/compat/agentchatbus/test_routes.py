@@ -11,6 +11,7 @@ from starlette.routing import Route
 from auth.principal import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
+from server.console.browser import BrowserGuard
 from server.rest.handler import RestHandler
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import create_conversation, post
@@ -378,7 +379,17 @@ async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
     for operation in bus_operations(bus, runtime.settings):
         operations_by_path.setdefault(operation.path, []).append(operation)
     routes = [
-        Route(path, RestHandler(api.server.runtime, operations)) for path, operations in operations_by_path.items()
+        Route(
+            path,
+            RestHandler(
+                api.server.runtime,
+                BrowserGuard(
+                    api.server.runtime.settings, api.server.runtime.browser_sessions, api.server.runtime.audit
+                ),
+                operations,
+            ),
+        )
+        for path, operations in operations_by_path.items()
     ]
     agent = await BusAgent.register(RestClient(api.server, Starlette(routes=routes)))
     thread = await agent.create_thread()

@@ -24,7 +24,7 @@ from sources.search.term_matching import JoinedForms
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
-from sources.storage.sqlite.search.candidates import HitCandidate
+from sources.storage.sqlite.search.candidates import HitCandidate, RankingResult
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
 from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
@@ -226,10 +226,41 @@ class FtsSearch:
         total = offset + len(candidates) if not has_more and (candidates or not offset) else None
         if self._item_bits and candidates:
             total = self._count_entries(candidates, all_matches, matches_max, total)
+            candidates = self._at_matching_text(candidates, all_matches.match)
         elif total is None and matches_max <= self._ranked_rows_max:
             total = self._count_hits(all_matches) + self._count_extra(None)
         self._locate(candidates)
         return HitPage(self._hits(candidates), has_more=has_more, total=total)
+
+    def _at_matching_text(self, candidates: Sequence[HitCandidate], match: str) -> list[HitCandidate]:
+        """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
+        whose own text matches: a hit should show the words that were searched for."""
+        _, counts = _count_terms(candidates, self._term_counter)
+        by_title = [candidate for candidate, _, other in counts if candidate.lexical != 0 and not any(other)]
+        if not by_title:
+            return [*candidates]
+        entries = self._best_texts(by_title, match)
+        replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
+        shown = self._fetch([entries[int(candidate.id)] for candidate in replaced])
+        by_id = {candidate.id: candidate for candidate in shown}
+        for candidate in replaced:
+            for name in RankingResult.__struct_fields__:
+                setattr(by_id[candidate.id], name, getattr(candidate, name))
+            by_id[candidate.id].entry = entries[int(candidate.id)]
+        return [by_id.get(candidate.id, candidate) for candidate in candidates]
+
+    def _best_texts(self, candidates: Sequence[HitCandidate], match: str) -> dict[int, int]:
+        """Returns the rowid of the best entry of each item whose text matches, by item."""
+        table, (_, *columns) = self._target.index.table, self._target.index.columns
+        in_text, bits = f"{{{' '.join(columns)}}} : ({match})", self._item_bits
+        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank LIMIT 1"
+        found = {}
+        for item in [int(candidate.id) for candidate in candidates]:
+            # A range of rowids, so that the entries of other items are not read.
+            row = self._connection.execute(sql, (in_text, item << bits, ((item + 1) << bits) - 1)).fetchone()
+            if row is not None:
+                [found[item]] = row
+        return found
 
     def _count_extra(self, matching_items: Tally[int] | None) -> int:
         """Counts the hits that do not match by their words. `matching_items` has the items that do, if they are

@@ -1,7 +1,8 @@
 """Addresses of other sites that pages may link to."""
 
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
+_YOUTUBE = frozenset(("youtube.com", "www.youtube.com", "m.youtube.com", "youtu.be"))
 _LINKABLE_SCHEMES = frozenset(("http", "https"))
 
 
@@ -11,3 +12,12 @@ def is_web_address(address: str) -> bool:
         return urlsplit(address).scheme in _LINKABLE_SCHEMES
     except ValueError:
         return False
+
+
+def address_at_time(address: str, seconds: int) -> str:
+    """Returns the address of a recording at a time: YouTube's parameter, or a media fragment (W3C Media Fragments)."""
+    parts = urlsplit(address)
+    if (parts.hostname or "") in _YOUTUBE:
+        query = f"{parts.query}&" if parts.query else ""
+        return urlunsplit(parts._replace(query=f"{query}{urlencode({'t': f'{seconds}s'})}"))
+    return urlunsplit(parts._replace(fragment=f"t={seconds}"))

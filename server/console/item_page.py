@@ -4,6 +4,7 @@ It shows only the caller's own items. Another user's item and a missing one get 
 """
 
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from config.errors import FlorilegiumError, InvalidParams
+from config.errors import FlorilegiumError, InvalidParams, NotFound
 from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, SignInRequired, see_other
 from server.console.item_sections import ItemSection, PassageMarks, sections_of
@@ -22,8 +23,9 @@ from server.rest.error_page import html_error
 from server.rest.handler import build_response, check_method, rest_context, run_operation
 from server.rest.inputs import read_input
 from server.rest.knowledge import ItemRequest, KnowledgeOperations
+from server.rest.links import ItemLinks, ItemLinksRequest, links_operation
 from server.runtime import Runtime
-from server.tools.compact import Permalinks, title_of
+from server.tools.compact import PASSAGE, Permalinks, title_of
 from server.web_addresses import is_web_address
 from sources.items import GetResponse, Mode
 from sources.reading.retrieval import WINDOW_MAX
@@ -54,6 +56,11 @@ class PermalinkRequest(ItemRequest, frozen=True, kw_only=True):
     assistant: Annotated[bool, Meta(description="Show what an assistant gets, in each mode.")] = False
     done: Annotated[str, Meta(description="What was done to the item just now.")] = ""
     find: Annotated[str | None, Meta(description="Words to mark on the page.")] = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the link asks for the item as a whole."""
+        return not self.has_position and self.cursor is None and self.mode is None
 
     def resolved(self) -> "PermalinkRequest":
         """Returns the request with the short parameters under their long names."""
@@ -89,6 +96,7 @@ class ItemPage(LibraryPage):
         super().__init__(runtime, browser)
         read_item = KnowledgeOperations(runtime.knowledge).read_item_operation()
         self._operation = replace(read_item, path=PERMALINK, input=PermalinkRequest)
+        self._links = links_operation(runtime)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -116,6 +124,10 @@ class ItemPage(LibraryPage):
         viewer = await self.admit(request, self._operation)
         args = await self._args(request, IncomingRequest.from_scope(request.scope))
         item, marks = await self._read(viewer, args)
+        links: ItemLinks | None = None
+        if item.meta.source == "notes":
+            links = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
+            marks = replace(marks, links={link.target: _LINKS.of(link.uri) for link in links.links})
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         readings = await self._readings(viewer, args) if args.assistant else []
         return await self.render(
@@ -124,9 +136,31 @@ class ItemPage(LibraryPage):
             "item.html",
             **page_values(item, sections),
             readings=readings,
+            backlinks=links.backlinks if links is not None else (),
             done=_DONE.get(args.done, ""),
             section="item",
         )
+
+    async def _transcript(self, viewer: Viewer, args: PermalinkRequest) -> GetResponse | None:
+        """Returns the beginning of a recording with the times of its passages, or None if it has none."""
+        request = replace(args, chunk_index=0).for_page()
+        try:
+            item: GetResponse = await self.run(viewer, self._operation, request)
+        except InvalidParams:
+            return None
+        is_timed = any(attachment.get("start_ms") is not None for attachment in item.attachments or ())
+        if not is_timed:
+            return None
+        has_more = await self._has_chunk(viewer, args, _chunk_indexes(item)[-1] + 1)
+        return replace(item, anchor="beginning", mode="full", truncated=has_more)
+
+    async def _has_chunk(self, viewer: Viewer, args: PermalinkRequest, index: int) -> bool:
+        request = PermalinkRequest(source=args.source, id=args.id, chunk_index=index, mode="snippet")
+        try:
+            await self.run(viewer, self._operation, request)
+        except (InvalidParams, NotFound):
+            return False
+        return True
 
     async def _readings(self, viewer: Viewer, args: PermalinkRequest) -> list[GetResponse]:
         """Returns what an assistant gets of the item in each mode."""
@@ -144,6 +178,12 @@ class ItemPage(LibraryPage):
         longer exists, the page shows the whole item."""
         find = (args.find or "")[:_FIND_MAX_CHARS]
         marks = PassageMarks(offset=args.approx_offset, terms=read_query(find, self._runtime.settings).terms)
+        if (
+            args.source == "media"
+            and args.is_plain
+            and (transcript := await self._transcript(viewer, args)) is not None
+        ):
+            return transcript, marks
         try:
             item: GetResponse = await self.run(viewer, self._operation, args.for_page())
         except InvalidParams:
@@ -167,12 +207,25 @@ def page_values(item: GetResponse, sections: list[ItemSection]) -> dict[str, Any
         "path": base.partition("#")[0].removeprefix("/items"),
         "prompt_name": f"{meta.source.removesuffix('s')}_{meta.id}" if meta.source in ("prompts", "characters") else "",
         "assistant_address": f"{base.partition('#')[0]}?assistant=true#assistant",
+        "more_address": _more_address(item, base.partition("#")[0]),
         "is_partial": item.mode != "full" or item.anchor == "cursor",
         "item_address": base.partition("#")[0],
         "web_address": meta.url if meta.url and is_web_address(meta.url) else "",
         "tag_links": [(tag, SearchForm(tag=tag).address()) for tag in meta.tags or ()],
         "similar": SearchForm(similar=meta.uri).address(),
     }
+
+
+def _more_address(item: GetResponse, address: str) -> str:
+    """Returns where to continue reading: in a transcript at the next chunk, so that its times are shown too."""
+    chunks = _chunk_indexes(item)
+    if chunks and item.truncated and item.anchor == "beginning":
+        return f"{address}?chunk_index={chunks[-1] + 1}#{PASSAGE}"
+    return f"{address}?{urlencode({'cursor': item.next_cursor})}" if item.next_cursor is not None else ""
+
+
+def _chunk_indexes(item: GetResponse) -> list[int]:
+    return [attachment["chunk_index"] for attachment in item.attachments or () if "chunk_index" in attachment]
 
 
 def _wants_json(request: Request) -> bool:

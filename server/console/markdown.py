@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from server.rest.links import WIKILINK
 from server.tools.compact import PASSAGE
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _TAGS = {
 }
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
+_LINKS = "wikilinks"
 _REL = "noopener noreferrer nofollow"
 
 
@@ -42,11 +44,11 @@ class TextRange(Struct, frozen=True):
     is_passage: bool = False
 
 
-def render_markdown(text: str, marks: Sequence[TextRange] = ()) -> str:
-    """Returns HTML. The marks are in order and do not overlap."""
+def render_markdown(text: str, marks: Sequence[TextRange] = (), links: Mapping[str, str] | None = None) -> str:
+    """Returns HTML. The marks are in order and do not overlap. `links` are the addresses of wikilinks by target."""
     text = _SENTINELS.sub("\ufffd", text)
     passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
-    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks))), passage)
+    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks), {_LINKS: links or {}})), passage)
     # A mark inside the address of a link does not survive.
     is_complete = "<mark" in html if passage is None else f'id="{PASSAGE}"' in html
     return html if is_complete or not marks else render_plain(text, marks)
@@ -110,7 +112,22 @@ def _parser() -> "MarkdownIt":
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image_link)
+    parser.inline.ruler.before("link", "wikilink", _read_wikilink)
     return parser
+
+
+def _read_wikilink(state: Any, silent: bool) -> bool:
+    """Reads `[[Title]]` and `[[Title|label]]`. A link to a note that does not exist stays text."""
+    match = WIKILINK.match(state.src, state.pos)
+    address = state.env[_LINKS].get(_SENTINELS.sub("", match[1]).strip()) if match is not None else None
+    if match is None or address is None:
+        return False
+    if not silent:
+        state.push("link_open", "a", 1).attrs = {"href": address}
+        state.push("text", "", 0).content = match[2] or match[1]
+        state.push("link_close", "a", -1)
+    state.pos = match.end()
+    return True
 
 
 def _image_link(_self: Any, tokens: Sequence[Any], index: int, _options: Mapping[str, Any], _env: Any) -> str:

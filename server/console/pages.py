@@ -11,6 +11,7 @@ from server.console.assets import asset_url
 from server.console.times import relative_time
 from server.tools.compact import Permalinks
 from server.version import VERSION
+from server.web_addresses import address_at_time
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,6 +47,7 @@ def _environment() -> "Environment":
     )
     environment.globals |= {
         "asset_url": asset_url,
+        "at_time": address_at_time,
         "permalink": Permalinks("").of,
         "style_path": asset_url("console.css"),
         "version": VERSION,

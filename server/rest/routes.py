@@ -24,6 +24,7 @@ from server.rest.imports import import_operations
 from server.rest.items import item_operations
 from server.rest.knowledge import knowledge_operations
 from server.rest.library import library_operations
+from server.rest.links import links_operation
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.own_data import own_data_operations
@@ -62,6 +63,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
     return [
         *knowledge_operations(runtime.knowledge),
         *library_operations(runtime),
+        links_operation(runtime),
         *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),

@@ -60,6 +60,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     ),
     "get_library": (SampleRequest("GET", "/api/v1/library", has_content=False),),
     "list_items": (SampleRequest("GET", "/api/v1/library/items", has_content=False),),
+    "get_item_links": (SampleRequest("GET", "/api/v1/items/links?uri=notes://{note}", has_content=False),),
     "read_editable_item": (SampleRequest("GET", "/api/v1/items/fields?uri=notes://{note}"),),
     "restore_item": (
         SampleRequest("POST", "/api/v1/items/restore", {"uri": "notes://{deleted_note}"}, has_content=False),

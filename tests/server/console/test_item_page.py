@@ -1,0 +1,107 @@
+"""What the page of an item makes of its text: Markdown, wikilinks, marks and times."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.console.markdown import TextRange, render_markdown
+from server.web_addresses import address_at_time
+from sources.records import Segment
+from tests.server.console.signed_in import page_text
+from tests.server.rest.markup import Markup
+from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import LibraryUser
+
+
+async def test_wikilinks_lead_to_notes_of_the_same_user_and_back(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    target = await ada.add_note("North Sea", "Cold.")
+    source = await ada.add_note("Voyage", "From the [[north sea]] via [[maps/North Sea|the water]] to [[Harbour]].")
+    await ada.add_note("Other", "The North Sea is cold, without a link.")
+    await ben.add_note("Harbour", "See [[Voyage]].")
+
+    page, linked = [await page_text(api, f"/items/notes/{one}") for one in (source, target)]
+
+    assert f'<a href="/items/notes/{target}" rel="noopener noreferrer nofollow">north sea</a>' in page
+    assert f'<a href="/items/notes/{target}" rel="noopener noreferrer nofollow">the water</a>' in page
+    assert "[[Harbour]]" in page
+    assert re.findall(r'<li><a href="/items/notes/([^"]+)">Voyage</a></li>', linked) == [source]
+    assert "Other" not in linked
+
+
+async def test_transcript_links_to_the_original_at_each_time(api: RestClient, ada: LibraryUser) -> None:
+    words = "and more words " * 60
+    segments = [Segment(text=f"Line {n} {words}", start_ms=n * 60_000, end_ms=(n + 1) * 60_000) for n in range(80)]
+    media = await ada.add_media("Lecture", segments=segments, url="https://youtu.be/abc?x=1")
+
+    page = await page_text(api, f"/items/media/{media}")
+
+    assert 'href="https://youtu.be/abc?x=1&amp;t=0s"' in page
+    assert "Line 1 " in page
+    assert "Line 79 " not in page
+    more = re.search(r'<a href="([^"]+)#passage" rel="next">', page)
+    assert more is not None
+    assert "<mark" not in page
+    assert '<mark id="passage">' in await page_text(api, more[1])
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://www.youtube.com/watch?v=a", "https://www.youtube.com/watch?v=a&t=90s"),
+        ("https://example.com/a.mp3", "https://example.com/a.mp3#t=90"),
+    ],
+)
+def test_address_of_a_time(address: str, expected: str) -> None:
+    assert address_at_time(address, 90) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("A *galleon*", "<p>A <em>galleon</em></p>\n"),
+        ("![mast](https://x.example/a.png)", "[image: mast]"),
+        ("<b>bold</b>", "&lt;b&gt;bold&lt;/b&gt;"),
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "<td>1</td>"),
+    ],
+)
+def test_markdown_is_rendered_without_html_and_images(text: str, html: str) -> None:
+    rendered = render_markdown(text)
+
+    assert html in rendered
+    assert "<img" not in rendered
+
+
+def test_marked_passage_can_cross_elements() -> None:
+    text = "Before.\n\n- The *galleon* left\n- in fog\n\nAfter."
+    start, end = text.index("- The"), text.index("\n\nAfter")
+
+    html = render_markdown(text, [TextRange(start, end, is_passage=True)])
+
+    assert html.count('id="passage"') == 1
+    assert '<li><mark id="passage">The </mark><em><mark>galleon</mark></em><mark> left</mark></li>' in html
+    assert "<li><mark>in fog</mark></li>" in html
+
+
+def test_passage_inside_an_address_is_still_marked() -> None:
+    text = "See [the map](https://example.com/galleon) now."
+    start = text.index("galleon")
+
+    html = render_markdown(text, [TextRange(start, start + 7, is_passage=True)])
+
+    assert '<mark id="passage">galleon</mark>' in html
+
+
+@given(st.text(max_size=200), st.integers(0, 200), st.integers(0, 200))
+def test_marks_never_break_the_page(text: str, first: int, second: int) -> None:
+    start, end = sorted((min(first, len(text)), min(second, len(text))))
+    marks = [TextRange(start, end, is_passage=True)] if start < end and text[start:end].strip() else []
+
+    page = Markup(render_markdown(text, marks))
+
+    assert page.tags.isdisjoint({"script", "img", "iframe", "style", "svg"})
+    assert ("passage" in page.ids) == bool(marks) or text[start:end].isspace() or not any(map(str.isalnum, text))

@@ -57,7 +57,7 @@ _CREDENTIAL = re.compile(
       (?P<label> (?i: bearer | basic ) (?: [\s:='"\\] | %20 )+
               | (?i: ticket | token ) (?: = | %3D | ['"] \s* : \s* ['"] ) )
       [A-Za-z0-9._~+/=%-]+
-    | flo_ [A-Za-z0-9_-]{8,}
+    | flo[acdrs]?_ [A-Za-z0-9_-]{8,}
     | (?<! [A-Za-z0-9_-] ) (?: eyJ [A-Za-z0-9_-]{5,} \. [A-Za-z0-9_.-]+
                              | [A-Za-z0-9_-]{16,} \. [A-Za-z0-9_-]{16,} \. [A-Za-z0-9_-]{32,} )
     """,

@@ -1,5 +1,6 @@
 """Tokens: rotation, reuse, revocation, and what ends them. Two users."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from auth.audit import AuditFilter
 from auth.principal import READ
 from tests.live import free_port, live, make_settings
+from tests.server.clients import ModernClient
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.oauth_client import OAuthTestClient, connect, post_form, user_of
 
@@ -191,3 +193,34 @@ async def test_connections_and_their_misuse_are_in_the_audit_log_of_their_user(t
         ("connection.create", client.client_id, "Desk App"),
     ]
     assert [action for action, _, _ in events["bob"]] == ["connection.revoke", "connection.create"]
+
+
+async def test_connection_to_some_sources_cannot_use_the_others(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        client = await OAuthTestClient.register(server)
+        async with open_browser(server, "ada") as ada:
+            page = await ada.open(client.authorization_url())
+            others = {name: None for name in page.form.values if name.startswith("source_") and name != "source_notes"}
+            answer = await ada.submit(page, {**others, "decision": "allow"})
+        token = (await client.redeem(answer.answer["code"])).json()["access_token"]
+        agent = ModernClient(server, {"Authorization": f"Bearer {token}"})
+        listed = {tool["name"] for tool in (await agent.request("tools/list")).json()["result"]["tools"]}
+        notes = await agent.call("notes_search", {"query": "galleon"})
+        media = await agent.call("media_search", {"query": "galleon"})
+
+    assert "notes_search" in listed
+    assert not {"media_search", "chats_search", "characters_search", "prompts_search"} & listed
+    assert notes.status == 200
+    assert media.status != 200 or media.json()["result"]["isError"]
+
+
+async def test_code_is_redeemed_once_by_concurrent_requests(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        client = await OAuthTestClient.register(server)
+        async with open_browser(server, "ada") as ada:
+            code = await client.code(ada)
+        responses = await asyncio.gather(*(client.redeem(code) for _ in range(5)))
+        tokens = [response.json()["access_token"] for response in responses if response.status == 200]
+        users = [await user_of(server, token) for token in tokens]
+
+    assert users == ["401"], "the second request shows that someone else has the code, too"

@@ -1,9 +1,10 @@
-"""Real OpenID Connect providers (the npm package oidc-provider), as a process of the test."""
+"""Real OpenID Connect providers (the npm package oidc-provider), as a process of the tests."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import select
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tests.clients.node_tools import PROJECT, environment, node, packages
@@ -13,31 +14,30 @@ CLIENT_SECRET = "s:ecret/with?signs"
 _START_MAX_S = 60.0
 
 
-@asynccontextmanager
-async def openid_providers(
+@contextmanager
+def openid_providers(
     ports: Sequence[int], accounts: Mapping[str, Mapping[str, Any]], redirects: Sequence[str]
-) -> AsyncIterator[None]:
+) -> Iterator[None]:
     """Runs one provider on each port, all with the same accounts, until the block ends."""
-    await asyncio.to_thread(packages)
+    packages()
     variables = {
         "FLORILEGIUM_TEST_PORTS": json.dumps(list(ports)),
         "FLORILEGIUM_TEST_ACCOUNTS": json.dumps(accounts),
         "FLORILEGIUM_TEST_REDIRECTS": json.dumps(list(redirects)),
     }
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        "openid_provider.mjs",
+    process = subprocess.Popen(
+        [node(), "openid_provider.mjs"],
         cwd=PROJECT,
         env=environment(variables),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(_START_MAX_S):
-            assert await process.stdout.readline() == b"ready\n"
-        yield
-    finally:
-        process.kill()
-        await process.wait()
+    with process:
+        assert process.stdout is not None
+        try:
+            assert select.select([process.stdout], [], [], _START_MAX_S)[0], "the provider did not start"
+            assert process.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            process.kill()

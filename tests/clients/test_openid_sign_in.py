@@ -1,9 +1,9 @@
 """Sign-in at real OpenID Connect providers: two people, allowed lists, and responses that reach the wrong place."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx2
@@ -15,6 +15,10 @@ from tests.clients.openid_provider import CLIENT_ID, CLIENT_SECRET, openid_provi
 from tests.live import free_port
 from tests.server.console.console_fixture import Console, TestBrowser, console, text_of
 
+# One worker runs all tests of this file, so that they share the providers.
+pytestmark = pytest.mark.xdist_group("openid providers")
+
+PROVIDERS = ("one", "two")
 ACCOUNTS = {
     "s-ada": {"preferred_username": "ada", "email": "ada@example.com", "email_verified": True, "groups": ["readers"]},
     "s-ben": {"preferred_username": "ben", "email": "ben@example.com", "email_verified": True, "groups": ["writers"]},
@@ -50,32 +54,47 @@ class Sites(Struct, frozen=True):
         return await browser.get(await self.answer(browser, provider, account, target))
 
 
-@asynccontextmanager
-async def open_sites(tmp_path: Path, password_sign_in: bool = True, **changes: Any) -> AsyncIterator[Sites]:
-    port, ports = free_port(), [free_port(), free_port()]
-    issuers = {name: f"http://127.0.0.1:{number}" for name, number in zip(("one", "two"), ports, strict=True)}
-    limits = changes or {"allowed_domains": ("example.com",)}
-    scopes = ("openid", "profile", "email", "groups")
-    providers = tuple(
-        OpenIdProvider(
-            id=name,
-            name=f"Provider {name}",
-            issuer=issuer,
-            client_id=CLIENT_ID,
-            client_secret=CLIENT_SECRET,
-            scopes=scopes,
-            **limits,
+@pytest.fixture(scope="module")
+def ports() -> Iterator[tuple[int, ...]]:
+    """The ports of the server and of two running providers, which know the address of the server."""
+    server, *providers = free_port(), free_port(), free_port()
+    redirects = [f"http://127.0.0.1:{server}/sign-in/openid/{name}/callback" for name in PROVIDERS]
+    with openid_providers(providers, ACCOUNTS, redirects):
+        yield server, *providers
+
+
+class OpenSites(Protocol):
+    def __call__(self, *, password_sign_in: bool = True, **limits: Any) -> AbstractAsyncContextManager[Sites]: ...
+
+
+@pytest.fixture
+def open_sites(tmp_path: Path, ports: tuple[int, ...]) -> OpenSites:
+    """Returns a function that starts a server. Its keywords are the lists of those who may sign in."""
+
+    @asynccontextmanager
+    async def open_(*, password_sign_in: bool = True, **limits: Any) -> AsyncIterator[Sites]:
+        issuers = {name: f"http://127.0.0.1:{port}" for name, port in zip(PROVIDERS, ports[1:], strict=True)}
+        providers = tuple(
+            OpenIdProvider(
+                id=name,
+                name=f"Provider {name}",
+                issuer=issuer,
+                client_id=CLIENT_ID,
+                client_secret=CLIENT_SECRET,
+                scopes=("openid", "profile", "email", "groups"),
+                **(limits or {"allowed_domains": ("example.com",)}),
+            )
+            for name, issuer in issuers.items()
         )
-        for name, issuer in issuers.items()
-    )
-    redirects = [f"http://127.0.0.1:{port}/sign-in/openid/{name}/callback" for name in issuers]
-    settings = {"port": port, "openid_providers": providers, "password_sign_in": password_sign_in}
-    async with openid_providers(ports, ACCOUNTS, redirects), console(tmp_path, **settings) as site:
-        yield Sites(site, issuers)
+        settings = {"port": ports[0], "openid_providers": providers, "password_sign_in": password_sign_in}
+        async with console(tmp_path, **settings) as site:
+            yield Sites(site, issuers)
+
+    return open_
 
 
-async def test_two_people_sign_in_and_keep_their_users(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites:
+async def test_two_people_sign_in_and_keep_their_users(open_sites: OpenSites) -> None:
+    async with open_sites() as sites:
         async with sites.console.browser() as adas, sites.console.browser() as bens:
             response = await sites.sign_in(adas, "one", "s-ada", "/account?x=1")
             await sites.sign_in(bens, "one", "s-ben")
@@ -91,8 +110,8 @@ async def test_two_people_sign_in_and_keep_their_users(tmp_path: Path) -> None:
         assert await sites.console.rows("SELECT name, issuer, subject, role FROM users ORDER BY name") == first
 
 
-async def test_same_subject_at_another_provider_is_another_user(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites:
+async def test_same_subject_at_another_provider_is_another_user(open_sites: OpenSites) -> None:
+    async with open_sites() as sites:
         async with sites.console.browser() as first, sites.console.browser() as second:
             await sites.sign_in(first, "one", "s-ada")
             await sites.sign_in(second, "two", "s-ada")
@@ -102,8 +121,8 @@ async def test_same_subject_at_another_provider_is_another_user(tmp_path: Path) 
     assert users[1][1].startswith("ada-")
 
 
-async def test_name_of_a_local_account_is_not_taken_over(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites:
+async def test_name_of_a_local_account_is_not_taken_over(open_sites: OpenSites) -> None:
+    async with open_sites() as sites:
         ada = await sites.console.add_account("ada")
         async with sites.console.browser() as browser:
             await sites.sign_in(browser, "one", "s-ada")
@@ -126,8 +145,8 @@ async def test_name_of_a_local_account_is_not_taken_over(tmp_path: Path) -> None
     ],
     ids=["domain", "email", "groups", "group or email", "everyone"],
 )
-async def test_only_allowed_people_sign_in(tmp_path: Path, limits: dict[str, Any], allowed: set[str]) -> None:
-    async with open_sites(tmp_path, **limits) as sites:
+async def test_only_allowed_people_sign_in(open_sites: OpenSites, limits: dict[str, Any], allowed: set[str]) -> None:
+    async with open_sites(**limits) as sites:
         responses = {}
         for account in ACCOUNTS:
             async with sites.console.browser() as browser:
@@ -140,18 +159,18 @@ async def test_only_allowed_people_sign_in(tmp_path: Path, limits: dict[str, Any
     assert all("is not allowed to use this server" in text_of(response.text) for response in refused)
 
 
-async def test_refusal_at_the_provider_is_shown(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites, sites.console.browser() as browser:
+async def test_refusal_at_the_provider_is_shown(open_sites: OpenSites) -> None:
+    async with open_sites() as sites, sites.console.browser() as browser:
         response = await sites.sign_in(browser, "one", "")
 
     assert response.status_code == 403
     assert "Provider one did not sign you in (access_denied)" in text_of(response.text)
 
 
-async def test_response_for_another_browser_is_refused(tmp_path: Path) -> None:
+async def test_response_for_another_browser_is_refused(open_sites: OpenSites) -> None:
     """An attacker sends their own response to a victim, who would then use the attacker's account."""
     async with (
-        open_sites(tmp_path) as sites,
+        open_sites() as sites,
         sites.console.browser() as attacker,
         sites.console.browser() as victim,
     ):
@@ -164,9 +183,9 @@ async def test_response_for_another_browser_is_refused(tmp_path: Path) -> None:
         assert (await victim.get("/account")).status_code == 303
 
 
-async def test_code_of_another_sign_in_is_refused(tmp_path: Path) -> None:
+async def test_code_of_another_sign_in_is_refused(open_sites: OpenSites) -> None:
     """The code is bound to the browser that started the sign-in, by PKCE and the nonce."""
-    async with open_sites(tmp_path) as sites, sites.console.browser() as adas, sites.console.browser() as bens:
+    async with open_sites() as sites, sites.console.browser() as adas, sites.console.browser() as bens:
         stolen = parse_qs(urlsplit(await sites.answer(adas, "one", "s-ada")).query)
         own = parse_qs(urlsplit(await sites.answer(bens, "one", "s-ben")).query)
         parameters = {"code": stolen["code"][0], "state": own["state"][0], "iss": own["iss"][0]}
@@ -177,8 +196,8 @@ async def test_code_of_another_sign_in_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["provider", "iss", "no iss"])
-async def test_response_of_another_provider_is_refused(tmp_path: Path, change: str) -> None:
-    async with open_sites(tmp_path) as sites, sites.console.browser() as browser:
+async def test_response_of_another_provider_is_refused(open_sites: OpenSites, change: str) -> None:
+    async with open_sites() as sites, sites.console.browser() as browser:
         query = {name: values[0] for name, values in parse_qs(urlsplit(await _answer(sites, browser)).query).items()}
         path = "/sign-in/openid/two/callback" if change == "provider" else "/sign-in/openid/one/callback"
         if change == "iss":
@@ -197,8 +216,8 @@ async def _answer(sites: Sites, browser: TestBrowser) -> str:
 
 
 @pytest.mark.parametrize("change", ["changed", "missing", "empty", "other payload"])
-async def test_altered_state_is_refused(tmp_path: Path, change: str) -> None:
-    async with open_sites(tmp_path) as sites, sites.console.browser() as browser:
+async def test_altered_state_is_refused(open_sites: OpenSites, change: str) -> None:
+    async with open_sites() as sites, sites.console.browser() as browser:
         query = {name: values[0] for name, values in parse_qs(urlsplit(await _answer(sites, browser)).query).items()}
         payload, _, signature = query["state"].partition(".")
         states = {
@@ -215,8 +234,8 @@ async def test_altered_state_is_refused(tmp_path: Path, change: str) -> None:
     assert "this browser did not start the sign-in" in text_of(response.text).lower()
 
 
-async def test_response_cannot_be_used_twice(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites, sites.console.browser() as browser:
+async def test_response_cannot_be_used_twice(open_sites: OpenSites) -> None:
+    async with open_sites() as sites, sites.console.browser() as browser:
         location = await sites.answer(browser, "one", "s-ada")
         first = await browser.get(location)
         second = await browser.get(location)
@@ -224,15 +243,15 @@ async def test_response_cannot_be_used_twice(tmp_path: Path) -> None:
     assert (first.status_code, second.status_code) == (303, 403)
 
 
-async def test_sign_in_leads_only_to_this_server(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites, sites.console.browser() as browser:
+async def test_sign_in_leads_only_to_this_server(open_sites: OpenSites) -> None:
+    async with open_sites() as sites, sites.console.browser() as browser:
         response = await sites.sign_in(browser, "one", "s-ada", "//evil.example")
 
     assert response.headers["Location"] == "/account"
 
 
-async def test_disabled_user_cannot_sign_in(tmp_path: Path) -> None:
-    async with open_sites(tmp_path) as sites:
+async def test_disabled_user_cannot_sign_in(open_sites: OpenSites) -> None:
+    async with open_sites() as sites:
         registry = sites.console.server.runtime.registry
         async with sites.console.browser() as first, sites.console.browser() as second, sites.console.browser() as bens:
             await sites.sign_in(first, "one", "s-ada")
@@ -245,8 +264,8 @@ async def test_disabled_user_cannot_sign_in(tmp_path: Path) -> None:
             assert (await sites.sign_in(bens, "one", "s-ben")).status_code == 303
 
 
-async def test_page_offers_the_providers(tmp_path: Path) -> None:
-    async with open_sites(tmp_path, password_sign_in=False) as sites, sites.console.browser() as browser:
+async def test_page_offers_the_providers(open_sites: OpenSites) -> None:
+    async with open_sites(password_sign_in=False) as sites, sites.console.browser() as browser:
         page = await browser.get("/sign-in?next=/account%3Fx")
 
     assert "Sign in with Provider one" in page.text

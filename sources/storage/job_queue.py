@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from config.paths import UserId
 from sources.storage.contract import QueueState
@@ -107,6 +108,9 @@ class _Share:
         """Returns the job that has waited longest, of those whose connection is free."""
         heads = [jobs[0] for lane, jobs in self.lanes.items() if not lane.is_busy]
         return min(heads, key=lambda job: job.number) if heads else None
+
+
+_used_s = attrgetter("used_s")
 
 
 class JobQueue:
@@ -248,12 +252,10 @@ class JobQueue:
 
     def _next_of(self, shares: Mapping[UserId, _Share]) -> QueuedJob | None:
         """Returns the next job of the share that has used the least time."""
-        best: QueuedJob | None = None
-        least_s = float("inf")
-        for share in shares.values():
-            if share.used_s < least_s and (job := share.next()) is not None:
-                best, least_s = job, share.used_s
-        return best
+        for share in sorted(shares.values(), key=_used_s):
+            if (job := share.next()) is not None:
+                return job
+        return None
 
     def _next_of_idle_user(self) -> QueuedJob | None:
         """Returns a job that need not wait for a slot: the first job of a user who was idle. As many as there are slots

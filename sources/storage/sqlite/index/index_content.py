@@ -17,6 +17,7 @@ from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 COUNTS_MAX = 1_000
 # Misspelled words whose near words are kept: the searches of other sources and other pages need them again.
 _NEAR_WORDS_MAX = 50
+_NEAR_WORDS_WAIT_MAX_S = 0.5
 # The rowids of the sizes and of the structure in the data of an FTS5 index.
 _AVERAGES_ROWID = 1
 _STRUCTURE_ROWID = 10
@@ -60,14 +61,18 @@ class LibraryIndexes:
 
     def near_words(self, key: NearWordsKey, find: Callable[[], list[str]]) -> list[str]:
         """Returns what `find` returns, which is called by one reader at a time: all sources of a search need the same
-        near words at about the same time."""
-        with self._near_words_lock:
+        near words at about the same time. A reader that is stuck does not hold up the others."""
+        has_lock = self._near_words_lock.acquire(timeout=_NEAR_WORDS_WAIT_MAX_S)
+        try:
             words = self._near_words.get(key)
             if words is None:
                 if len(self._near_words) >= _NEAR_WORDS_MAX:
                     self._near_words.clear()
                 words = self._near_words[key] = find()
             return words
+        finally:
+            if has_lock:
+                self._near_words_lock.release()
 
 
 def _read_version(connection: sqlite3.Connection, schema: str, table: str) -> bytes:

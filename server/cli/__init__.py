@@ -44,6 +44,9 @@ COMMANDS = {
     "version": "server.cli.version:version",
 }
 
+# The commands that can work on a remote server.
+_REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
+
 
 @click.group(
     cls=LazyGroup,
@@ -60,11 +63,30 @@ COMMANDS = {
         "directory, ~/.config/florilegium and /etc/florilegium."
     ),
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Run key, user, audit, search or get on this server, with the credential in $FLORILEGIUM_TOKEN.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="With --server: the file with the API key or token.",
+)
 @click.version_option(package_name="florilegium", message="%(version)s")
 @click.pass_context
-def florilegium(context: click.Context, config_file: Path | None) -> None:
+def florilegium(context: click.Context, config_file: Path | None, server: str | None, token_file: Path | None) -> None:
     """A multi-user MCP knowledge server with per-user databases."""
     context.obj = config_file
+    if server is None:
+        if token_file is not None:
+            raise click.UsageError("--token-file requires --server")
+        return
+    if context.invoked_subcommand not in _REMOTE_COMMANDS:
+        raise click.UsageError(f"--server can be used with {', '.join(_REMOTE_COMMANDS)} only")
+    from server.cli.remote import connect_to_server  # noqa: PLC0415 - only needed with --server
+
+    connect_to_server(server, token_file)
 
 
 def main() -> None:

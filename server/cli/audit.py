@@ -11,6 +11,7 @@ from auth.registry import Registry
 from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
+from server.cli.remote import remote_server
 from server.cli.times import parse_start
 
 _LIMIT = 100
@@ -32,8 +33,15 @@ def audit(
     as_json: bool,
 ) -> None:
     """Show who signed in, which client read which item, and what was changed; the newest events first."""
-    settings = overrides.load().settings
     start = None if since is None else parse_start("since", since, time.time())
+    if (server := remote_server()) is not None:
+        if len(actions) > 1:
+            raise click.UsageError("--action: expected one with --server")
+        action = actions[0] if actions else None
+        query = {"user": user_name, "action": action, "since": format_time(start), "limit": limit}
+        _print(server.get("/api/v1/audit", **query)["events"], as_json)
+        return
+    settings = overrides.load().settings
 
     async def work(registry: Registry) -> tuple[list[AuditEvent], dict[str, str]]:
         user = await find_user(registry, user_name) if user_name is not None else None
@@ -42,7 +50,10 @@ def audit(
         return events, {one.id: one.name for one in await registry.list_users()}
 
     events, names = run_with_registry(settings, work)
-    rows = [_as_data(event, names) for event in events]
+    _print([_as_data(event, names) for event in events], as_json)
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return

@@ -13,6 +13,7 @@ from config.settings import Settings
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
+from server.cli.remote import remote_server
 from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from sources.items import GetResponse
@@ -57,7 +58,13 @@ def get(overrides: SettingsOverrides, uri: str, user: str | None, demo: bool, as
     """
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
-    response = asyncio.run(_get(settings, user, _request(uri, **options), is_demo=demo))
+    request = _request(uri, **options)
+    if (server := remote_server()) is not None:
+        mode = request.retrieval.mode if request.retrieval is not None else None
+        query = {"uri": uri, "mode": mode, "attachments": "true"} | options | {"mode": mode}
+        response = msgspec.json.decode(server.request("GET", "/api/v1/items", query=query), type=GetResponse)
+    else:
+        response = asyncio.run(_get(settings, user, request, is_demo=demo))
     if as_json:
         print_json(response)
     else:

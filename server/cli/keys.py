@@ -7,14 +7,17 @@ import click
 
 from auth.principal import READ, SCOPES, WRITE
 from auth.registry import KeyRecord, Registry
+from config.errors import InvalidParams
 from server.cli.admin import find_user, load_for_change, record_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
+from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.cli.times import parse_expiry
 from server.profiles import PROFILE_NAMES
 from server.source_names import require_known_sources
 
 DEFAULT_SCOPES = (READ, WRITE)
+_KEYS = "/api/v1/keys"
 
 
 @click.group()
@@ -57,6 +60,11 @@ def create(
     if quiet and as_json:
         raise click.UsageError("--quiet and --json cannot be combined")
     expires_at = None if expires is None else parse_expiry("expires", expires, time.time())
+    if (server := remote_server()) is not None:
+        _require_own(server, user)
+        limits = {"profile": profile, "sources": sources or None, "expires_at": format_time(expires_at)}
+        _print_new_key(server.send("POST", _KEYS, {"name": name, "scopes": scopes, **limits}), user, quiet, as_json)
+        return
 
     async def work(registry: Registry) -> tuple[KeyRecord, str]:
         owner = await find_user(registry, user)
@@ -87,8 +95,12 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
     async def work(registry: Registry) -> list[KeyRecord]:
         return await registry.list_keys((await find_user(registry, user)).id if user else None)
 
-    now = time.time()
-    data = [_as_data(record, now) for record in run_with_registry(overrides.load().settings, work)]
+    if (server := remote_server()) is not None:
+        owner = _require_own(server, user)
+        data = [{"user": owner, **key} for key in server.get(_KEYS)["keys"]]
+    else:
+        now = time.time()
+        data = [_as_data(record, now) for record in run_with_registry(overrides.load().settings, work)]
     if as_json:
         print_json(data)
         return
@@ -104,6 +116,10 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 @setting_options("data_dir")
 def revoke(overrides: SettingsOverrides, key_id: str, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on."""
+    if (server := remote_server()) is not None:
+        revoked = server.send("DELETE", f"{_KEYS}/{path_segment(key_id)}")
+        print_json(revoked) if as_json else click.echo(f"Revoked {revoked['id']} ({revoked['name']}).")
+        return
     settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: registry.revoke_key(key_id))
     record_change(settings, "key.revoke", record.user, record.id)
@@ -111,6 +127,26 @@ def revoke(overrides: SettingsOverrides, key_id: str, as_json: bool) -> None:
         print_json(_as_data(record, time.time()))
     else:
         click.echo(f"Revoked {record.id} ({record.name}) of {record.user.name}.")
+
+
+def _require_own(server: RemoteApi, user: str | None) -> str:
+    """Returns the user of the credential, who is the only one whose keys a server shows and creates."""
+    name = str(server.get("/api/v1/account")["name"])
+    if user is not None and user != name:
+        raise InvalidParams(f"USER: expected {name!r}, the user of the credential, got {user[:60]!r}")
+    return name
+
+
+def _print_new_key(key: dict[str, Any], user: str, quiet: bool, as_json: bool) -> None:
+    """Prints a key that a server created, for the user of the credential."""
+    if as_json:
+        print_json(key)
+    elif quiet:
+        click.echo(key["secret"])
+    else:
+        click.echo(f"key {key['id']} ({key['name']}) of {user}, {' '.join(key['scopes'])}:")
+        click.echo(f"\n    {key['secret']}\n")
+        click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
 
 
 def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 import click
+import msgspec
 from msgspec import UnsetType
 
 from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repetition
@@ -12,6 +13,7 @@ from config.settings import Settings
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
 from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
+from server.cli.remote import remote_server
 from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from server.tools.items import SOURCE_NAMES
@@ -63,7 +65,12 @@ def search(
         sources=sources,
         order_by="recent" if recent else "relevance",
     )
-    response = asyncio.run(_search(settings, user, request, is_demo=demo))
+    if (server := remote_server()) is not None:
+        body = {"query": request.query, "limit": limit, "offset": offset, "sources": sources}
+        found = server.request("POST", "/api/v1/search", {**body, "order_by": request.order_by})
+        response = msgspec.json.decode(found, type=KnowledgeResponse)
+    else:
+        response = asyncio.run(_search(settings, user, request, is_demo=demo))
     if as_json:
         print_json(without_repetition(response))
     else:

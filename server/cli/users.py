@@ -14,9 +14,11 @@ from config.settings import Settings
 from server.cli.admin import data_root, find_user, load_for_change, record_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
+from server.cli.remote import path_segment, remote_server
 from server.cli.urls import local_url
 
 ROLE = click.Choice(get_args(Role))
+_USERS = "/api/v1/users"
 
 
 @click.group()
@@ -33,6 +35,10 @@ def user() -> None:
 @setting_options("data_dir")
 def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role: Role, as_json: bool) -> None:
     """Add the user NAME."""
+    if (server := remote_server()) is not None:
+        body = {"name": name, "role": role, "issuer": issuer, "subject": subject}
+        _print_remote(server.send("POST", _USERS, body), f"Added {name}.", as_json)
+        return
     settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: registry.add_user(name, issuer, subject, role), creates=True)
     record_change(settings, "user.add", record, detail=role)
@@ -86,6 +92,9 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
     """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
 
     Keys and connections that NAME has lose the scopes that the role does not allow."""
+    if (server := remote_server()) is not None:
+        _print_remote(server.send("PATCH", _path(name), {"role": role}), f"{name} is now {role}.", as_json)
+        return
 
     async def work(registry: Registry) -> UserRecord:
         return await registry.set_role((await find_user(registry, name)).id, role)
@@ -101,6 +110,12 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
 @setting_options("data_dir")
 def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all users."""
+    if (server := remote_server()) is not None:
+        users = server.get(_USERS)["users"]
+        columns = ("name", "id", "role", "is_disabled", "created_at", "bytes")
+        cells = [[str(one[column]) for column in columns] for one in users]
+        print_json(users) if as_json else print_table([column.upper() for column in columns], cells)
+        return
     settings = overrides.load().settings
     records = run_with_registry(settings, lambda registry: registry.list_users())
     sizes = [stored_bytes_of_user(data_root(settings).paths_of(record.id)) for record in records]
@@ -131,6 +146,9 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 @setting_options("data_dir")
 def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
+    if (server := remote_server()) is not None:
+        _print_remote(server.send("PATCH", _path(name), {"is_disabled": True}), f"Disabled {name}.", as_json)
+        return
 
     async def work(registry: Registry) -> UserRecord:
         return await registry.disable_user((await find_user(registry, name)).id)
@@ -147,6 +165,9 @@ def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
 @setting_options("data_dir")
 def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Enable NAME again. NAME needs a new key or token."""
+    if (server := remote_server()) is not None:
+        _print_remote(server.send("PATCH", _path(name), {"is_disabled": False}), f"Enabled {name}.", as_json)
+        return
 
     async def work(registry: Registry) -> UserRecord:
         return await registry.enable_user((await find_user(registry, name)).id)
@@ -165,6 +186,12 @@ def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
 @setting_options("data_dir")
 def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
     """Delete NAME and all keys of NAME; with --purge, also the databases."""
+    if (server := remote_server()) is not None:
+        if not yes:
+            confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
+        purged = "true" if purge else None
+        _print_remote(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json)
+        return
     settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: find_user(registry, name))
     if not yes:
@@ -190,6 +217,8 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
 
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:
+    if remote_server() is not None:
+        raise click.UsageError("--server: invitations and password resets work on the server's machine only")
     settings = load_for_change(overrides)
     if not settings.is_auth_configured or not settings.password_sign_in:
         raise ConfigurationError(
@@ -206,6 +235,14 @@ def _print_link(settings: Settings, link: NewLink, sentence: str, as_json: bool)
         return
     click.echo(f"{sentence}. It can be used once, until {expires_at}:", err=True)
     click.echo(url)
+
+
+def _path(name: str) -> str:
+    return f"{_USERS}/{path_segment(name)}"
+
+
+def _print_remote(user: dict[str, Any], sentence: str, as_json: bool) -> None:
+    print_json(user) if as_json else click.echo(sentence)
 
 
 def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:

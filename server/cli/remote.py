@@ -1,0 +1,98 @@
+"""Commands on a remote server: `florilegium --server URL`. They use its REST API with the caller's own credential."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+import msgspec
+
+from config.errors import FlorilegiumError, InvalidParams, Unavailable
+from config.loading import CLIENT_TOKEN_VARIABLE
+from config.settings import is_loopback
+
+_META_KEY = "florilegium.server"
+_TIMEOUT_S = 60.0
+_RESPONSE_MAX_BYTES = 64 * 1024 * 1024
+
+
+class RemoteApi:
+    """The REST API of a server."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidParams(f"--server: expected a URL such as https://kb.example.com, got {url[:80]!r}")
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise InvalidParams("--server: expected https, because the token would be sent unencrypted")
+        self._base_url = url.rstrip("/").removesuffix("/mcp")
+        self._token = token
+
+    def get(self, path: str, **query: Any) -> Any:
+        return msgspec.json.decode(self.request("GET", path, query=query))
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        return msgspec.json.decode(self.request(method, path, body, query))
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
+    ) -> bytes:
+        present = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self._base_url}{path}" + (f"?{urlencode(present)}" if present else "")
+        headers = {"Accept": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = msgspec.json.encode(body)
+        status, content = self._fetch(url, method, headers, data)
+        if status >= 300:
+            raise _error(self._base_url, status, content)
+        return content
+
+    def _fetch(self, url: str, method: str, headers: Mapping[str, str], data: bytes | None) -> tuple[int, bytes]:
+        """Without a handler for redirects: the token must not reach another server."""
+        import http.client  # noqa: PLC0415 - loads ssl, which commands on this machine do not need
+        import urllib.request  # noqa: PLC0415 - as above
+
+        opener = urllib.request.OpenerDirector()
+        for handler in (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+            opener.add_handler(handler())
+        request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 - http and https only
+        try:
+            with opener.open(request, timeout=_TIMEOUT_S) as response:
+                return response.status, response.read(_RESPONSE_MAX_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise Unavailable(f"{self._base_url} does not respond: {str(reason).lower()}") from error
+
+
+def connect_to_server(url: str, token_file: Path | None) -> None:
+    """Makes the commands of this process use a server."""
+    context = click.get_current_context()
+    try:
+        token = token_file.read_text().strip() if token_file is not None else os.environ.get(CLIENT_TOKEN_VARIABLE, "")
+    except OSError as error:
+        raise InvalidParams(f"--token-file: {token_file} cannot be read: {(error.strerror or '').lower()}") from error
+    context.meta[_META_KEY] = RemoteApi(url, token.strip())
+
+
+def remote_server() -> RemoteApi | None:
+    """Returns the server that `--server` names, if any."""
+    server: RemoteApi | None = click.get_current_context().meta.get(_META_KEY)
+    return server
+
+
+def path_segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
+    try:
+        message = str(msgspec.json.decode(content)["error"]["message"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return Unavailable(f"{url} returned HTTP status {status}, and is probably not a Florilegium server")
+    if status == 401:
+        return FlorilegiumError(f"{url}: {message}; set {CLIENT_TOKEN_VARIABLE} or --token-file to an API key")
+    return InvalidParams(message) if status == 400 else FlorilegiumError(message)

@@ -1,0 +1,98 @@
+"""`florilegium --server URL`: commands on a real server, with the caller's own credential."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from auth.principal import READ, SCOPES, WRITE
+from sources.drafts import NoteDraft
+from tests.live import LiveServer, live, make_settings
+from tests.server.cli.program import Outcome, Program
+from tests.server.rest.rest_client import rest_client_of
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
+    async with live(make_settings(tmp_path / "server")) as server:
+        yield server
+
+
+async def key_of(server: LiveServer, name: str, *scopes: str) -> str:
+    user = await server.user(name)
+    return (await server.runtime.registry.create_key(user.id, "cli", scopes))[1]
+
+
+async def run(program: Program, server: LiveServer, token: str, *arguments: str) -> Outcome:
+    return await asyncio.to_thread(program.run, "--server", server.url, *arguments, FLORILEGIUM_TOKEN=token)
+
+
+async def test_search_and_get_use_the_library_of_the_credential(program: Program, server: LiveServer) -> None:
+    for name in ("ada", "ben"):
+        user = await rest_client_of(server).library_user(name)
+        async with user.libraries.library(user.context) as library:
+            await library.notes.create(NoteDraft(title=f"Tides of {name}", content="high water at noon"))
+        token = await key_of(server, name, READ)
+        found = (await run(program, server, token, "search", "water", "--json")).json
+        assert [hit["title"] for hit in found["results"]] == [f"Tides of {name}"]
+        shown = await run(program, server, token, "search", "water")
+        assert f"Tides of {name}" in shown.stdout
+        item = await run(program, server, token, "get", found["results"][0]["uri"])
+        assert (item.code, "high water at noon" in item.stdout) == (0, True)
+
+
+async def test_people_manage_their_own_keys(program: Program, server: LiveServer) -> None:
+    token = await key_of(server, "ada", READ, WRITE)
+    created = await run(program, server, token, "key", "create", "ada", "--scope", READ, "--source", "notes", "--json")
+    assert created.json["sources"] == ["notes"]
+    listed = (await run(program, server, token, "key", "list", "--json")).json
+    assert {row["user"] for row in listed} == {"ada"}
+    assert (await run(program, server, token, "key", "revoke", created.json["id"])).code == 0
+    other = await run(program, server, token, "key", "create", "ben")
+    assert (other.code, "expected 'ada', the user of the credential, got 'ben'" in other.stderr) == (2, True)
+    beyond = await run(program, server, token, "key", "create", "ada", "--scope", "admin")
+    assert (beyond.code, "expected scopes of your own credential" in beyond.stderr) == (2, True)
+
+
+async def test_administrators_manage_users_and_read_the_log(program: Program, server: LiveServer) -> None:
+    token = await key_of(server, "ada", *SCOPES)
+    assert (await run(program, server, token, "user", "add", "ben", "--role", "reader")).stdout == "Added ben.\n"
+    assert (await run(program, server, token, "user", "role", "ben", "writer")).code == 0
+    assert (await run(program, server, token, "user", "disable", "ben")).code == 0
+    users = (await run(program, server, token, "user", "list", "--json")).json
+    assert {user["name"]: user["is_disabled"] for user in users} == {"ada": False, "ben": True}
+    assert (await run(program, server, token, "user", "delete", "ben", "--yes")).code == 0
+    log = (await run(program, server, token, "audit", "--since", "1h", "--json")).json
+    assert [event["action"] for event in log] == ["user.delete", "user.disable", "user.role", "user.add"]
+    reader = await key_of(server, "carl", READ)
+    refused = await run(program, server, reader, "user", "list")
+    assert (refused.code, "scope 'admin' required" in refused.stderr) == (1, True)
+
+
+async def test_errors_are_plain(program: Program, server: LiveServer) -> None:
+    wrong = await run(program, server, "flo_wrong", "search", "water")
+    assert (wrong.code, "API key not accepted; set FLORILEGIUM_TOKEN or --token-file" in wrong.stderr) == (1, True)
+    missing = program.home / "missing"
+    cases = {
+        ("--server", "http://kb.example.com", "search", "x"): "--server: expected https",
+        ("--server", "kb.example.com", "search", "x"): "--server: expected a URL such as https://kb.example.com",
+        ("--server", "http://127.0.0.1:1", "search", "x"): "http://127.0.0.1:1 does not respond: ",
+        ("--server", server.url, "import", "x"): "--server can be used with search, get, user, key, audit only",
+        ("--token-file", str(missing), "search", "x"): "--token-file requires --server",
+        ("--server", server.url, "--token-file", str(missing), "search", "x"): "cannot be read: no such file",
+    }
+    for arguments, message in cases.items():
+        outcome = await asyncio.to_thread(program.run, *arguments)
+        assert outcome.code != 0
+        assert message in outcome.stderr, outcome.stderr
+        assert "Traceback" not in outcome.stderr
+
+
+async def test_the_token_can_be_in_a_file(program: Program, server: LiveServer) -> None:
+    file = program.home / "token"
+    file.write_text(await key_of(server, "ada", READ) + "\n")
+    outcome = await asyncio.to_thread(
+        program.run, "--server", server.mcp, "--token-file", str(file), "key", "list", "--json"
+    )
+    assert [row["user"] for row in outcome.json] == ["ada"]

@@ -1,5 +1,6 @@
 """How each client connects: what it sends, and what it insists on."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -8,7 +9,7 @@ from msgspec import Struct
 Registration = Literal["document", "dynamic"]
 
 # The names that the apps of Anthropic and OpenAI accept.
-TOOL_NAME = r"[a-zA-Z0-9_-]{1,64}"
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class ClientFlow(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ Only the registration leaves something behind on the server: a client named "Flo
 """
 
 import ipaddress
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -165,7 +164,7 @@ class ConnectionReplay:
         result = self._result_of(await self._send("tools/list", {}), "tools/list")
         tools = [tool for tool in result.get("tools", ()) if isinstance(tool, dict)]
         names = tuple(str(tool.get("name", "")) for tool in tools)
-        unusable = [name for name in names if not re.fullmatch(TOOL_NAME, name)]
+        unusable = [name for name in names if not TOOL_NAME.fullmatch(name)]
         if unusable:
             raise HopFailed(f"clients refuse the tool name {unusable[0]!r}: set tool_names to underscore")
         if missing := self._flow.required_tools.difference(names):

@@ -109,7 +109,7 @@ class AccountPages:
 
 def browser_name(agent: str) -> str:
     """Returns "Firefox on Windows" for a User-Agent header, or the header if it names no browser."""
-    names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]*/", agent)]
+    names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]{{0,20}}/", agent)]
     systems = [name for token, name in _SYSTEMS.items() if token in agent] or (["Linux"] if "Linux" in agent else [])
     if not names:
         return agent or "Unknown browser"

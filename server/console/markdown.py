@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _SENTINELS = re.compile(f"[{_OPEN}{_CLOSE}]")
 _SENTINEL_PARTS = re.compile(f"([{_OPEN}{_CLOSE}])")
-_HTML_TAG = re.compile(r'(<(?:"[^"]*"|[^">])*>)')
+_HTML_TAG = re.compile(r'(<(?:"[^"]*"|[^"<>])*>)')
 # What stands before the text of a line in Markdown: headings, list items, quotations, table cells.
 _LINE_MARKUP = re.compile(r"[\s>#*+\-|`~_=]*(?:\d{1,9}[.)]\s+)?")
 _TAGS = {

@@ -266,7 +266,7 @@ class SemanticStatus(Struct, frozen=True, omit_defaults=True):
 SEMANTIC_OFF = SemanticStatus("off")
 
 
-class Hit(Struct, frozen=True, kw_only=True):
+class Hit(Struct, frozen=True, kw_only=True, gc=False):
     """One match. `text` is the matching passage. `score` is comparable across sources; `bm25` is the engine's own rank,
     lower is better. If meanings were compared, `lexical` and `cosine` are the two parts of the score, and `passage` is
     the part of `text` whose meaning is nearest, for a hit that was found by its meaning alone.

@@ -119,7 +119,7 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise InvalidParams(f"loc: {error}; expected the loc of a search result") from error
 
 
-class RankedHit(Struct, frozen=True, kw_only=True):
+class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     """A hit with what is needed to rank it among the hits of other sources.
 
     `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. `lexical` and

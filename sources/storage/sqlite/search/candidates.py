@@ -97,7 +97,7 @@ class HitCandidate(RankingResult, gc=False):
             created_at=self.created_at,
             last_modified=self.last_modified,
             version=self.version,
-            tags=decode_texts(self.tags),
+            tags=() if self.tags == "[]" else decode_texts(self.tags),
             content_hash=self.content_hash,
             item_chars=item_chars,
             **details,

@@ -361,7 +361,7 @@ def _loc(media_id: int, index: int | None, uuid: str | None, start_ms: int | Non
 def _milliseconds(argument: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds * 1000 < math.inf:
         raise InvalidParams(f"{argument}: expected seconds from the start, 0 or more, got {seconds}")
     return int(seconds * 1000)
 

@@ -23,17 +23,21 @@ from server.runtime import Runtime
 
 # The session state of searches on pages. Each user has their own, and a browser its own (see `BrowserSession.id`).
 _LOCAL_SESSION = SessionId("console")
+# The kinds of principals that are people in front of a browser.
+_PEOPLE = frozenset(("browser", "local"))
 
 
 class Viewer(Struct, frozen=True, kw_only=True):
-    """`name` is empty on a server for one user. Whoever can write sees the forms for it."""
+    """`name` is that of a person who is signed in, and empty for others. Only people get forms to
+    write: they are signed in, or the server is theirs alone. An API key is for programs, which use REST."""
 
     context: RequestContext
     name: str
 
     @property
     def can_write(self) -> bool:
-        return self.context.principal.has_scope(WRITE)
+        principal = self.context.principal
+        return principal.kind in _PEOPLE and principal.has_scope(WRITE)
 
 
 class LibraryPage:
@@ -75,5 +79,5 @@ class LibraryPage:
     def _viewer(self, admitted: AdmittedRequest, session: BrowserSession | None) -> Viewer:
         context = rest_context(self._runtime, admitted)
         session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
-        name = "" if admitted.principal.kind == "local" else admitted.principal.user_name
+        name = session.user.name if session is not None else ""
         return Viewer(context=replace(context, session=session_id), name=name)

@@ -52,10 +52,10 @@ _EXTRA_MAX_CHARS = 2_000
 
 
 class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
-    by: Annotated[Literal["both", "title", "message", "no_context"], Meta(description="What has to match.")] = "both"
-    character_id: Annotated[int | None, Meta(description="Only chats with this character.")] = None
-    sender: Annotated[str | None, Meta(description="Only messages of this sender.")] = None
-    namespace: Annotated[str | None, Meta(description="Only chats in this namespace.")] = None
+    by: Annotated[Literal["both", "title", "message", "no_context"], Meta(description="What must match.")] = "both"
+    character_id: Annotated[int | None, Meta(description="Of this character.")] = None
+    sender: Annotated[str | None, Meta(description="Of this sender.")] = None
+    namespace: Annotated[str | None, Meta(description="Its name.")] = None
 
 
 class ChatsGet(SourceGetArguments, frozen=True, kw_only=True):

@@ -122,7 +122,9 @@ class ItemOperations:
         return await self._writer.write(context, restore_item, request)
 
     async def read_editable_item(self, context: RequestContext, request: EditableItemRequest) -> EditableItem:
-        return await self._writer.read_editable(context, request.uri)
+        item = await self._writer.read_editable(context, request.uri)
+        context.record_read(request.uri)
+        return item
 
     def read_editable(self) -> Operation:
         return Operation(

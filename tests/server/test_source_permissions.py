@@ -111,6 +111,9 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
         ("POST", f"/api/v1/items/{uri.replace('://', '/')}/tags", {"add": ["new"]}) for uri in URIS.values()
     ),
     "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
+    "restore_item": tuple(("POST", "/api/v1/items/restore", {"uri": uri}) for uri in URIS.values()),
+    "read_editable_item": tuple(("GET", f"/api/v1/items/fields?uri={uri}", None) for uri in URIS.values()),
+    "get_item_links": "notes",
     "get_library": (("GET", "/api/v1/library", None),),
     "list_items": (
         ("GET", "/api/v1/library/items", None),

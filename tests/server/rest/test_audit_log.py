@@ -89,6 +89,7 @@ READS: list[tuple[str, Any, list[str]]] = [
     ("prompts/get", {"name": "prompt_{prompt}"}, ["prompts://{prompt}"]),
     ("GET", "/api/v1/items/prompts/{prompt}", ["prompts://{prompt}"]),
     ("GET", "/items/notes/{note}", ["notes://{note}"]),
+    ("GET", "/api/v1/items/fields?uri=notes://{note}", ["notes://{note}"]),
     ("GET", "/conversations/{chat}", ["chats://{chat}"]),
     ("POST", "/conversations/{chat}/export", ["chats://{chat}"]),
     ("GET", "/conversations/export", ["chats://"]),

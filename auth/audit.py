@@ -85,11 +85,15 @@ class AuditFile:
         self._path = path
 
     def append(self, events: Iterable[AuditEvent]) -> None:
-        rows = [(e.time, e.action, e.user_id, e.client, e.target, e.address, e.detail, e.count) for e in events]
+        rows = [
+            (round(e.time * 1e6), e.time, e.action, e.user_id, e.client, e.target, e.address, e.detail, e.count)
+            for e in events
+        ]
         with storage_errors(), closing(self._connect()) as connection, connection:
             connection.executemany(
-                "INSERT INTO events (time, action, user_id, client, target, address, detail, count) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                # Users see the ids of their own events. As times, these do not tell how many events others had.
+                "INSERT INTO events (id, time, action, user_id, client, target, address, detail, count) "
+                "SELECT max(?, coalesce((SELECT max(id) FROM events), 0) + 1), ?, ?, ?, ?, ?, ?, ?, ?",
                 rows,
             )
 

@@ -1,10 +1,10 @@
 """The routes of the pages that show a library, and of the files that pages load."""
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from config.errors import NotFound
 from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.browser import BrowserGuard
 from server.console.edit_page import EditPages
@@ -54,7 +54,7 @@ class IndexPage:
 
     async def show(self, request: Request) -> Response:
         if request.scope["path"] != "/":  # a route also matches its path followed by a line break
-            raise NotFound("path", request.scope["path"])
+            raise HTTPException(404)
         wants_html = "text/html" in request.headers.get("accept", "").lower()
         response = await self._search.show(request) if wants_html else JSONResponse(_INDEX)
         response.headers["Vary"] = "Accept"

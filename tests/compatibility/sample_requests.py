@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from auth.oauth.grants import GrantRequest, OAuthGrants
+from auth.oauth.resources import TokenResource
+from auth.principal import READ
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
@@ -155,6 +158,27 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         ),
     ),
     "get_usage": (SampleRequest("GET", "/api/v1/usage", has_content=False),),
+    "get_account": (SampleRequest("GET", "/api/v1/account", has_content=False),),
+    "list_keys": (SampleRequest("GET", "/api/v1/keys"),),
+    "create_key": (SampleRequest("POST", "/api/v1/keys", {"name": f"The {WORD}"}),),
+    "revoke_key": (SampleRequest("DELETE", "/api/v1/keys/{key}"),),
+    "list_connections": (SampleRequest("GET", "/api/v1/connections"),),
+    "revoke_connection": (SampleRequest("DELETE", "/api/v1/connections/{connection}"),),
+    "export_library": (SampleRequest("GET", "/api/v1/export", has_content=False),),
+    "prepare_deletion": (SampleRequest("POST", "/api/v1/account/deletion", {}, has_content=False),),
+    "delete_data": (SampleRequest("DELETE", "/api/v1/account/data?token={deletion_token}", has_content=False),),
+    "list_audit_events": (SampleRequest("GET", "/api/v1/audit", has_content=False),),
+    "list_reads": (SampleRequest("GET", "/api/v1/reads", has_content=False),),
+    "list_users": (SampleRequest("GET", "/api/v1/users", has_content=False),),
+    "add_user": (SampleRequest("POST", "/api/v1/users", {"name": f"{WORD}.two"}),),
+    "get_user": (SampleRequest("GET", "/api/v1/users/{other_user}"),),
+    "update_user": (SampleRequest("PATCH", "/api/v1/users/{other_user}", {"role": "reader"}),),
+    "delete_user": (SampleRequest("DELETE", "/api/v1/users/{other_user}"),),
+    "invite_user": (SampleRequest("POST", "/api/v1/invitations", {"name": f"{WORD}.three"}, has_content=False),),
+    "reset_password": (SampleRequest("POST", "/api/v1/users/{other_user}/password-reset", {}, has_content=False),),
+    "get_quotas": (SampleRequest("GET", "/api/v1/users/{other_user}/quotas", has_content=False),),
+    "set_quotas": (SampleRequest("PUT", "/api/v1/users/{other_user}/quotas", {"max_items": 1000}, has_content=False),),
+    "get_server_status": (SampleRequest("GET", "/api/v1/server", has_content=False),),
     "list_imports": (SampleRequest("GET", "/api/v1/import"),),
     "get_import": (SampleRequest("GET", "/api/v1/import/{job}"),),
     "follow_import": (SampleRequest("GET", "/api/v1/import/{job}/events"),),
@@ -302,8 +326,38 @@ async def fill_library_of_ada(
         "observation": (await ada.call("observations_record", **OBSERVATIONS))["observations"][0]["id"],
         "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
+    values |= await _add_account_data(api)
     is_job_needed = request is None or "{job}" in request.path
     return values | await _register_agent(api) | ({"job": await _import_file(api)} if is_job_needed else {})
+
+
+async def _add_account_data(api: RestClient) -> dict[str, Any]:
+    """Makes Ada an administrator with a key, a connected application and another user to manage."""
+    runtime = api.server.runtime
+    registry, ada = runtime.registry, await api.server.user("ada")
+    await registry.set_role(ada.id, "admin")
+    key, _ = await registry.create_key(ada.id, f"The {WORD}", [READ])
+    grants = OAuthGrants(registry.database, runtime.settings)
+    await grants.approve(
+        GrantRequest(
+            user=ada,
+            client_id="c_sample",
+            client_name=f"The {WORD}",
+            redirect_uri="http://127.0.0.1/callback",
+            scopes=frozenset((READ,)),
+            resource=TokenResource(runtime.settings.resource_url, None),
+            sources=None,
+        ),
+        "challenge",
+    )
+    [connection] = await grants.list(ada.id)
+    preview = await send(api, ROUTES["prepare_deletion"][0], {}, "ada")
+    return {
+        "key": key.id,
+        "connection": connection.id,
+        "deletion_token": preview.json()["token"],
+        "other_user": (await registry.add_user(f"{WORD}.one")).name,
+    }
 
 
 async def add_deleted_note(user: LibraryUser, text: str) -> str:

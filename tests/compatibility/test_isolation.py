@@ -4,8 +4,10 @@ although he names her items, sessions, threads and agents; and nothing he does c
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import msgspec
 import pytest
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 _RANDOM = re.compile(
     rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)?"
     rb'|(?<=ms":)[\d.]+|(?<=ms\\":)[\d.]+|(?<="created":)\d+'
-    rb"|[\w-]{20,}|\b[\da-f]{16}\b|obs-\d+|(?<=content-length )\d+"
+    rb"|k_[a-z2-7]{16}|(?<=\"id\":)\d{16}|[\w-]{20,}|\b[\da-f]{16}\b|obs-\d+|(?<=content-length )\d+"
 )
 Action = Callable[["Deployment", str], Awaitable[bytes]]
 # Not GET requests, but they change nothing.
@@ -97,6 +99,7 @@ async def two_deployments(
         values = await fill_library_of_ada(shared_api, await shared_api.library_user("ada"), request)
         for api in (shared_api, alone_api):
             await fill_library_of_ben(await api.library_user("ben"))
+            await api.server.runtime.registry.set_role((await api.server.user("ben")).id, "writer")
         yield Deployment(shared_api, values), Deployment(alone_api, values)
 
 
@@ -120,7 +123,15 @@ async def check_isolation(deployments: tuple[Deployment, Deployment], act: Actio
 async def raw_response(deployment: Deployment, request: SampleRequest, who: str) -> bytes:
     status, headers, body = (await send(deployment.api, request, deployment.values, who)).comparable()
     lines = [f"{name} {value}" for name, value in headers]
+    if ("content-type", "application/zip") in headers:
+        body = _unzip(body)
     return "\n".join([str(status), *lines, ""]).encode() + body
+
+
+def _unzip(archive: bytes) -> bytes:
+    """Returns the files of an archive, which also contains the times at which they were written."""
+    with ZipFile(BytesIO(archive)) as files:
+        return b"\n".join(name.encode() + b"\n" + files.read(name) for name in sorted(files.namelist()))
 
 
 @pytest.mark.parametrize("sample", sample_requests(is_read=True))

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -268,3 +269,22 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
     async with open_service(tmp_path, semantic_model="fast", semantic_weight=0.5) as service:
         assert service.model is not None
         assert service.model.weight == 0.5
+
+
+async def test_background_work_takes_its_share_of_a_core(tmp_path: Path) -> None:
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_cpu_percent=10))
+    texts = [f"{number}: {RELATED}. {UNRELATED}. " * 20 for number in range(200)]
+    await worker.embed_passages(texts[:1])
+    used, started = cpu_seconds(worker.pid), time.monotonic()
+    await worker.embed_passages(texts)
+    used, elapsed = cpu_seconds(worker.pid) - used, time.monotonic() - started
+    await worker.close()
+
+    assert used > 0
+    # A busy machine makes it less. Twice the share allows for what is not counted, such as reading the texts.
+    assert used < 0.2 * elapsed
+
+
+def cpu_seconds(pid: int | None) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -192,3 +192,19 @@ async def test_observation_survives_reopening(open_libraries: OpenLibraries) -> 
     async with open_libraries() as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         assert await ada.observations.get(created.id) == created
         assert await list_titles(ben) == []
+
+
+async def test_a_misspelled_word_finds_near_words_of_the_owner_only(ada: Library, ben: Library) -> None:
+    await create_observation(ada, "Authentication by middleware", project="api")
+    await create_observation(ada, "Deployment")
+    await create_observation(ben, "Authenticator of Ben")
+
+    page = await ada.observations.search(make_search("autentication"))
+    in_project = await ada.observations.search(make_search("autentication"), ObservationFilter(projects=("api",)))
+    elsewhere = await ada.observations.search(make_search("autentication"), ObservationFilter(projects=("web",)))
+
+    assert titles(page) == titles(in_project) == ["Authentication by middleware"]
+    assert titles(elsewhere) == []
+    assert page.query is not None
+    assert "authentication" in (page.query.read_as or "")
+    assert titles(await ben.observations.search(make_search("midleware"))) == []

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from config.times import format_timestamp
 from sources.drafts import UpsertResult
+from sources.query import ParsedQuery
 from sources.records import SEMANTIC_OFF, HitPage, ListPage, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
@@ -101,12 +102,16 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         """Searches for the near words of a misspelled word too."""
         if search.ranking == "meaning":
             return self._run_search(connection, target, search, meaning)
-        statistics, words_max = self._statistics, self._settings.near_words_max
-        corrected = Spelling(connection, target, search, statistics, words_max).correct()
+        corrected = self._correct(connection, target, search)
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)
         return replace(page, query=corrected) if page.total != 0 else page
+
+    def _correct(self, connection: JobConnection, target: SearchTarget, search: Search) -> ParsedQuery | None:
+        """Returns the query with near words, if it needs any."""
+        statistics, words_max = self._statistics, self._settings.near_words_max
+        return Spelling(connection, target, search, statistics, words_max).correct()
 
     def _run_search(
         self,

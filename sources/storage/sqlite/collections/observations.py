@@ -44,8 +44,12 @@ class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str
 
         def work(connection: JobConnection) -> HitPage:
             def run(reading: Search) -> HitPage:
+                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
+                if corrected is not None:
+                    reading = replace(reading, query=corrected, corpus=None)
                 weighted = replace(reading, corpus=self._corpus(connection, reading.query, reading.corpus))
-                return self._run_search(connection, self.target, weighted, meaning, conditions)
+                page = self._run_search(connection, self.target, weighted, meaning, conditions)
+                return page if corrected is None or page.total == 0 else replace(page, query=corrected)
 
             def has_match(reading: Search) -> bool:
                 return self._has_match(connection, self.target, reading, conditions)

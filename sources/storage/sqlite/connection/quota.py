@@ -67,7 +67,7 @@ class UserQuota:
     async def room(self, new_items: int, *, may_exist: bool = False) -> AsyncIterator[None]:
         """Sets room for the items aside until they are written, so that simultaneous writes cannot share it. Raises
         QuotaExceeded if there is none. If some of the items may exist already, one more must fit."""
-        await self._require_bytes()
+        await self.require_bytes()
         if self._limits.max_items and new_items:
             async with self._counting:
                 await self._take_item_room(new_items, 1 if may_exist else new_items)
@@ -77,7 +77,8 @@ class UserQuota:
         finally:
             self._new_items -= new_items
 
-    async def _require_bytes(self) -> None:
+    async def require_bytes(self) -> None:
+        """Raises QuotaExceeded if the user's files have reached their size."""
         quota = self._limits.max_bytes
         if quota and stored_bytes([file.path for file in self._files]) >= quota:
             used = await self._used_bytes()

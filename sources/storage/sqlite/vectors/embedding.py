@@ -44,7 +44,7 @@ class _PendingWork(Struct, frozen=True):
 
 async def embed_batch(open_file: OpenFile, semantic: SemanticService) -> EmbeddedBatch:
     """Makes the vectors of the next rows of a file, which is not kept open meanwhile. Raises SemanticUnavailable,
-    StorageError or Unavailable."""
+    StorageError or Unavailable, and QuotaExceeded if there is no room for them."""
     model = semantic.model
     if model is None:
         return EmbeddedBatch(0, VectorCoverage(0, 0), is_done=True)
@@ -57,6 +57,7 @@ async def embed_batch(open_file: OpenFile, semantic: SemanticService) -> Embedde
             if work.batch is None:
                 is_done = await _prepare_or_clean(database, tables, model, work)
                 return EmbeddedBatch(0, work.coverage, is_done=is_done)
+            await database.quota.require_bytes()
         batch, vectors = work.batch, await semantic.embed_passages(work.batch.texts)
         async with open_file() as database:
             saved = await database.write_rows(

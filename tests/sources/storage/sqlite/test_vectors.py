@@ -27,7 +27,7 @@ from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.library_check import check_library
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex
-from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, VectorKind
+from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, VectorKind
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from tests.live import make_settings
 from tests.sources.storage.library_fixture import LibraryFixture, ids, make_search, open_sqlite, titles
@@ -320,3 +320,47 @@ async def test_long_note_is_found_by_each_of_its_passages(libraries: LibraryFixt
     assert hit.passage is not None
     start, end = hit.passage
     assert CAR[:20] in hit.text[start:end]
+
+
+async def test_vectors_of_one_model_serve_until_those_of_another_are_made(tmp_path: Path) -> None:
+    texts = {"Car": CAR, "Loaf": BREAD, "Rain": WEATHER}
+    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
+        async with libraries.library("ada") as ada:
+            await ada.notes.create_many([NoteDraft(title=title, content=text) for title, text in texts.items()])
+        await libraries.embed("ada")
+        path = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
+    assert vector_sizes(path) == {("wordllama-256", 256)}
+
+    async with open_sqlite(tmp_path, **{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
+        async with libraries.library("ada") as ada:
+            before = await ada.notes.search(make_search("vehicle"))
+        await libraries.embed("ada")
+        async with libraries.library("ada") as ada:
+            after = await ada.notes.search(make_search("vehicle"))
+    assert titles(before)[0] == titles(after)[0] == "Car"
+    # By meaning alone, and not the same number: the query is embedded by the model whose vectors are searched.
+    assert before.hits[0].lexical == after.hits[0].lexical == 0
+    assert before.hits[0].cosine != after.hits[0].cosine
+    assert after.semantic.status == "on"
+    assert vector_sizes(path) == {("all-minilm-l6-v2-int8", 384)}
+
+
+def vector_sizes(path: Path) -> set[tuple[str, int]]:
+    """Returns the models of the vectors of notes, and the sizes of their vectors."""
+    sql = "SELECT m.name, length(v.vector) FROM notes_vectors v JOIN vector_models m ON m.number = v.model"
+    with closing(sqlite3.connect(path)) as connection:
+        return set(connection.execute(sql))
+
+
+async def test_nothing_is_embedded_beyond_the_quota(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="Car", content=CAR))
+    async with open_sqlite(tmp_path, user_max_bytes=1, **SEMANTIC) as libraries:
+        await libraries.embed("ada")
+        assert rows_with_vectors(libraries, "ada", NOTE_VECTORS) == set()
+        async with libraries.library("ada") as ada:
+            page = await ada.notes.search(make_search("automobile"))
+    assert (titles(page), page.semantic.status, page.semantic.coverage) == (["Car"], "partial", 0.0)
+    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
+        await libraries.embed("ada")
+        assert rows_with_vectors(libraries, "ada", NOTE_VECTORS) == {1}

@@ -70,7 +70,7 @@ class Passkeys:
         self._clock = clock
         self._max_per_user = settings.passkey_max_per_user
         self._lifetime_s = settings.passkey_challenge_lifetime_s
-        self._used: TTLCache[bytes, bool] = TTLCache(_USED_MAX, settings.passkey_challenge_lifetime_s)
+        self._used: TTLCache[bytes, bool] = TTLCache[bytes, bool](_USED_MAX, settings.passkey_challenge_lifetime_s)
         self._recent_s = settings.passkey_recent_sign_in_s
         self.rp_id = relying_party_id(settings)
 

@@ -126,8 +126,8 @@ class ItemPage(LibraryPage):
         item, marks = await self._read(viewer, args)
         links: ItemLinks | None = None
         if item.meta.source == "notes":
-            links = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
-            marks = replace(marks, links={link.target: _LINKS.of(link.uri) for link in links.links})
+            found: ItemLinks = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
+            links, marks = found, replace(marks, links={link.target: _LINKS.of(link.uri) for link in found.links})
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         readings = await self._readings(viewer, args) if args.assistant else []
         return await self.render(

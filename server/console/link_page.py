@@ -34,7 +34,7 @@ class LinkPage:
         self._settings = settings
         self._browser = browser
         self._accounts = accounts
-        self._kind = kind
+        self._kind: LinkKind = kind
 
     async def show(self, request: Request) -> Response:
         """Shows the form. Opening a link does not use it: mail scanners and previews open links too."""

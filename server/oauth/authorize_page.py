@@ -57,9 +57,10 @@ class AuthorizePage:
             authorization = self._read(address, parameters, session)
             if form.get("decision") != "allow":
                 raise OAuthError("access_denied", "the request was denied")
-            decision = read_decision(form, authorization.scopes, self._services.sources)
         except OAuthError as error:
             return see_other(address.failure(error))
+        try:
+            decision = read_decision(form, authorization.scopes, self._services.sources)
         except InvalidParams as error:
             return await self._ask(request, authorization, session, query, problem=error.message)
         grant = GrantRequest(

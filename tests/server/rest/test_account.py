@@ -256,7 +256,8 @@ async def test_administrators_cannot_lock_themselves_out(api: RestClient) -> Non
 
 
 async def test_purging_a_user_deletes_the_library(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
-    await ada.add_note("Tides", "high"), await ben.add_note("Ships", "of Ben")
+    await ada.add_note("Tides", "high")
+    await ben.add_note("Ships", "of Ben")
     admin = await key_of(api, "ada", *SCOPES)
     folder = api.server.runtime.data_root.paths_of(ben.context.user_id).chacha.parent
     assert folder.exists()

@@ -51,9 +51,11 @@ class FileCounts:
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
         content = self.content(connection, index)
-        if content.rows is None:
-            [content.rows] = connection.execute(_rows_sql(self.schema, index.table)).fetchone()
-        return content.rows
+        rows = content.rows
+        if rows is None:
+            [rows] = connection.execute(_rows_sql(self.schema, index.table)).fetchone()
+            content.rows = rows
+        return rows
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         counts = self.content(connection, index).counts

@@ -500,7 +500,7 @@ async def test_the_schema_names_the_filters_of_every_source(ada: LibraryUser) ->
 
     assert filters["description"] == (
         "By source: notes (keywords), media (media_types, date_from, date_to, order_by), "
-        "chats (by, character_id, sender), prompts (fields)."
+        "chats (by, character_id, sender, namespace), prompts (fields)."
     )
 
 

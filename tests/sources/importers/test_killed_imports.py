@@ -10,7 +10,7 @@ from typing import Any
 from tests.sources.importers.killed_import import import_file, write_exports
 from tests.sources.storage.sqlite.file_checks import check_files
 
-KILLS = 15
+KILLS = 30
 _TABLES = ("notes", "notes_tags", "conversations", "messages", "state")
 # Modification times differ between runs.
 _IGNORED_COLUMNS = ("last_modified",)

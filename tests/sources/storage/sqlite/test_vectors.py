@@ -282,10 +282,10 @@ async def test_triggers_of_vectors_are_known_and_others_are_foreign(tmp_path: Pa
 
 
 async def test_killed_process_continues_to_embed_where_it_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_embedder", str(tmp_path), "10"]
+    command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_embedder", str(tmp_path), "20"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     covered = [float(line) for line in process.stdout.splitlines()]
-    assert len(covered) == 10, process.stderr
+    assert len(covered) == 20, process.stderr
     assert covered[-1] > 0
     async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
         for owner in OWNERS:

@@ -117,12 +117,15 @@ class AuditFile:
         return self._delete("user_id = ? AND action = ?", user_id, READ_ACTION)
 
     def _delete(self, condition: str, *values: object) -> int:
-        if not self._path.exists():
+        # The file is empty if the disk was full when its tables should have been created.
+        if not self._path.exists() or not self._path.stat().st_size:
             return 0
         rows = f"SELECT id FROM events WHERE {condition} LIMIT {_DELETE_ROWS}"  # noqa: S608 - constants only
         deleted = 0
         with storage_errors(), closing(self._connect()) as connection:
             connection.execute("PRAGMA secure_delete = ON")
+            # On a full disk there may be no space for a journal. Deleting overwrites pages that exist.
+            connection.execute("PRAGMA journal_mode = MEMORY")
             while True:
                 with connection:
                     count = connection.execute(f"DELETE FROM events WHERE id IN ({rows})", values).rowcount  # noqa: S608

@@ -40,7 +40,7 @@ async def test_events_are_listed_newest_first_and_filtered(tmp_path: Path) -> No
     events = await audit.select(ALL, 10)
     assert [event.action for event in events] == [READ_ACTION, "key.create", "sign_in"]
     assert events[2] == AuditEvent(
-        time=NOW, action="sign_in", user_id=ada.user_id, client="browser", address="192.0.2.7", id=1
+        time=NOW, action="sign_in", user_id=ada.user_id, client="browser", address="192.0.2.7", id=round(NOW * 1e6)
     )
     assert [e.action for e in await audit.select(AuditFilter(user_id=ben.user_id), 10)] == ["key.create"]
     assert [e.target for e in await audit.select(AuditFilter(actions=(READ_ACTION,)), 10)] == ["notes://1"]

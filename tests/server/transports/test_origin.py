@@ -209,7 +209,7 @@ async def test_the_endpoints_of_operators_check_the_host(server: LiveServer, pat
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/healthz", 200), ("/mcp", 401), ("/", 200), ("/nowhere", 404), ("/api/v1/items", 401)]
+    ("path", "status"), [("/healthz", 200), ("/mcp", 401), ("/", 303), ("/nowhere", 404), ("/api/v1/items", 401)]
 )
 async def test_every_response_forbids_sniffing_and_embedding(server: LiveServer, path: str, status: int) -> None:
     response = await fetch(server.url, "GET", path, {"Accept": "text/html, */*"})

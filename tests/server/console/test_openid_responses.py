@@ -95,7 +95,7 @@ def _reset(claims: dict[str, Any]) -> dict[str, Any]:
 async def imitated(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[ImitatedProvider, Console]]:
     port = free_port()
     provider = ImitatedProvider(port)
-    server = uvicorn.Server(uvicorn.Config(provider.app(), port=port, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(provider.app(), port=port, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)

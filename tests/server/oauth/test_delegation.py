@@ -21,7 +21,7 @@ async def delegating(tmp_path: Path) -> AsyncIterator[tuple[LiveServer, Imitated
     """Yields a server that also accepts tokens of the provider, which would turn the authorization server off."""
     port = free_port()
     provider = ImitatedProvider(port)
-    serving = uvicorn.Server(uvicorn.Config(provider.app(), port=port, log_level="error", lifespan="off"))
+    serving = uvicorn.Server(uvicorn.Config(provider.app(), port=port, log_config=None, lifespan="off"))
     task = asyncio.create_task(serving.serve())
     while not serving.started:
         await asyncio.sleep(0.01)

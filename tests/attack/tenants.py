@@ -15,7 +15,16 @@ from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
 from tests.attack.leak_detector import new_canary
-from tests.compatibility.sample_requests import FILE, ROUTES, TOOLS, WORD, add_deleted_note, fill_placeholders, send
+from tests.compatibility.sample_requests import (
+    FILE,
+    ROUTES,
+    TOOLS,
+    WORD,
+    add_account_data,
+    add_deleted_note,
+    fill_placeholders,
+    send,
+)
 from tests.server.clients import JSON_AND_EVENTS, handshake, message
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient, RpcError
@@ -47,7 +56,9 @@ class Tenant(Struct, frozen=True):
 
 async def plant_tenant(api: RestClient, name: str) -> Tenant:
     user, canary = await api.library_user(name), new_canary(name)
-    values = await _fill_library(api, user, canary)
+    values = await _fill_library(api, user, canary) | await add_account_data(api, name, f"{WORD} {canary}")
+    # An administrator may see the other users.
+    await api.server.runtime.registry.set_role((await api.server.user(name)).id, "writer")
     session_id = await _open_legacy_session(api, name)
     known = await _collect(api, user, values, canary)
     known["session_id"].add(session_id)

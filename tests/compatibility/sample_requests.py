@@ -326,23 +326,23 @@ async def fill_library_of_ada(
         "observation": (await ada.call("observations_record", **OBSERVATIONS))["observations"][0]["id"],
         "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
-    values |= await _add_account_data(api)
+    values |= await add_account_data(api, "ada", f"The {WORD}")
+    await api.server.runtime.registry.set_role((await api.server.user("ada")).id, "admin")
     is_job_needed = request is None or "{job}" in request.path
     return values | await _register_agent(api) | ({"job": await _import_file(api)} if is_job_needed else {})
 
 
-async def _add_account_data(api: RestClient) -> dict[str, Any]:
-    """Makes Ada an administrator with a key, a connected application and another user to manage."""
+async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, Any]:
+    """Gives a user a key and a connected application, and adds another user to manage."""
     runtime = api.server.runtime
-    registry, ada = runtime.registry, await api.server.user("ada")
-    await registry.set_role(ada.id, "admin")
-    key, _ = await registry.create_key(ada.id, f"The {WORD}", [READ])
+    registry, user = runtime.registry, await api.server.user(name)
+    key, _ = await registry.create_key(user.id, label, [READ])
     grants = OAuthGrants(registry.database, runtime.settings)
     await grants.approve(
         GrantRequest(
-            user=ada,
+            user=user,
             client_id="c_sample",
-            client_name=f"The {WORD}",
+            client_name=label,
             redirect_uri="http://127.0.0.1/callback",
             scopes=frozenset((READ,)),
             resource=TokenResource(runtime.settings.resource_url, None),
@@ -350,13 +350,13 @@ async def _add_account_data(api: RestClient) -> dict[str, Any]:
         ),
         "challenge",
     )
-    [connection] = await grants.list(ada.id)
-    preview = await send(api, ROUTES["prepare_deletion"][0], {}, "ada")
+    [connection] = await grants.list(user.id)
+    preview = await send(api, ROUTES["prepare_deletion"][0], {}, name)
     return {
         "key": key.id,
         "connection": connection.id,
         "deletion_token": preview.json()["token"],
-        "other_user": (await registry.add_user(f"{WORD}.one")).name,
+        "other_user": (await registry.add_user(f"{WORD}.{name}")).name,
     }
 
 

@@ -1,17 +1,15 @@
 """The library page: what is in a library, its items by source, tag, type, namespace and date, and many at once."""
 
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, ClassVar
 
-from msgspec import Struct
-from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.search import KnowledgeSearch
 from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
+from server.console.page_form import PageForm
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.knowledge import KnowledgeOperations
 from server.rest.library import (
@@ -28,12 +26,14 @@ from server.tools.items import SOURCE_NAMES
 from sources.records import SemanticStatus
 
 _LIMIT = 50
-_FIELD_MAX_CHARS = 300
 _DONE = {"restored": "The items are restored.", "tagged": "The tags are changed."}
 
 
-class LibraryForm(Struct, frozen=True, kw_only=True):
+class LibraryForm(PageForm, frozen=True, kw_only=True):
     """The choices in the address of the page."""
+
+    path: ClassVar[str] = "/library"
+    field_max_chars: ClassVar[int] = 300
 
     source: str = ""
     tag: str = ""
@@ -41,25 +41,10 @@ class LibraryForm(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     since: str = ""
     until: str = ""
-    offset: str = ""
-
-    @classmethod
-    def of(cls, request: Request) -> "LibraryForm":
-        values = request.query_params
-        return cls(**{name: values.get(name, "").strip()[:_FIELD_MAX_CHARS] for name in cls.__struct_fields__})
-
-    @property
-    def position(self) -> int:
-        return int(self.offset) if self.offset.isdecimal() and len(self.offset) < 10 else 0
 
     @property
     def is_filtered(self) -> bool:
         return self != LibraryForm(offset=self.offset)
-
-    def address(self, **changes: str) -> str:
-        values = {**asdict(self), "offset": "", **changes}
-        query = urlencode({name: value for name, value in values.items() if value})
-        return f"/library?{query}" if query else "/library"
 
     def request(self) -> LibraryItemsRequest:
         return LibraryItemsRequest(

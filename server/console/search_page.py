@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from msgspec import UNSET, Struct
-from msgspec.structs import asdict, replace
+from msgspec import UNSET
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +15,7 @@ from aggregator.search import KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
+from server.console.page_form import PageForm
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.knowledge import KnowledgeOperations
 from server.rest.library import LibraryEndpoints, LibraryOverview, LibraryRequest, overview_operation
@@ -26,16 +27,18 @@ from sources.search.snippets import Highlighter
 
 _LIMIT = 20
 _SNIPPET_CHARS = 320
-_FIELD_MAX_CHARS = 1000
 _LINKS = Permalinks("")
 # What each choice of the date filter adds to the query.
 _PERIODS = {"today": "after:today", "week": "after:7d", "month": "after:1m", "year": "after:1y"}
 PERIOD_LABELS = {"": "Any time", "today": "Today", "week": "Past week", "month": "Past month", "year": "Past year"}
 
 
-class SearchForm(Struct, frozen=True, kw_only=True):
+class SearchForm(PageForm, frozen=True, kw_only=True):
     """The fields of the form, with the names that they have in the address. `similar` is the URI of an item: then the
     page shows what is similar to it instead of the results of a query."""
+
+    path: ClassVar[str] = "/"
+    field_max_chars: ClassVar[int] = 1000
 
     q: str = ""
     source: str = ""
@@ -48,12 +51,6 @@ class SearchForm(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     sort: str = ""
     similar: str = ""
-    offset: str = ""
-
-    @classmethod
-    def of(cls, request: Request) -> "SearchForm":
-        values = request.query_params
-        return cls(**{name: values.get(name, "").strip()[:_FIELD_MAX_CHARS] for name in cls.__struct_fields__})
 
     @property
     def is_empty(self) -> bool:
@@ -63,12 +60,6 @@ class SearchForm(Struct, frozen=True, kw_only=True):
     @property
     def has_filters(self) -> bool:
         return replace(self, q="", similar="", offset="") != SearchForm()
-
-    def address(self, **changes: str) -> str:
-        """Returns the address of the page with other values. A new search starts at its first hit."""
-        values = {**asdict(self), "offset": "", **changes}
-        query = urlencode({name: value for name, value in values.items() if value})
-        return f"/?{query}" if query else "/"
 
     def request(self) -> KnowledgeSearch:
         return KnowledgeSearch(
@@ -82,10 +73,6 @@ class SearchForm(Struct, frozen=True, kw_only=True):
             dedupe="off",
             explain=True,
         )
-
-    @property
-    def position(self) -> int:
-        return int(self.offset) if self.offset.isdecimal() and len(self.offset) < 10 else 0
 
     def _query(self) -> Iterator[str]:
         """The filters are those of the query language, so that a page finds what an assistant would find."""

@@ -44,6 +44,8 @@ _DDL = (
     f"PRAGMA user_version = {AUDIT_SCHEMA}",
 )
 _BUSY_TIMEOUT_S = 5.0
+# What errors call the file.
+_FILE = "the audit log"
 _TEXT_MAX_CHARS = 500
 _DAY_S = 86_400.0
 _RETENTION_CHECK_S = 3600.0
@@ -89,7 +91,7 @@ class AuditFile:
             (round(e.time * 1e6), e.time, e.action, e.user_id, e.client, e.target, e.address, e.detail, e.count)
             for e in events
         ]
-        with storage_errors(), closing(self._connect()) as connection, connection:
+        with storage_errors(_FILE), closing(self._connect()) as connection, connection:
             connection.executemany(
                 # Users see the ids of their own events. As times, these do not tell how many events others had.
                 "INSERT INTO events (id, time, action, user_id, client, target, address, detail, count) "
@@ -104,7 +106,7 @@ class AuditFile:
         condition, values = _condition(where)
         columns = ", ".join(AuditEvent.__struct_fields__)
         sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
-        with storage_errors(), closing(self._connect()) as connection:
+        with storage_errors(_FILE), closing(self._connect()) as connection:
             rows = connection.execute(sql, (*values, limit)).fetchall()
         return [AuditEvent(**dict(zip(AuditEvent.__struct_fields__, row, strict=True))) for row in rows]
 
@@ -122,7 +124,7 @@ class AuditFile:
             return 0
         rows = f"SELECT id FROM events WHERE {condition} LIMIT {_DELETE_ROWS}"  # noqa: S608 - constants only
         deleted = 0
-        with storage_errors(), closing(self._connect()) as connection:
+        with storage_errors(_FILE), closing(self._connect()) as connection:
             connection.execute("PRAGMA secure_delete = ON")
             # On a full disk there may be no space for a journal. Deleting overwrites pages that exist.
             connection.execute("PRAGMA journal_mode = MEMORY")

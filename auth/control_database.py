@@ -38,18 +38,19 @@ _PRAGMAS = (
 )
 
 _MESSAGES = {
-    sqlite3.SQLITE_FULL: "the disk of the control database is full",
-    sqlite3.SQLITE_READONLY: "the control database or its directory is read-only",
-    sqlite3.SQLITE_IOERR: "the disk of the control database reported an I/O error",
-    sqlite3.SQLITE_CORRUPT: "the control database is damaged; restore it from a backup",
-    sqlite3.SQLITE_NOTADB: "the control database is not an SQLite file; restore it from a backup",
-    sqlite3.SQLITE_CANTOPEN: "the control database cannot be opened; check the data directory's permissions",
+    sqlite3.SQLITE_FULL: "the disk of {} is full",
+    sqlite3.SQLITE_READONLY: "{} or its directory is read-only",
+    sqlite3.SQLITE_IOERR: "the disk of {} reported an I/O error",
+    sqlite3.SQLITE_CORRUPT: "{} is damaged; restore it from a backup",
+    sqlite3.SQLITE_NOTADB: "{} is not an SQLite file; restore it from a backup",
+    sqlite3.SQLITE_CANTOPEN: "{} cannot be opened; check the data directory's permissions",
 }
 # How SQLite reports a full disk: when it writes, or when it creates the journal.
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 # Copies to keep from before migrations. The file is small.
 _COPIES_MAX = 3
-_UNKNOWN = "the control database cannot be used"
+_UNKNOWN = "{} cannot be used"
+_CONTROL_DATABASE = "the control database"
 
 
 class _Connection(aiosqlite.Connection):
@@ -165,7 +166,7 @@ class ControlDatabase:
             version: int = self._execute_probe("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
             if _primary_code(error) != sqlite3.SQLITE_BUSY:
-                raise StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN)) from error
+                raise _storage_error(error, _CONTROL_DATABASE) from error
             self._unknown_revision -= 1
             return self._unknown_revision
         return version
@@ -237,18 +238,20 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def storage_errors() -> Iterator[None]:
-    """Converts errors of SQLite and of the operating system to `StorageError`."""
+def storage_errors(file: str = _CONTROL_DATABASE) -> Iterator[None]:
+    """Converts errors of SQLite and of the operating system to `StorageError`, which names the file."""
     try:
         yield
     except sqlite3.Error as error:
         if _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise ControlDatabaseLocked from error
-        raise StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN)) from error
+        raise _storage_error(error, file) from error
     except OSError as error:
-        raise StorageError(
-            f"the control database cannot be opened: {(error.strerror or 'unknown error').lower()}"
-        ) from error
+        raise StorageError(f"{file} cannot be opened: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def _storage_error(error: sqlite3.Error, file: str) -> StorageError:
+    return StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN).format(file))
 
 
 def _primary_code(error: sqlite3.Error) -> int:

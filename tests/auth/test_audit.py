@@ -166,3 +166,11 @@ async def test_a_security_event_survives_kill_9(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     await process.wait()
     assert [event.action for event in AuditFile(path).select(ALL, 10)] == ["sign_in"]
+
+
+async def test_errors_name_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "audit.db"
+    path.write_bytes(b"not a database, but long enough to be read as one" * 20)
+
+    with pytest.raises(StorageError, match="the audit log is not an SQLite file"):
+        AuditFile(path).select(AuditFilter(), 1)

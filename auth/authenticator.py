@@ -223,10 +223,7 @@ class RegistryAuthenticator:
         return principal, await self._require_access(principal)
 
     async def _user_of(self, claims: Claims) -> UserRecord:
-        """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
-        user = await self._registry.user_by_identity(claims.issuer, claims.subject)
-        if user is None and claims.issuer == self._settings.issuer:
-            user = await self._registry.user_by_identity("", claims.subject)
+        user = await self._registry.user_of_claims(claims.issuer, claims.subject, self._settings.issuer)
         if user is not None:
             return user
         if not self._settings.jwt_create_users:

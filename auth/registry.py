@@ -182,6 +182,13 @@ class Registry:
     async def user_by_identity(self, issuer: str, subject: str) -> UserRecord | None:
         return await self._database.read(lambda db: _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer))
 
+    async def user_of_claims(self, issuer: str, subject: str, configured_issuer: str) -> UserRecord | None:
+        """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
+        user = await self.user_by_identity(issuer, subject)
+        if user is None and issuer == configured_issuer:
+            user = await self.user_by_identity("", subject)
+        return user
+
     async def list_users(self) -> list[UserRecord]:
         return await self._database.read(
             lambda db: [UserRecord(*row) for row in db.execute(f"{_USER_QUERY} ORDER BY u.name")]

@@ -5,11 +5,13 @@ import binascii
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
 
+from auth.api_keys import has_key_prefix
+from auth.oauth.credentials import ACCESS_TOKEN, REFRESH_TOKEN
+from config.times import format_time_seconds
 from server.doctor.requests import HopResponse
 
 
@@ -30,9 +32,9 @@ def describe_refusal(token: str, response: HopResponse, expected: ExpectedToken)
 
 def token_problems(token: str, expected: ExpectedToken, now: float) -> list[str]:
     """Returns what is wrong with a token. Its claims are read without checking who signed them."""
-    if token.startswith("flo_"):
+    if has_key_prefix(token):
         return ["it is an API key that is unknown, revoked or expired; create another with `florilegium key create`"]
-    if token.startswith(("floa_", "flor_")):
+    if token.startswith((ACCESS_TOKEN, REFRESH_TOKEN)):
         return ["it is a token of an OAuth client that was revoked or has expired; sign in again with the client"]
     claims = read_claims(token)
     if claims is None:
@@ -85,6 +87,6 @@ def _issuer_problems(claims: Mapping[str, Any], expected: str) -> list[str]:
 
 def _time(seconds: float) -> str:
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return format_time_seconds(seconds)
     except (ValueError, OverflowError, OSError):
         return str(seconds)

@@ -1,8 +1,14 @@
 """`doctor --token -`: what the operator's own machine knows about a credential."""
 
+import base64
+import hashlib
 import time
 from pathlib import Path
 
+from auth.oauth.credentials import ACCESS_TOKEN, generate_credential
+from auth.oauth.grants import GrantRequest, OAuthGrants
+from auth.oauth.resources import TokenResource
+from auth.oauth.tokens import OAuthTokens, TokenRequest
 from auth.principal import READ
 from auth.registry import Registry
 from auth.tokens import mint_token
@@ -65,3 +71,44 @@ async def test_keys_are_explained(tmp_path: Path) -> None:
     assert messages[1][1].startswith("the API key 'phone' of ben was revoked at ")
     assert messages[2][1].startswith("the API key 'tablet' of ben expired at ")
     assert unknown[1].startswith("no API key of this data directory")
+
+
+async def test_tokens_of_connected_applications_are_explained(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    async with Registry.open(tmp_path / "control.db") as registry:
+        tokens = [await connect(registry, settings, name) for name in ("ada", "ben", "carl")]
+        _, ben, carl = await registry.list_users()
+        grants = OAuthGrants(registry.database, settings)
+        [connection] = await grants.list(ben.id)
+        await grants.revoke(ben.id, connection.id)
+        await registry.disable_user(carl.id)
+
+    valid, ended, disabled = [await explain(settings, token) for token in tokens]
+    unknown = await explain(settings, generate_credential(ACCESS_TOKEN))
+
+    assert valid == ("ok", f"the token of 'Reader' for ada is valid for {settings.resource_url}")
+    assert disabled == (
+        "fail",
+        "the token of 'Reader' for carl: the user is disabled, or access was withdrawn; sign in again",
+    )
+    assert ended == unknown
+    assert unknown[1] == "the token was not issued here, or its connection was ended; sign in again"
+
+
+async def connect(registry: Registry, settings: Settings, name: str) -> str:
+    """Returns the access token of an application that a new user has connected."""
+    resource, redirect_uri = TokenResource(settings.resource_url, None), "http://127.0.0.1/callback"
+    request = GrantRequest(
+        user=await registry.add_user(name),
+        client_id="c_reader",
+        client_name="Reader",
+        redirect_uri=redirect_uri,
+        resource=resource,
+        scopes=frozenset((READ,)),
+        sources=None,
+    )
+    verifier = "v" * 64
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    code = await OAuthGrants(registry.database, settings).approve(request, challenge)
+    token_request = TokenRequest(client_id="c_reader", redirect_uri=redirect_uri, code_verifier=verifier)
+    return (await OAuthTokens(registry.database, settings).redeem(code, token_request)).access_token

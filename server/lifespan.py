@@ -103,12 +103,11 @@ async def open_runtime(
     async with (
         Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
         _semantic(settings) as semantic,
-        _libraries(data_root, settings, semantic) as libraries,
+        _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
         _audit(data_root, settings) as audit,
     ):
-        limits, quotas = RateLimits.from_settings(settings), Quotas(registry.database, settings)
-        libraries.quotas = quotas
+        limits = RateLimits.from_settings(settings)
         call_limits = CallLimits(libraries, limits)
         browser_sessions = BrowserSessions(registry.database, settings)
         authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
@@ -144,22 +143,18 @@ async def open_runtime(
             imports=imports,
             bus=bus,
         )
-        flushing = asyncio.create_task(_flush_periodically(runtime))
-        try:
-            yield runtime
-        finally:
-            open_streams.stop()
-            flushing.cancel()
-            with suppress(asyncio.CancelledError):
-                await flushing
-            await _flush(runtime)
+        async with _flushing(runtime):
+            try:
+                yield runtime
+            finally:
+                open_streams.stop()
 
 
 @asynccontextmanager
 async def _libraries(
-    data_root: DataRoot, settings: Settings, semantic: SemanticService
+    data_root: DataRoot, settings: Settings, semantic: SemanticService, quotas: Quotas
 ) -> AsyncIterator[SqliteLibraries]:
-    libraries = SqliteLibraries(data_root, settings, semantic=semantic)
+    libraries = SqliteLibraries(data_root, settings, semantic=semantic, quotas=quotas)
     try:
         yield libraries
     finally:
@@ -225,6 +220,19 @@ def _dispatcher_options(settings: Settings) -> DispatcherOptions:
         elicitation_timeout_s=settings.elicitation_timeout_s,
         has_dotted_names=settings.tool_names == "dotted",
     )
+
+
+@asynccontextmanager
+async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
+    """Flushes periodically, and once more at the end."""
+    flushing = asyncio.create_task(_flush_periodically(runtime))
+    try:
+        yield
+    finally:
+        flushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await flushing
+        await _flush(runtime)
 
 
 async def _flush_periodically(runtime: Runtime) -> None:

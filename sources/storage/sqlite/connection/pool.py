@@ -61,6 +61,7 @@ class SqliteLibraries:
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = steady_time,
         semantic: SemanticService | None = None,
+        quotas: Quotas | None = None,
         *,
         embeds_in_background: bool = True,
     ) -> None:
@@ -77,8 +78,8 @@ class SqliteLibraries:
             semantic=semantic,
             vector_memory=VectorMemory(settings.semantic_memory_mib * 1024 * 1024),
         )
-        # The quotas of single users, if they are known; set before the first call.
-        self.quotas: Quotas | None = None
+        # Without them, the quotas of the settings apply to every user.
+        self._quotas = quotas
         self._embeds_in_background = embeds_in_background
         self._embedding = EmbeddingScheduler(semantic, self._lease_in_background) if semantic is not None else None
         self._open_max = settings.library_open_max or _affordable_users()
@@ -148,7 +149,7 @@ class SqliteLibraries:
 
     async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
         assert context.db_paths == self._data_root.paths_of(context.user_id)
-        limits = await self.quotas.limits(context.user_id) if self.quotas is not None else None
+        limits = await self._quotas.limits(context.user_id) if self._quotas is not None else None
         databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
         if limits is not None:
             databases.quota.set_limits(QuotaLimits(limits.max_bytes, limits.max_items))

@@ -1,4 +1,4 @@
-"""What the settings say about the claims of tokens: which values are required, and which scopes they stand for."""
+"""Rules for the claims of tokens: which values are required, and which scopes they grant."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

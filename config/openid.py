@@ -14,8 +14,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class OpenIdProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A provider at which people can sign in.
 
-    `id` is part of the redirect URI, `name` is shown on the button. Someone who is in one of the allowed lists may sign
-    in; with `allow_everyone`, whoever has an account there. `role` is the role of users who sign in first.
+    `id` is part of the redirect URI, and `name` is shown on the button. People in one of the allowed lists may sign in;
+    with `allow_everyone`, everyone with an account there. `role` is the role of users who sign in for the first time.
     """
 
     id: str

@@ -51,7 +51,7 @@ class Accounts:
     async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
         """Replaces the password and signs the user out everywhere."""
         _, stored = await self._database.read(lambda db: _select_password(db, user.name))
-        # Whoever has the user's session is no stranger, but must not guess the password either.
+        # A stolen session must not be enough to guess the password.
         with self._throttle.attempt(user.name, address, "session"):
             if not (await self._hashes.verify(stored, password)).is_correct:
                 raise SignInFailed(user_id=user.id)

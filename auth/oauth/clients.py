@@ -1,7 +1,7 @@
 """OAuth clients: applications that ask people for access.
 
 A client is added by the operator, registers itself (RFC 7591), or is known by the URL of its metadata document (see
-`auth.oauth.metadata_documents`). Registered clients that nobody connects are deleted after a while.
+`auth.oauth.metadata_documents`). Registered clients that are never connected are deleted after a while.
 """
 
 import hmac

@@ -2,8 +2,8 @@
 
 A refresh token works once and is replaced by another. If a used one comes back, someone else has a copy, and the grant
 ends (OAuth 2.1 section 4.3.1). One retry is allowed, because the response may have been lost: within a short time, and
-only while the token that replaced it is unused. The retry makes the first replacement worthless, so that a thief and
-the client can never both have a working token: whoever comes second ends the grant.
+only while the token that replaced it is unused. The retry invalidates the first replacement, so a thief and the client
+never both have a working token: the second of them to use theirs ends the grant.
 """
 
 import sqlite3

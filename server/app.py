@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
+from server.compat.tldw.endpoints import tldw_routes
 from server.console.library_routes import library_page_routes
 from server.console.routes import console_routes
 from server.error_responses import json_error
@@ -47,6 +48,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
+        *tldw_routes(runtime),
         *oauth_routes(runtime, services.browser),
         *console_routes(runtime, services),
         *library_page_routes(runtime, services.browser),

@@ -37,19 +37,22 @@ class InProcessSessionStore:
         client_version: str,
         capabilities: Mapping[str, Any],
         profile: str = "default",
+        session_id: SessionId | None = None,
     ) -> Session:
-        """Creates a session.
+        """Creates a session, in place of one that has the same id.
 
         A user at the per-user limit loses the session that was unused longest. At the total limit the new session is
         rejected, so that no user can evict another user's sessions.
         """
         self._expire()
+        if session_id is not None and session_id in self._sessions:
+            self._drop(self._sessions[session_id])
         if self._per_user[owner.user_id] >= self._max_per_user:
             self._drop(next(s for s in self._sessions.values() if s.owner.user_id == owner.user_id))
         if len(self._sessions) >= self._max_total:
             raise Unavailable("too many open sessions", retry_after_s=self._ttl_s)
         session = Session(
-            id=new_session_id(),
+            id=session_id or new_session_id(),
             owner=owner,
             version=version,
             client_name=client_name,

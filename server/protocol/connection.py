@@ -38,6 +38,7 @@ from server.protocol.request_meta import (
     legacy_call,
     modern_call,
     read_request_meta,
+    with_handshake_defaults,
 )
 from server.protocol.versions import BATCH_VERSION
 from sessions.session import Session
@@ -62,7 +63,8 @@ class Connection:
 
     `profile` is the profile that the address names, if any. `session_id` is the session of modern requests; without it
     they have none. `log_label` starts the log line of every request; without it, requests are not logged. `budget`
-    counts the bytes of messages until they are served.
+    counts the bytes of messages until they are served. `is_handshake_optional` is for clients of tldw, which may leave
+    out `initialize` or its parameters.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Connection:
         session_id: SessionId | None = None,
         log_label: str | None = None,
         budget: MessageBudget | None = None,
+        *,
+        is_handshake_optional: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -90,6 +94,7 @@ class Connection:
         self._session_id = session_id
         self._log_label = log_label
         self._budget = budget
+        self._is_handshake_optional = is_handshake_optional
         # The size of the message that is being received, until a task takes it over.
         self._message_bytes = 0
         self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
@@ -254,6 +259,8 @@ class Connection:
         elif request.method == "ping":
             return {}  # the only request that may come before the handshake
         else:
+            if self._session is None and self._is_handshake_optional:
+                await self._open_session({})
             call = self._legacy_call(request, request_id)
         return await self._dispatcher.dispatch(call, request)
 
@@ -267,7 +274,12 @@ class Connection:
         return legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
 
     async def _initialize(self, request: Request) -> Mapping[str, Any]:
-        session = await self._sessions.open(self._principal, request.params, self._profile)
+        return self._dispatcher.initialize_result(await self._open_session(request.params))
+
+    async def _open_session(self, params: Mapping[str, Any]) -> Session:
+        if self._is_handshake_optional:
+            params = with_handshake_defaults(params)
+        session = await self._sessions.open(self._principal, params, self._profile)
         # Swapped in one step, so that two concurrent handshakes cannot leave the earlier session behind.
         previous, self._session = self._session, session
         if self._notifying is not None:
@@ -275,7 +287,7 @@ class Connection:
         self._notifying = asyncio.create_task(self._send_changes(session))
         if previous is not None:
             await self._sessions.end(previous)
-        return self._dispatcher.initialize_result(session)
+        return session
 
     async def _send_changes(self, session: Session) -> None:
         """Notifies a legacy client of changed lists and of changes to the resources it has subscribed to."""

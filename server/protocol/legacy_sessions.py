@@ -29,12 +29,17 @@ class LegacySessions:
         return len(self._store)
 
     async def open(
-        self, principal: Principal, params: Mapping[str, Any], address_profile: str | None = None
+        self,
+        principal: Principal,
+        params: Mapping[str, Any],
+        address_profile: str | None = None,
+        session_id: SessionId | None = None,
     ) -> Session:
         """Opens a session from the parameters of `initialize`.
 
         `address_profile` is the profile in the address, if any. A `config` in the parameters sets defaults for the
-        session's calls, as `session_configure` does.
+        session's calls, as `session_configure` does. `session_id` is for sessions that a client has named; the default
+        is a random one.
         """
         initialize = read_initialize_params(params)
         session = self._store.create(
@@ -44,6 +49,7 @@ class LegacySessions:
             initialize.client.version,
             initialize.client.capabilities,
             self._profiles.choose(principal, address_profile, initialize.client.name),
+            session_id,
         )
         if initialize.config:
             handle = handle_for(session.id)

@@ -11,7 +11,7 @@ from config.errors import InvalidParams, InvalidRequest, UnsupportedVersion
 from server.protocol.call import CAPABILITIES, DEFAULT_PROFILE, LOG_LEVELS, Call, ClientInfo, Peer
 from server.protocol.messages import Request, RequestId
 from server.protocol.params import json_type, require_object, require_string, wrong_type
-from server.protocol.versions import MODERN_VERSIONS, Era
+from server.protocol.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era
 from sessions.session import Session
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -104,6 +104,11 @@ class InitializeParams(Struct, frozen=True):
     version: str
     client: ClientInfo
     config: Mapping[str, Any]
+
+
+def with_handshake_defaults(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns parameters of `initialize` for clients of tldw, which may leave out all of them."""
+    return {"protocolVersion": LEGACY_VERSIONS[0], "capabilities": {}, "clientInfo": {}, **params}
 
 
 def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:

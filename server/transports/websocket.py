@@ -33,9 +33,10 @@ _UNSUPPORTED_DATA = 1003
 class WebSocketTransport:
     """The ASGI application at `/mcp/ws`."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, is_handshake_optional: bool = False) -> None:
         self._runtime = runtime
         self._admission = runtime.admission
+        self._is_handshake_optional = is_handshake_optional
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
@@ -45,7 +46,8 @@ class WebSocketTransport:
                 admitted = await self._admission.admit_connection(IncomingRequest.from_scope(scope), _profile(scope))
                 with self._runtime.open_streams.enter(admitted.principal):
                     await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-                    await _ConnectionHandler(self._runtime, admitted, scope, send).serve(receive)
+                    handler = _ConnectionHandler(self._runtime, admitted, scope, send, self._is_handshake_optional)
+                    await handler.serve(receive)
             except FlorilegiumError as error:
                 await _refuse(self._runtime.settings, error, send)
 
@@ -61,7 +63,9 @@ async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> No
 class _ConnectionHandler:
     """Serves one accepted connection until the client or the server closes it."""
 
-    def __init__(self, runtime: Runtime, request: AdmittedRequest, scope: Scope, send: Send) -> None:
+    def __init__(
+        self, runtime: Runtime, request: AdmittedRequest, scope: Scope, send: Send, is_handshake_optional: bool
+    ) -> None:
         self._runtime = runtime
         self._request = request
         self._send_raw = send
@@ -77,6 +81,7 @@ class _ConnectionHandler:
             new_session_id(),
             f"WS {scope['path']}" if runtime.settings.log_requests else None,
             connection_of(scope),
+            is_handshake_optional=is_handshake_optional,
         )
 
     async def serve(self, receive: Receive) -> None:

@@ -3,6 +3,7 @@
 from tests.compatibility.manifest import Promise
 
 _TLDW = "tests/compatibility/test_tldw.py::"
+_ENDPOINTS_OF_TLDW = "tests/server/compat/tldw/test_endpoints.py::"
 _CLIENT_RESEARCH = "tests/clients/test_research.py::"
 _AUTHORIZATION = "tests/server/transports/test_authorization.py::"
 _CREDENTIAL_HEADERS = "tests/server/transports/test_credential_headers.py::"
@@ -43,19 +44,61 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.session.optional",
         statement="`mcp-session-id` is optional.",
         tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_request_needs_neither_a_session_nor_a_handshake",
             f"{_LEGACY}test_a_request_without_a_session_is_rejected_with_400",
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         difference=(
-            "With the latest protocol there is none. A legacy client must send the one that `initialize` returned, as "
-            "those versions of MCP require; a request without it is rejected with 400."
+            "At tldw's own addresses it is. At `/mcp` a legacy client must send the one that `initialize` returned, as "
+            "those versions of MCP require; with the latest protocol there is none."
         ),
     ),
     Promise(
         id="tldw.session.query-parameter",
         statement="`mcp-session-id` is sent in a header or a query parameter.",
-        tests=(f"{_TLDW}test_session_id_is_accepted_only_in_the_header",),
-        difference="Only in the header, because URLs end up in histories and logs.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_client_chooses_its_session_id",
+            f"{_TLDW}test_session_id_is_accepted_only_in_the_header",
+        ),
+        difference=(
+            "At tldw's own addresses, where it does not replace a credential. At `/mcp` only in the header, because "
+            "URLs end up in histories and logs."
+        ),
+    ),
+    Promise(
+        id="tldw.session.chosen",
+        statement="A client can choose the id of its session.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_client_chooses_its_session_id",
+            f"{_ENDPOINTS_OF_TLDW}test_initialize_keeps_the_id_that_the_client_chose",
+            f"{_ENDPOINTS_OF_TLDW}test_deleted_session_has_no_state",
+        ),
+    ),
+    Promise(
+        id="tldw.addresses.request",
+        statement="`POST /api/v1/mcp/request` and `/request/batch` serve JSON-RPC without a handshake.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_request_needs_neither_a_session_nor_a_handshake",
+            f"{_ENDPOINTS_OF_TLDW}test_initialize_without_parameters_returns_a_session",
+            f"{_ENDPOINTS_OF_TLDW}test_batch_is_answered_in_order",
+            f"{_ENDPOINTS_OF_TLDW}test_errors_of_json_rpc_have_status_200",
+        ),
+    ),
+    Promise(
+        id="tldw.addresses.websocket",
+        statement="`/api/v1/mcp/ws` serves JSON-RPC; `initialize` needs no `protocolVersion`.",
+        tests=(f"{_ENDPOINTS_OF_TLDW}test_websocket_needs_no_handshake",),
+        difference="The token is not accepted in the query string, because URLs end up in histories and logs.",
+    ),
+    Promise(
+        id="tldw.addresses.tools",
+        statement="`GET /api/v1/mcp/tools` lists the tools, and `POST /api/v1/mcp/tools/execute` calls one.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_tools_are_listed_and_executed",
+            f"{_ENDPOINTS_OF_TLDW}test_prompts_resources_and_modules_are_listed",
+            f"{_ENDPOINTS_OF_TLDW}test_invalid_execution_is_rejected",
+        ),
+        difference="There are no tool catalogs, so their parameters are ignored.",
     ),
     Promise(
         id="tldw.session.created",

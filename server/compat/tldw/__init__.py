@@ -1,0 +1,1 @@
+"""tldw's addresses for MCP: clients of tldw connect without changes."""

@@ -1,0 +1,205 @@
+"""Clients of tldw at its own addresses, as they send their requests."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.live import live, make_settings
+from tests.server.clients import WebSocketClient, message
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import LibraryUser
+
+JSON = {"Content-Type": "application/json"}
+REQUEST = "/api/v1/mcp/request"
+
+
+async def post(
+    api: RestClient, path: str, body: Any, user: str | None = "ada", headers: dict[str, str] | None = None
+) -> HttpResponse:
+    return await api.request("POST", path, user, {**JSON, **(headers or {})}, msgspec.json.encode(body))
+
+
+async def search(api: RestClient, query: str, session: str = "", user: str = "ada") -> list[str]:
+    """Returns the ids of the hits of `knowledge.search`."""
+    call = message("tools/call", {"name": "knowledge.search", "arguments": {"query": query}}, 1)
+    headers = {"mcp-session-id": session} if session else {}
+    response = (await post(api, REQUEST, call, user, headers)).json()
+    return [item["id"] for item in response["result"]["structuredContent"]["results"]]
+
+
+async def test_request_needs_neither_a_session_nor_a_handshake(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
+
+    assert await search(api, "galleon") == [note]
+    assert await search(api, "galleon") == [note]
+    assert await search(api, "galleon", user="ben") == []
+
+
+async def test_initialize_without_parameters_returns_a_session(api: RestClient, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
+
+    response = await post(api, REQUEST, message("initialize", {}, 1))
+    session = response.header("mcp-session-id") or ""
+
+    assert response.json()["result"]["protocolVersion"] == "2024-11-05"
+    assert await search(api, "galleon", session) == [note]
+    assert await search(api, "galleon", session) == [note]  # the results were exhausted
+
+
+async def test_client_chooses_its_session_id(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    notes = {await user.add_note(f"Voyage {n}", f"A galleon of {n} masts.") for user in (ada, ben) for n in range(3)}
+    searching = message("tools/call", {"name": "knowledge.search", "arguments": {"query": "galleon", "limit": 2}}, 1)
+
+    seen = []
+    for user in ("ada", "ben"):
+        for _ in range(2):
+            response = await post(api, f"{REQUEST}?mcp_session_id=mine", searching, user)
+            seen += [item["id"] for item in response.json()["result"]["structuredContent"]["results"]]
+
+    assert sorted(seen) == sorted(notes), "each user's second search delivers what the first did not"
+
+
+async def test_initialize_keeps_the_id_that_the_client_chose(api: RestClient, ada: LibraryUser) -> None:
+    initialize = message("initialize", {"clientInfo": {"name": "tldw-ui"}}, 1)
+
+    response = await post(api, REQUEST, initialize, headers={"mcp-session-id": "my session"})
+
+    assert response.header("mcp-session-id") == "my session"
+
+
+async def test_deleted_session_has_no_state(api: RestClient, ada: LibraryUser) -> None:
+    for number in range(2):
+        await ada.add_note(f"Voyage {number}", f"A galleon of {number} masts.")
+    one = message("tools/call", {"name": "knowledge.search", "arguments": {"query": "galleon", "limit": 1}}, 1)
+    headers = {"mcp-session-id": "mine"}
+    before = (await post(api, REQUEST, one, headers=headers)).json()
+
+    deleted = await api.request("DELETE", REQUEST, "ada", headers)
+    after = (await post(api, REQUEST, one, headers=headers)).json()
+
+    assert deleted.status == 204
+    assert before["result"]["structuredContent"]["results"] == after["result"]["structuredContent"]["results"]
+
+
+async def test_notification_is_answered_with_204(api: RestClient) -> None:
+    response = await post(api, REQUEST, message("notifications/initialized", {}))
+
+    assert (response.status, response.body) == (204, b"")
+
+
+async def test_batch_is_answered_in_order(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", "A galleon.")
+    messages = [
+        message("initialize", {}, 1),
+        message("notifications/initialized", {}),
+        message("tools/call", {"name": "notes.search", "arguments": {"query": "galleon"}}, 2),
+        {"id": 3},
+        message("nothing/there", {}, 4),
+    ]
+
+    response = await post(api, f"{REQUEST}/batch", messages)
+
+    assert [entry.get("id") for entry in response.json()] == [1, 2, 3, 4]
+    assert ["result" in entry for entry in response.json()] == [True, True, False, False]
+    assert response.header("mcp-session-id")
+
+
+@pytest.mark.parametrize("body", [{}, [], [message("ping", {}, 1)] * 1000])
+async def test_batch_of_the_wrong_size_is_rejected(api: RestClient, body: Any) -> None:
+    assert (await post(api, f"{REQUEST}/batch", body)).status == 400
+
+
+async def test_errors_of_json_rpc_have_status_200(api: RestClient) -> None:
+    for body, code in ((message("nothing/there", {}, 7), -32601), ({"id": 7}, -32600)):
+        response = await post(api, REQUEST, body)
+
+        assert (response.status, response.json()["id"], response.json()["error"]["code"]) == (200, 7, code)
+
+
+async def test_tools_are_listed_and_executed(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Voyage", "A galleon.")
+
+    tools = (await api.get("/api/v1/mcp/tools")).json()["tools"]
+    body = {"tool_name": "notes.search", "arguments": {"query": "galleon"}}
+    result = (await post(api, "/api/v1/mcp/tools/execute", body)).json()
+    of_ben = (await post(api, "/api/v1/mcp/tools/execute", body, "ben")).json()
+
+    assert {"notes.search", "notes.get", "knowledge.search"} <= {tool["name"] for tool in tools if tool["canExecute"]}
+    assert "galleon" in result["result"]
+    assert result["module"] == "notes"
+    assert result["execution_time_ms"] > 0
+    assert "galleon" not in of_ben["result"]
+
+
+async def test_prompts_resources_and_modules_are_listed(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_prompt("Captain's log", user_prompt="Write a log.")
+
+    for name in ("prompts", "resources", "modules"):
+        assert (await api.get(f"/api/v1/mcp/{name}")).json()[name]
+    assert (await api.get("/api/v1/mcp/health", None)).json()["status"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"tool_name": "nothing.there"}, 400),
+        ({"tool_name": "notes.search", "arguments": {"limit": "many"}}, 400),
+        ({"tool_name": "notes.search", "arguments": []}, 400),
+        ({"arguments": {}}, 400),
+        ("text", 400),
+    ],
+)
+async def test_invalid_execution_is_rejected(api: RestClient, body: Any, status: int) -> None:
+    assert (await post(api, "/api/v1/mcp/tools/execute", body)).status == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/request"),
+        ("POST", "/request/batch"),
+        ("DELETE", "/request"),
+        ("GET", "/tools"),
+        ("POST", "/tools/execute"),
+        ("GET", "/modules"),
+        ("GET", "/prompts"),
+        ("GET", "/resources"),
+    ],
+)
+async def test_every_endpoint_needs_a_credential(api: RestClient, method: str, path: str) -> None:
+    response = await api.request(method, f"/api/v1/mcp{path}", None, JSON, b"{}")
+
+    assert response.status == 401
+    assert response.header("www-authenticate")
+
+
+async def test_form_of_another_site_is_rejected(api: RestClient) -> None:
+    body = msgspec.json.encode(message("tools/list", {}, 1))
+
+    response = await api.request("POST", REQUEST, "ada", {"Content-Type": "text/plain"}, body)
+
+    assert response.status == 415
+
+
+async def test_session_id_is_limited(api: RestClient) -> None:
+    response = await post(api, REQUEST, message("ping", {}, 1), headers={"mcp-session-id": "x" * 201})
+
+    assert "200 characters" in response.json()["error"]["message"]
+
+
+async def test_websocket_needs_no_handshake(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        url = server.ws.replace("/mcp/ws", "/api/v1/mcp/ws?client_id=ui")
+        async with WebSocketClient.open(url, None, ["bearer", await server.token("ada")]) as client:
+            tools = await client.request("tools/list")
+            initialized = await client.request("initialize", {"clientInfo": {"name": "ui"}})
+            searched = await client.request("tools/call", {"name": "notes.search", "arguments": {"query": "galleon"}})
+
+    assert tools["result"]["tools"]
+    assert initialized["result"]["protocolVersion"] == "2024-11-05"
+    assert searched["result"]["structuredContent"]["results"] == []

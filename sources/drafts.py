@@ -1,6 +1,7 @@
 """Drafts: what a caller writes to a library, and the results of upserting imported drafts.
 
-Unset fields get their default when an item is created, and stay unchanged when it is updated.
+Unset fields get their default when an item is created, and stay unchanged when it is updated. A `preferred_id` is the
+number that an imported item had in its own system: it becomes the id of a new item if no other item has it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,6 +84,7 @@ class CharacterDraft(Struct, frozen=True, kw_only=True):
     card: Mapping[str, Any] | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
+    preferred_id: int | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     bookkeeping: Bookkeeping | UnsetType = UNSET
@@ -97,6 +99,7 @@ class PromptDraft(Struct, frozen=True, kw_only=True):
     arguments: Sequence[SavedPromptArgument] | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
+    preferred_id: int | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     bookkeeping: Bookkeeping | UnsetType = UNSET
@@ -115,6 +118,7 @@ class MediaDraft(Struct, frozen=True, kw_only=True):
     segments: Sequence[Segment] | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
+    preferred_id: int | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     bookkeeping: Bookkeeping | UnsetType = UNSET

@@ -140,6 +140,7 @@ def test_characters_keep_all_fields_except_the_image(tmp_path: Path) -> None:
     (character,) = drafts(read(IMPORTER, chacha(tmp_path)), ImportedCharacter)
     assert isinstance(character.uuid, str)
     assert character == CharacterDraft(
+        preferred_id=7,
         uuid=character.uuid,
         name="Guide",
         description="Shows the way",
@@ -282,6 +283,7 @@ def test_media_keep_text_chunks_and_analysis(tmp_path: Path) -> None:
     )
     draft = one_media(path)
     assert draft == MediaDraft(
+        preferred_id=1,
         uuid=U1,
         title="Talk",
         media_type="pdf",
@@ -397,6 +399,7 @@ def test_prompts_keep_their_keywords(tmp_path: Path) -> None:
     events = read(IMPORTER, database(tmp_path / "p.sqlite", PROMPTS, PROMPT_ROWS))
     assert drafts(events, ImportedPrompt) == [
         PromptDraft(
+            preferred_id=1,
             uuid=U1,
             name="Sum up",
             author="alice",
@@ -559,3 +562,24 @@ def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
         transcripts = [{"media_id": 1, "transcription": stored, "created_at": stored}]
         path = media(Path(folder), row, UnvectorizedMediaChunks=chunks, Transcripts=transcripts)
         assert read(IMPORTER, path) == read(IMPORTER, path)
+
+
+async def test_items_keep_their_numbers_if_these_are_free(tmp_path: Path) -> None:
+    segments = '{"text": "something else entirely", "segments": []}'
+    rows = [{"id": 1, "media_id": 41, "transcription": segments, "whisper_model": "base", "created_at": "2026-11-15"}]
+    chacha(tmp_path)
+    media(tmp_path, {"id": 41, "content": "zebra in a film"}, Transcripts=rows)
+    database(tmp_path / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
+            await ada.prompts.create(PromptDraft(name="Mine", user_prompt="Write a log."))
+        await import_paths(libraries, tmp_path)
+        async with libraries.library("ada") as ada:
+            film, guide = await ada.media.get(41), await ada.characters.get(7)
+            talks = await ada.chats.search(replace(make_search("zebra"), character_id=7))
+            mine = await ada.prompts.get(1)
+            later = await ada.media.create(MediaDraft(title="Own", content="text"))
+
+    assert (film.title, guide.name, mine.name) == ("Talk", "Guide", "Mine")
+    assert [hit.id for hit in talks.hits] == [C1]
+    assert later.id > 1_000_000_041, "a new item does not take the number of tldw's next one"

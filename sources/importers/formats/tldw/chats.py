@@ -36,7 +36,7 @@ from sources.importers.engine.values import (
     text_or_empty,
     texts,
 )
-from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_uuid
+from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_number, item_uuid
 
 NOTES = TableSpec(
     "notes",
@@ -106,6 +106,7 @@ def read_character(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     yield ImportedCharacter(
         CharacterDraft(
             uuid=_character_uuid(row),
+            preferred_id=item_number(row),
             name=clean_line(row["name"]),
             **card_texts,
             creator=clean_line(row["creator"]),

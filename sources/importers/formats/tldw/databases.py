@@ -1,7 +1,8 @@
 """The databases of tldw: ChaChaNotes (notes, characters, conversations), Media, and prompts. Deleted items and the
 trash are not imported.
 
-Items keep their ids, so that a newer file updates what an older one imported.
+Items keep their ids, so that a newer file updates what an older one imported, and what refers to an item by its number
+still does. A number that another item of the library has cannot be kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +33,7 @@ from sources.importers.formats.tldw.chats import (
     read_orphans,
 )
 from sources.importers.formats.tldw.media import MEDIA, read_media
-from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_uuid
+from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_number, item_uuid
 
 _PROMPTS = TableSpec(
     "Prompts",
@@ -101,6 +102,7 @@ def _read_prompt(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     yield ImportedPrompt(
         PromptDraft(
             uuid=item_uuid(row["uuid"], "prompts", name),
+            preferred_id=item_number(row),
             name=name,
             author=clean_line(row["author"]),
             details=details,

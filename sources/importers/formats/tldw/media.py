@@ -14,7 +14,7 @@ from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, 
 from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableRow, TableSpec, url_or_empty
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, json_or_none, objects, require_storable, text_or_empty
-from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_uuid
+from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_number, item_uuid
 from sources.records import MediaChunk, Segment
 
 MEDIA = TableSpec(
@@ -36,6 +36,8 @@ _TRANSCRIPTS = TableSpec(
 )
 _VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
 _KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
+
+_TRANSCRIPT_ID_OFFSET = 1_000_000_000
 
 # The share of a text's words that must occur in a transcript for the two to be the same. tldw writes times and a line
 # about the model between the words; `2.5s` is a time and not a word.
@@ -84,6 +86,7 @@ def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
     current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default={})
     return MediaDraft(
         uuid=_media_uuid(row),
+        preferred_id=item_number(row),
         title=clean_line(row["title"]),
         media_type=clean_line(row["type"]) or "text",
         url=url_or_empty(row["url"]),
@@ -99,8 +102,10 @@ def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
 
 
 def _transcript_draft(draft: MediaDraft) -> MediaDraft:
-    """Returns a separate item for a transcript that differs from the item's text, so that both can be found."""
+    """Returns a separate item for a transcript that differs from the item's text, so that both can be found. Its id
+    leaves the next numbers to tldw's own items."""
     return MediaDraft(
+        preferred_id=UNSET if draft.preferred_id is UNSET else _TRANSCRIPT_ID_OFFSET + draft.preferred_id,
         uuid=stable_uuid(NAME, "transcripts", str(draft.uuid)),
         title=draft.title,
         media_type="transcript",

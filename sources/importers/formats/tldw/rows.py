@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from sources.importers.engine.imported_items import stable_uuid
 from sources.importers.engine.table_reader import TableRow, compact_metadata
 from sources.importers.engine.values import valid_uuid
@@ -21,3 +23,9 @@ def import_metadata(**values: Any) -> dict[str, Any]:
 def item_uuid(value: object, kind: str, key: str) -> str:
     """Returns a row's own UUID, or one derived from `key` if it has none."""
     return valid_uuid(value) or stable_uuid(NAME, kind, key)
+
+
+def item_number(row: TableRow) -> int | UnsetType:
+    """Returns the id by which tldw's clients know the row."""
+    number = row["id"]
+    return number if isinstance(number, int) else UNSET

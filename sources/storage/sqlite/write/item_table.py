@@ -91,6 +91,8 @@ decode_objects: Callable[[Any], tuple[dict[str, Any], ...]] = msgspec.json.Decod
 
 _METADATA = TableColumn("metadata", validation.json_text, "{}", decode_object)
 _CREATED_AT = TableColumn("created_at", validation.time)
+# New items get ids above the highest, so a file must not be able to use up all numbers.
+PREFERRED_ID_MAX = 2**31 - 1
 _BOOKKEEPING = ("uuid", "last_modified", "version", "client_id", "content_hash", "arrived")
 
 
@@ -264,7 +266,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         values["created_at"] = values["created_at"] or context.time
         values["last_modified"] = values["created_at"]
         values["client_id"] = context.client_id
-        values |= _exported_bookkeeping(draft, context.limits)
+        values |= _exported_bookkeeping(draft, context.limits) | self._preferred_id(connection, draft)
         for name in self._required:
             if not values[name]:
                 raise invalid_field(name, expected="a non-empty string", got="nothing")
@@ -387,6 +389,13 @@ class ItemTable(Generic[RecordT, DraftT]):
             elif name == "uuid":
                 values[name] = validation.uuid(limits, name, value)
         return values
+
+    def _preferred_id(self, connection: sqlite3.Connection, draft: DraftT) -> ColumnValues:
+        preferred = getattr(draft, "preferred_id", UNSET)
+        if preferred is UNSET or not 0 < preferred <= PREFERRED_ID_MAX:
+            return {}
+        is_taken = connection.execute(f"SELECT 1 FROM {self.name} WHERE id = ?", (preferred,)).fetchone()
+        return {} if is_taken else {"id": preferred}
 
     def _decode(self, name: str, value: SqlValue) -> Any:
         column = self._columns.get(name)

@@ -17,6 +17,7 @@ class QuotaOverrides(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
     max_items: int | None = None
     import_max_bytes: int | None = None
+    max_passages: int | None = None
 
 
 class UserLimits(Struct, frozen=True, kw_only=True):
@@ -25,9 +26,11 @@ class UserLimits(Struct, frozen=True, kw_only=True):
     max_bytes: int
     max_items: int
     import_max_bytes: int
+    max_passages: int
 
 
 _COLUMNS = ", ".join(QuotaOverrides.__struct_fields__)
+_VALUES = ", ".join("?" for _ in QuotaOverrides.__struct_fields__)
 _CACHED_USERS_MAX = 10_000
 
 
@@ -47,7 +50,7 @@ class Quotas:
             self._revision = revision
         limits = self._limits.get(user_id)
         if limits is None:
-            limits = self._limits[user_id] = self._apply(await self.overrides(user_id))
+            limits = self._limits[user_id] = apply_overrides(self._settings, await self.overrides(user_id))
         return limits
 
     async def overrides(self, user_id: UserId) -> QuotaOverrides:
@@ -59,23 +62,29 @@ class Quotas:
                 raise NotFound("user", user_id)
             values = [getattr(overrides, name) for name in QuotaOverrides.__struct_fields__]
             db.execute(
-                f"INSERT OR REPLACE INTO quotas (user_id, {_COLUMNS}) VALUES (?, ?, ?, ?)",  # noqa: S608 - constants
+                f"INSERT OR REPLACE INTO quotas (user_id, {_COLUMNS}) VALUES (?, {_VALUES})",  # noqa: S608 - constants
                 (user_id, *values),
             )
 
         await self._database.write(operation)
 
-    def _apply(self, overrides: QuotaOverrides) -> UserLimits:
-        settings = self._settings
-        own_import_max = overrides.import_max_bytes
-        return UserLimits(
-            max_bytes=settings.user_max_bytes if overrides.max_bytes is None else overrides.max_bytes,
-            max_items=settings.user_max_items if overrides.max_items is None else overrides.max_items,
-            # The setting also protects the disk, so that a quota can only be lower.
-            import_max_bytes=min(own_import_max or settings.import_max_bytes, settings.import_max_bytes),
-        )
+
+def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits:
+    own_import_max = overrides.import_max_bytes
+    return UserLimits(
+        max_bytes=settings.user_max_bytes if overrides.max_bytes is None else overrides.max_bytes,
+        max_items=settings.user_max_items if overrides.max_items is None else overrides.max_items,
+        max_passages=settings.user_max_passages if overrides.max_passages is None else overrides.max_passages,
+        # The setting also protects the disk, so that a quota can only be lower.
+        import_max_bytes=min(own_import_max or settings.import_max_bytes, settings.import_max_bytes),
+    )
 
 
 def _select(db: sqlite3.Connection, user_id: UserId) -> QuotaOverrides:
     row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
     return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, row, strict=True))) if row else QuotaOverrides()
+
+
+def describe_limits(limits: UserLimits) -> str:
+    """Returns the quotas as the audit log has them."""
+    return " ".join(f"{name}={getattr(limits, name)}" for name in UserLimits.__struct_fields__)

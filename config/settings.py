@@ -178,6 +178,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             10**12,
         ),
     ] = 0
+    user_max_passages: Annotated[
+        int,
+        _number(
+            "passages",
+            "Quota of one user: passages with embeddings. The newest items get theirs first; the others are found by "
+            "their words only. 0: no quota.",
+            0,
+            10**12,
+        ),
+    ] = 0
     item_max_chars: Annotated[
         int,
         _number(

@@ -72,7 +72,9 @@ def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
     )
 
 
-def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge, bus: MessageBus) -> Catalog:
+def build_catalog(
+    settings: Settings, libraries: Libraries, knowledge: Knowledge, bus: MessageBus, quotas: Quotas | None = None
+) -> Catalog:
     """Registers all tools, resources and prompts."""
     catalog = Catalog()
     add_knowledge_tools(catalog, knowledge, settings)
@@ -82,7 +84,7 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     add_agentchatbus_tools(catalog, bus, settings)
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
-    catalog.add_tool(ServerInfoTool(settings, knowledge.sources).as_tool())
+    catalog.add_tool(ServerInfoTool(settings, knowledge.sources, quotas).as_tool())
     return catalog
 
 
@@ -132,7 +134,7 @@ async def open_runtime(
             open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
-                catalog or build_catalog(settings, libraries, knowledge, bus),
+                catalog or build_catalog(settings, libraries, knowledge, bus, quotas),
                 _dispatcher_options(settings),
                 RequestStateSigner(),
                 call_limits,

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from auth.context import RequestContext
+from auth.quotas import QuotaOverrides, Quotas, apply_overrides
 from config.paths import stored_bytes_of_user
 from config.settings import Settings
 from server.protocol.call import Call
@@ -46,6 +47,7 @@ class ServerUsage(Struct, frozen=True):
     bytes: Annotated[int, Meta(description="Size of the files of the user's library.")]
     max_bytes: Annotated[int, Meta(description="Quota for it; writes beyond it fail. 0 means no quota.")]
     max_items: Annotated[int, Meta(description="Quota of items; 0 means no quota.")]
+    max_passages: Annotated[int, Meta(description="Quota of passages with embeddings; 0 means no quota.")]
     max_imports: Annotated[int, Meta(description="Imports that may run or wait at the same time.")]
 
 
@@ -63,8 +65,11 @@ class ServerInfo(Struct, frozen=True):
 
 
 class ServerInfoTool:
-    def __init__(self, settings: Settings, sources: Sequence[Source]) -> None:
+    """Without `quotas`, those of the settings apply to every user."""
+
+    def __init__(self, settings: Settings, sources: Sequence[Source], quotas: Quotas | None = None) -> None:
         self._settings = settings
+        self._quotas = quotas
         self._sources = [source.name for source in sources]
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
@@ -110,13 +115,18 @@ class ServerInfoTool:
             protocol_version=call.version,
             sources=[source for source in self._sources if call.context.principal.permits_source(source)],
             limits=self._limits,
-            usage=self._usage(call.context) if call.context.principal.sources is None else UNSET,
+            usage=await self._usage(call.context) if call.context.principal.sources is None else UNSET,
         )
 
-    def _usage(self, context: RequestContext) -> ServerUsage:
+    async def _usage(self, context: RequestContext) -> ServerUsage:
+        if self._quotas is None:
+            limits = apply_overrides(self._settings, QuotaOverrides())
+        else:
+            limits = await self._quotas.limits(context.user_id)
         return ServerUsage(
             bytes=stored_bytes_of_user(context.db_paths),
-            max_bytes=self._settings.user_max_bytes,
-            max_items=self._settings.user_max_items,
+            max_bytes=limits.max_bytes,
+            max_items=limits.max_items,
+            max_passages=limits.max_passages,
             max_imports=self._settings.import_jobs_max_per_user,
         )

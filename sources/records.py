@@ -253,9 +253,9 @@ class Segment(Struct, frozen=True, kw_only=True):
 class SemanticStatus(Struct, frozen=True, omit_defaults=True):
     """Whether a search compared meanings, and not only words.
 
-    `on`: with all items. `partial`: only with the share `coverage` of them, because the others have no embeddings yet.
-    `off`: no model is configured. `unavailable`: the model cannot be used at the moment. `not_applicable`: the query
-    asks for words, for example with operators or quotation marks.
+    `on`: with all items. `partial`: only with the share `coverage` of them, because the others have no embeddings yet;
+    `reason` says if a quota is why. `off`: no model is configured. `unavailable`: the model cannot be used at the
+    moment. `not_applicable`: the query asks for words, for example with operators or quotation marks.
     """
 
     status: Literal["on", "partial", "off", "unavailable", "not_applicable"]

@@ -74,10 +74,13 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
 
 
 def record_change(settings: Settings, action: str, user: UserRecord, target: str = "", detail: str = "") -> None:
-    """Records a change that the operator made in the audit log. The change is made even if that fails."""
-    event = AuditEvent(
-        time=time.time(), action=action, user_id=user.id, client=OPERATOR, target=target or user.id, detail=detail
-    )
+    """Records a change of a user that the operator made."""
+    record_operation(settings, action, user.id, target or user.id, detail)
+
+
+def record_operation(settings: Settings, action: str, user_id: str = "", target: str = "", detail: str = "") -> None:
+    """Records in the audit log what the operator did. It is done even if that fails."""
+    event = AuditEvent(time=time.time(), action=action, user_id=user_id, client=OPERATOR, target=target, detail=detail)
     try:
         AuditFile(data_root(settings).audit_path).append([event])
     except StorageError as error:

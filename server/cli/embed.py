@@ -11,7 +11,6 @@ from config.settings import Settings
 from server.cli.local_library import LocalLibrary, open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
-from sources.storage.contract import EmbeddingState
 
 _DRAW_INTERVAL_S = 0.5
 _PRINT_INTERVAL_S = 10.0
@@ -28,14 +27,15 @@ def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     A server does this in the background. Run it after a large import, or if you only use the command line. It can be
     interrupted at any time and continues where it stopped.
     """
-    state = asyncio.run(_embed(overrides.load().settings, user))
+    passages, stop = asyncio.run(_embed(overrides.load().settings, user))
     if as_json:
-        print_json({"passages": state.passages_total})
+        print_json({"passages": passages, **({"stopped": stop} if stop else {})})
     else:
-        click.echo(f"{pluralize(state.passages_total, 'passages')} embedded; the library is complete.")
+        click.echo(f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.")
 
 
-async def _embed(settings: Settings, user: str | None) -> EmbeddingState:
+async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]:
+    """Returns how many passages were embedded, and which quota is reached, if any."""
     async with open_local(settings, user, writes=True) as local:
         if not local.libraries.state().embedding.is_enabled:
             raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
@@ -44,10 +44,10 @@ async def _embed(settings: Settings, user: str | None) -> EmbeddingState:
             await _show_progress(local, task)
         finally:
             task.cancel()
-        return local.libraries.state().embedding
+        return local.libraries.state().embedding.passages_total, task.result()
 
 
-async def _show_progress(local: LocalLibrary, task: "asyncio.Task[None]") -> None:
+async def _show_progress(local: LocalLibrary, task: "asyncio.Task[str | None]") -> None:
     """Returns when the task is done. Raises Unavailable if the model cannot be used."""
     draws = sys.stderr.isatty()
     printed_at = time.monotonic()
@@ -63,4 +63,3 @@ async def _show_progress(local: LocalLibrary, task: "asyncio.Task[None]") -> Non
             click.echo(line, err=True)
     if draws:
         click.echo(_ERASE_LINE, err=True, nl=False, color=True)
-    task.result()

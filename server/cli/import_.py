@@ -9,7 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from config.settings import Settings
-from server.cli.local_library import open_local, user_option
+from server.cli.local_library import open_local, settings_of_user, user_option
 from server.cli.meter import show_progress
 from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
@@ -59,6 +59,7 @@ def import_(
     """
     settings, progress = overrides.load().settings, ImportProgress()
     try:
+        settings = asyncio.run(settings_of_user(settings, user))
         results = asyncio.run(find_files(paths, import_limits(settings), format_name))
         summary = asyncio.run(_import(settings, results, user, progress, is_dry_run=dry_run, rereads_unchanged=again))
     except KeyboardInterrupt:

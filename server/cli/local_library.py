@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
+from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, StorageError
 from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.admin import create_data_root, find_user, require_data_root
+from server.cli.admin import create_data_root, data_root, find_user, require_data_root
 from server.directory_lock import locked_directory
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
@@ -71,13 +72,24 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if writes else nullcontext():
         async with Registry.open(root.control_path) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
-        semantic = SemanticService(settings)
-        libraries = SqliteLibraries(root, settings, semantic=semantic, embeds_in_background=False)
-        try:
-            yield LocalLibrary(settings, libraries, semantic, local_context(user, root))
-        finally:
-            await libraries.close()
-            await semantic.close()
+            quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
+            libraries = SqliteLibraries(root, settings, semantic=semantic, quotas=quotas, embeds_in_background=False)
+            try:
+                yield LocalLibrary(settings, libraries, semantic, local_context(user, root))
+            finally:
+                await libraries.close()
+                await semantic.close()
+
+
+async def settings_of_user(settings: Settings, user_name: str | None) -> Settings:
+    """Returns the settings with the quota of the user for the size of an import. A user who does not exist has none."""
+    control_path = data_root(settings).control_path
+    if not control_path.exists():
+        return settings
+    async with Registry.open(control_path) as registry:
+        user = await registry.user_by_name(user_name or settings.single_user_name)
+        limits = await Quotas(registry.database, settings).limits(user.id) if user is not None else None
+    return settings if limits is None else replace(settings, import_max_bytes=limits.import_max_bytes)
 
 
 def command_name() -> str:

@@ -7,7 +7,7 @@ import click
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from auth.registry import Registry
 from config.settings import Settings
-from server.cli.admin import load_for_change, run_with_registry
+from server.cli.admin import load_for_change, record_operation, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
 
@@ -54,6 +54,7 @@ def add(
         return await _clients(registry, settings).add(document, is_confidential=confidential)
 
     record, secret = run_with_registry(settings, work, creates=True)
+    record_operation(settings, "client.add", target=record.id, detail=record.name)
     if as_json:
         print_json({**_as_data(record), **({"client_secret": secret} if secret else {})})
         return
@@ -94,6 +95,7 @@ def remove(overrides: SettingsOverrides, client_id: str, as_json: bool) -> None:
     """Remove the client ID and end all of its connections. ID can be the URL of a metadata document."""
     settings = load_for_change(overrides)
     ended = run_with_registry(settings, lambda registry: _clients(registry, settings).remove(client_id))
+    record_operation(settings, "client.remove", target=client_id, detail=f"{ended} connections ended")
     if as_json:
         print_json({"id": client_id, "state": "removed", "connections_ended": ended})
     else:

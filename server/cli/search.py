@@ -148,8 +148,9 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
 def semantic_note(status: SemanticStatus | UnsetType) -> Iterator[str]:
     """Yields a note if meanings should have been compared and were not, or not all."""
     match status:
-        case SemanticStatus(status="partial", coverage=coverage):
-            yield f"meanings of {coverage:.0%} of the items compared; run `florilegium embed` for the others"
+        case SemanticStatus(status="partial", coverage=coverage, reason=reason):
+            advice = reason or "run `florilegium embed` for the others"
+            yield f"meanings of {coverage:.0%} of the items compared; {strip_control_characters(advice)}"
         case SemanticStatus(status="unavailable", reason=reason):
             yield f"only words compared: {strip_control_characters(reason or '')}"
         case _:

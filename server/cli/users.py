@@ -7,15 +7,24 @@ import click
 from auth.accounts.links import AccountLinks, NewLink
 from auth.audit import AuditFile
 from auth.principal import Role
+from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
 from config.paths import stored_bytes_of_user
 from config.settings import Settings
-from server.cli.admin import data_root, find_user, load_for_change, record_change, run_with_registry
+from server.cli.admin import (
+    data_root,
+    find_user,
+    load_for_change,
+    record_change,
+    record_operation,
+    run_with_registry,
+)
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
 from server.cli.remote import path_segment, remote_server
 from server.cli.urls import local_url
+from server.cli.user_quotas import quota
 
 ROLE = click.Choice(get_args(Role))
 _USERS = "/api/v1/users"
@@ -24,6 +33,9 @@ _USERS = "/api/v1/users"
 @click.group()
 def user() -> None:
     """Add, invite, list, disable and delete users."""
+
+
+user.add_command(quota)
 
 
 @user.command()
@@ -55,13 +67,18 @@ def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role
 @setting_options("data_dir", "public_url")
 def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
     """Print a link with which someone creates an account, called NAME or as they choose."""
+    sentence = f"Send this link to {name or 'the new user'}"
+    if (server := remote_server()) is not None:
+        _print_link(server.send("POST", "/api/v1/invitations", {"role": role, "name": name}), sentence, as_json)
+        return
     settings = _load_for_link(overrides)
     link = run_with_registry(
         settings,
         lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name),
         creates=True,
     )
-    _print_link(settings, link, f"Send this link to {name or 'the new user'}", as_json)
+    record_operation(settings, "user.invite", target=name, detail=role)
+    _print_link(_link_data(settings, link), sentence, as_json)
 
 
 @user.command("reset-password")
@@ -70,6 +87,10 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
 @setting_options("data_dir", "public_url")
 def reset_password(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Print a link with which NAME sets a password. The present password is valid until then."""
+    sentence = f"Send this link to {name}"
+    if (server := remote_server()) is not None:
+        _print_link(server.send("POST", f"{_path(name)}/password-reset"), sentence, as_json)
+        return
     settings = _load_for_link(overrides)
 
     async def work(registry: Registry) -> tuple[UserRecord, NewLink]:
@@ -79,8 +100,8 @@ def reset_password(overrides: SettingsOverrides, name: str, as_json: bool) -> No
         return record, await AccountLinks(registry.database, settings).create_reset(record)
 
     record, link = run_with_registry(settings, work)
-    record_change(settings, "password.reset_link", record)
-    _print_link(settings, link, f"Send this link to {name}", as_json)
+    record_change(settings, "user.reset_password", record)
+    _print_link(_link_data(settings, link), sentence, as_json)
 
 
 @user.command()
@@ -117,12 +138,17 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
         print_json(users) if as_json else print_table([column.upper() for column in columns], cells)
         return
     settings = overrides.load().settings
-    records = run_with_registry(settings, lambda registry: registry.list_users())
-    sizes = [stored_bytes_of_user(data_root(settings).paths_of(record.id)) for record in records]
+
+    async def work(registry: Registry) -> list[tuple[UserRecord, int]]:
+        quotas = Quotas(registry.database, settings)
+        return [(record, (await quotas.limits(record.id)).max_bytes) for record in await registry.list_users()]
+
+    users = [
+        (record, stored_bytes_of_user(data_root(settings).paths_of(record.id)), max_bytes)
+        for record, max_bytes in run_with_registry(settings, work)
+    ]
     if as_json:
-        quota = settings.user_max_bytes or None
-        users = zip(records, sizes, strict=True)
-        print_json([{**_as_data(record), "bytes": size, "max_bytes": quota} for record, size in users])
+        print_json([{**_as_data(record), "bytes": size, "max_bytes": quota or None} for record, size, quota in users])
         return
     rows = [
         (
@@ -131,11 +157,11 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
             _state(r),
             r.role,
             format_time(r.created_at) or "",
-            _usage(size, settings),
+            _usage(size, max_bytes),
             r.subject,
             r.issuer or "-",
         )
-        for r, size in zip(records, sizes, strict=True)
+        for r, size, max_bytes in users
     ]
     print_table(("NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
 
@@ -217,8 +243,6 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
 
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:
-    if remote_server() is not None:
-        raise click.UsageError("--server: invitations and password resets work on the server's machine only")
     settings = load_for_change(overrides)
     if not settings.is_auth_configured or not settings.password_sign_in:
         raise ConfigurationError(
@@ -227,14 +251,18 @@ def _load_for_link(overrides: SettingsOverrides) -> Settings:
     return settings
 
 
-def _print_link(settings: Settings, link: NewLink, sentence: str, as_json: bool) -> None:
+def _link_data(settings: Settings, link: NewLink) -> dict[str, Any]:
+    url = f"{settings.public_url or local_url(settings)}{link.path}"
+    return {"url": url, "expires_at": format_time(link.expires_at)}
+
+
+def _print_link(link: dict[str, Any], sentence: str, as_json: bool) -> None:
     """The link goes to stdout, what it is to stderr, so that scripts can use the output."""
-    url, expires_at = f"{settings.public_url or local_url(settings)}{link.path}", format_time(link.expires_at)
     if as_json:
-        print_json({"url": url, "expires_at": expires_at})
+        print_json(link)
         return
-    click.echo(f"{sentence}. It can be used once, until {expires_at}:", err=True)
-    click.echo(url)
+    click.echo(f"{sentence}. It can be used once, until {link['expires_at']}:", err=True)
+    click.echo(link["url"])
 
 
 def _path(name: str) -> str:
@@ -252,18 +280,13 @@ def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
         click.echo(sentence)
 
 
-def _table_row(record: UserRecord, usage: str) -> tuple[str, ...]:
-    created_at, issuer = format_time(record.created_at) or "", record.issuer or "-"
-    return record.name, record.id, _state(record), record.role, created_at, usage, record.subject, issuer
-
-
 def _state(record: UserRecord) -> str:
     return "disabled" if record.is_disabled else "active"
 
 
-def _usage(size: int, settings: Settings) -> str:
+def _usage(size: int, max_bytes: int) -> str:
     """Returns the size of a library, and its share of the quota if there is one."""
-    share = f" ({size / settings.user_max_bytes:.0%})" if settings.user_max_bytes else ""
+    share = f" ({size / max_bytes:.0%})" if max_bytes else ""
     return f"{size / 1_000_000:,.1f} MB{share}"
 
 

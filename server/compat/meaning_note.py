@@ -10,7 +10,8 @@ def meaning_note(status: SemanticStatus) -> str | None:
             return None
         case "partial":
             percent = int((status.coverage or 0) * 100)
-            return f"Only {percent}% of the texts were compared by meaning: the others have no embeddings yet."
+            reason = status.reason or "the others have no embeddings yet"
+            return f"Only {percent}% of the texts were compared by meaning: {reason}."
         case "off":
             return "Searched by text: no embedding model is configured."
         case "unavailable":

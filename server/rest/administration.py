@@ -9,7 +9,7 @@ from auth.accounts.links import AccountLinks, NewLink
 from auth.audit import Audit
 from auth.context import RequestContext
 from auth.principal import ADMIN, Role
-from auth.quotas import QuotaOverrides, Quotas
+from auth.quotas import QuotaOverrides, Quotas, describe_limits
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import Conflict, NotFound
 from config.paths import stored_bytes_of_user
@@ -59,6 +59,7 @@ class QuotasRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: Annotated[_Quota | None, Meta(description="Size of the library.")] = None
     max_items: Annotated[_Quota | None, Meta(description="Number of items.")] = None
     import_max_bytes: Annotated[_Quota | None, Meta(description="Size of an upload; at most the setting.")] = None
+    max_passages: Annotated[_Quota | None, Meta(description="Number of passages with embeddings.")] = None
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -80,6 +81,7 @@ class UserQuotas(Struct, frozen=True, kw_only=True):
     max_bytes: int
     max_items: int
     import_max_bytes: int
+    max_passages: int
     own: QuotaOverrides
 
 
@@ -171,12 +173,14 @@ class AdministrationEndpoints:
         require_unrestricted(context.principal)
         record = await self._find(request.name)
         overrides = QuotaOverrides(
-            max_bytes=request.max_bytes, max_items=request.max_items, import_max_bytes=request.import_max_bytes
+            max_bytes=request.max_bytes,
+            max_items=request.max_items,
+            import_max_bytes=request.import_max_bytes,
+            max_passages=request.max_passages,
         )
         await self._quotas.set(record.id, overrides)
         quotas = await self._user_quotas(record)
-        detail = f"max_bytes={quotas.max_bytes} max_items={quotas.max_items} import={quotas.import_max_bytes}"
-        self._record(context, "quota.set", record, detail)
+        self._record(context, "quota.set", record, describe_limits(await self._quotas.limits(record.id)))
         return quotas
 
     async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
@@ -211,6 +215,7 @@ class AdministrationEndpoints:
             max_bytes=limits.max_bytes,
             max_items=limits.max_items,
             import_max_bytes=limits.import_max_bytes,
+            max_passages=limits.max_passages,
             own=await self._quotas.overrides(record.id),
         )
 

@@ -14,12 +14,15 @@ class UsageRequest(Struct, frozen=True, kw_only=True):
 
 
 class UsageResponse(Struct, frozen=True, kw_only=True):
-    """What the user stores and imports, and the quotas for it; a quota of 0 means no limit."""
+    """What the user stores and imports, and the quotas for it; a quota of 0 means no limit. `passages` are those with
+    embeddings."""
 
     bytes: int
     max_bytes: int
     items: int
     max_items: int
+    passages: int
+    max_passages: int
     imports: int
     max_imports: int
 
@@ -38,6 +41,8 @@ class UsageEndpoint:
             max_bytes=usage.max_bytes,
             items=usage.items,
             max_items=usage.max_items,
+            passages=usage.passages,
+            max_passages=usage.max_passages,
             imports=sum(job.state in ("waiting", "running") for job in self._imports.list(context)),
             max_imports=self._max_imports,
         )
@@ -51,8 +56,9 @@ def usage_operation(runtime: Runtime) -> Operation:
         path="/api/v1/usage",
         summary="Get the usage of the quota",
         description=(
-            "How many bytes and items the user's library has, how many imports are running or waiting, and the quotas. "
-            "Space that deleted items left free does not count. Writes beyond a quota fail with 507."
+            "How many bytes, items and passages with embeddings the user's library has, how many imports are running "
+            "or waiting, and the quotas. Space that deleted items left free does not count. Writes beyond a quota fail "
+            "with 507; text beyond the quota of passages is found by its words only."
         ),
         input=UsageRequest,
         response=UsageResponse,

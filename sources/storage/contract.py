@@ -462,12 +462,14 @@ class Bookmarks(Protocol):
 
 
 class LibraryUsage(Struct, frozen=True, kw_only=True):
-    """What a user stores, and the quotas for it; a quota of 0 means no limit."""
+    """What a user stores, and the quotas for it; a quota of 0 means no limit. `passages` are those with embeddings."""
 
     bytes: int
     max_bytes: int
     items: int
     max_items: int
+    passages: int = 0
+    max_passages: int = 0
 
 
 class Library(Protocol):
@@ -559,9 +561,9 @@ class Libraries(Protocol):
         """Deletes everything that a user stores. Raises Unavailable if the library stays in use."""
         ...
 
-    async def embed(self, user_id: UserId) -> None:
-        """Waits until all text of a user is embedded, if a model is configured. Does not fail if the model cannot be
-        used: see the `problem` of the state."""
+    async def embed(self, user_id: UserId) -> str | None:
+        """Waits until all text of a user is embedded, if a model is configured, or until a quota is reached: then
+        returns which one. Does not fail if the model cannot be used: see the `problem` of the state."""
         ...
 
     async def close(self) -> None: ...

@@ -132,3 +132,67 @@ def test_the_operator_sees_how_much_each_user_stores(tmp_path: Path) -> None:
     assert [(row["outcome"], "ada" in row["message"], "ben" in row["message"]) for row in quotas] == [
         ("warn", True, False)
     ]
+
+
+def test_commands_respect_the_quotas_of_a_user(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.with_users("ada", "ben")
+    for number in range(3):
+        (tmp_path / f"tea{number}.md").write_text(f"# Tea {number}\n\nkettle {number}")
+    program.expect("user", "quota", "ada", "--max-items", "1", "--import-max-bytes", "100")
+
+    added = program.run("add", "note", "water", "--user", "ada", "--title", "Kettle")
+    refused = program.run("add", "note", "water", "--user", "ada", "--title", "Pot")
+    imported = {user: program.run("import", "tea0.md", "tea1.md", "--user", user) for user in ("ada", "ben")}
+    (tmp_path / "long.md").write_text("# Long\n\n" + "kettle " * 20)
+    long = {user: program.run("import", "long.md", "--user", user, "--dry-run") for user in ("ada", "ben")}
+
+    assert (added.code, refused.code) == (0, 1), added.stderr
+    assert "the quota of 1 items is reached (1 are used)" in refused.stderr
+    assert [imported[user].code for user in ("ada", "ben")] == [1, 0]
+    assert "the quota of 1 items is reached" in imported["ada"].stderr + imported["ada"].stdout
+    assert [long[user].code for user in ("ada", "ben")] == [2, 0]
+    assert "100" in long["ada"].stdout
+    own = {row["name"]: row for row in program.run("user", "list", "--json").json}
+    program.expect("user", "quota", "ada", "--max-bytes", "12345")
+    after = {row["name"]: row for row in program.run("user", "list", "--json").json}
+    assert own["ada"]["max_bytes"] == own["ben"]["max_bytes"] == after["ben"]["max_bytes"]
+    assert after["ada"]["max_bytes"] == 12_345
+
+
+async def test_text_beyond_the_quota_of_passages_is_found_by_its_words(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, semantic_model="fast", semantic_timeout_ms=60_000, user_max_passages=2)
+    async with live(settings) as server:
+        ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
+        libraries = server.runtime.libraries
+        users = {name: (await server.user(name)).id for name in ("ada", "ben")}
+        for number in range(5):
+            await create_note(ada, f"Car {number}", f"my automobile needs {number} new tyres")
+        await create_note(ben, "Car", "my automobile needs tyres")
+        stops = {name: await libraries.embed(user_id) for name, user_id in users.items()}
+
+        async def search(client: ModernClient, query: str) -> Any:
+            return (await client.call("knowledge_search", {"query": query})).json()["result"]["structuredContent"]
+
+        by_meaning, by_words = await search(ada, "vehicle"), await search(ada, "tyres")
+        of_ben = await search(ben, "vehicle")
+        usage = {name: (await rest(server, name, "GET", "/api/v1/usage")).json() for name in users}
+        info = (await ada.call("server_info")).json()["result"]["structuredContent"]["usage"]
+        status = (await rest(server, "ada", "GET", "/api/v1/server")).json()
+        changed = await rest(server, "ada", "PUT", "/api/v1/users/ada/quotas", b'{"max_passages": 100}')
+        assert changed.status == 200, changed.body
+        async with asyncio.timeout(60):
+            while (after := await search(ada, "vehicle"))["semantic"]["status"] != "on":
+                await asyncio.sleep(0.05)
+
+    reason = (
+        "the quota of 2 embedded passages is reached (2 are used); delete items, or ask the operator for a larger quota"
+    )
+    assert stops == {"ada": reason, "ben": None}
+    assert by_meaning["semantic"] == {"status": "partial", "coverage": 0.4, "reason": reason}
+    assert (len(by_meaning["results"]), len(after["results"])) == (2, 5)
+    assert len(by_words["results"]) == 5
+    assert of_ben["semantic"] == {"status": "on", "coverage": 1.0}
+    assert (usage["ada"]["passages"], usage["ada"]["max_passages"], usage["ben"]["passages"]) == (2, 2, 1)
+    assert info["max_passages"] == 2
+    assert status["semantic_problem"] is None

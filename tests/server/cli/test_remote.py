@@ -10,6 +10,7 @@ from auth.principal import READ, SCOPES, WRITE
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.program import Outcome, Program
+from tests.server.http_client import fetch
 from tests.server.rest.rest_client import rest_client_of
 
 
@@ -96,3 +97,39 @@ async def test_the_token_can_be_in_a_file(program: Program, server: LiveServer) 
         program.run, "--server", server.mcp, "--token-file", str(file), "key", "list", "--json"
     )
     assert [row["user"] for row in outcome.json] == ["ada"]
+
+
+async def test_administrators_invite_people_and_reset_passwords(program: Program, server: LiveServer) -> None:
+    token = await key_of(server, "ada", *SCOPES)
+    await server.user("ben")
+    invited = await run(program, server, token, "user", "invite", "carl", "--role", "reader")
+    assert invited.stdout.startswith(f"{server.url}/")
+    assert "Send this link to carl. It can be used once, until " in invited.stderr
+    reset = (await run(program, server, token, "user", "reset-password", "ben", "--json")).json
+    assert reset["url"].startswith(f"{server.url}/")
+    for link in (invited.stdout.strip(), reset["url"]):
+        assert (await fetch(server.url, "GET", link.removeprefix(server.url))).status == 200
+    log = (await run(program, server, token, "audit", "--since", "1h", "--json")).json
+    assert {event["action"] for event in log} == {"user.invite", "user.reset_password"}
+    refused = await run(program, server, await key_of(server, "ben", READ, WRITE), "user", "invite")
+    assert (refused.code, "scope 'admin' required" in refused.stderr) == (1, True)
+
+
+async def test_administrators_set_quotas_one_by_one(program: Program, server: LiveServer) -> None:
+    token = await key_of(server, "ada", *SCOPES)
+    await server.user("ben")
+    changed = (await run(program, server, token, "user", "quota", "ben", "--max-items", "5", "--json")).json
+    assert (changed["max_items"], changed["own"]["max_items"], changed["own"]["max_passages"]) == (5, 5, None)
+    await run(program, server, token, "user", "quota", "ben", "--max-passages", "7")
+    shown = await run(program, server, token, "user", "quota", "ben")
+    assert [line.split()[:2] for line in shown.stdout.splitlines() if line.endswith("this user")] == [
+        ["max_items", "5"],
+        ["max_passages", "7"],
+    ]
+    reset = (await run(program, server, token, "user", "quota", "ben", "--max-items", "default", "--json")).json
+    assert (reset["max_items"], reset["own"]["max_items"], reset["max_passages"]) == (0, None, 7)
+    wrong = await run(program, server, token, "user", "quota", "ben", "--max-items", "-1")
+    assert (wrong.code, "expected a number from 0 to 9007199254740991 or 'default', got '-1'" in wrong.stderr) == (
+        2,
+        True,
+    )

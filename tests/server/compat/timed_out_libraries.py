@@ -24,8 +24,8 @@ class TimedOutLibraries:
     async def remove(self, user_id: UserId) -> None:
         raise NotImplementedError
 
-    async def embed(self, user_id: UserId) -> None:
-        return
+    async def embed(self, user_id: UserId) -> str | None:
+        return None
 
     async def close(self) -> None:
         return

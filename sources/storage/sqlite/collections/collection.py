@@ -144,7 +144,8 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         except SemanticUnavailable as error:
             return SemanticStatus("unavailable", reason=error.reason)
         tables = vector_tables(database.kind)
-        return QueryMeaning(vector, model, self._settings.vector_memory, database, tables)
+        stop = database.quota.embedding_stop
+        return QueryMeaning(vector, model, self._settings.vector_memory, database, tables, stop)
 
     async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
         """Returns the model whose vectors are searched: the previous one until the current one has all of them."""

@@ -110,11 +110,14 @@ class SqliteLibraries:
             embedding=self._embedding.state() if self._embedding is not None else EmbeddingState(),
         )
 
-    async def embed(self, user_id: UserId) -> None:
+    async def embed(self, user_id: UserId) -> str | None:
         """Also waits for the other users who have their turns meanwhile."""
-        if self._embedding is not None:
-            self._embedding.wake(user_id, has_new_text=True)
-            await self._embedding.wait_until_idle()
+        if self._embedding is None:
+            return None
+        self._embedding.wake(user_id, has_new_text=True)
+        await self._embedding.wait_until_idle()
+        databases = self._open.get(user_id)
+        return databases.quota.embedding_stop if databases is not None else None
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes all files of a user. Calls that arrive meanwhile wait, and find an empty library."""
@@ -149,10 +152,13 @@ class SqliteLibraries:
 
     async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
         assert context.db_paths == self._data_root.paths_of(context.user_id)
-        limits = await self._quotas.limits(context.user_id) if self._quotas is not None else None
+        limits = await self._limits(context.user_id)
+        is_open = context.user_id in self._open
         databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
-        if limits is not None:
-            databases.quota.set_limits(QuotaLimits(limits.max_bytes, limits.max_items))
+        is_changed = databases.quota.set_limits(limits)
+        if is_open and is_changed and self._embedding is not None and self._embeds_in_background:
+            # There may be room for text that did not fit.
+            self._embedding.wake(context.user_id, has_new_text=True)
         self._open.move_to_end(context.user_id)
         databases.lease_count += 1
         library = SqliteLibrary(
@@ -172,10 +178,12 @@ class SqliteLibraries:
     @asynccontextmanager
     async def _lease_in_background(self, user_id: UserId) -> AsyncIterator[UserDatabases]:
         """A library that is opened in the background is the first to be closed: nobody is using it."""
+        limits = await self._limits(user_id)
         databases = self._open.get(user_id)
         if databases is None:
             databases = await self._open_user(user_id)
             self._open.move_to_end(user_id, last=False)
+        databases.quota.set_limits(limits)
         databases.lease_count += 1
         self._background_ended.clear()
         try:
@@ -183,6 +191,12 @@ class SqliteLibraries:
         finally:
             databases.lease_count -= 1
             self._background_ended.set()
+
+    async def _limits(self, user_id: UserId) -> QuotaLimits:
+        if self._quotas is None:
+            return self._options.quota
+        limits = await self._quotas.limits(user_id)
+        return QuotaLimits(limits.max_bytes, limits.max_items, limits.max_passages)
 
     async def _open_user(self, user_id: UserId) -> UserDatabases:
         """Opens a library. If others have to be closed first, calls that do not need them are not held up."""
@@ -265,7 +279,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
         copies_max=settings.migration_copies_max,
-        quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items),
+        quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )
 
 

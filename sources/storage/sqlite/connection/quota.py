@@ -17,6 +17,7 @@ from config.errors import QuotaExceeded
 from config.paths import DatabaseKind, stored_bytes
 from sources.storage.contract import LibraryUsage
 from sources.storage.sqlite.connection.connection import JobConnection, Work
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class QuotaLimits(Struct, frozen=True):
 
     max_bytes: int = 0
     max_items: int = 0
+    max_passages: int = 0
 
 
 class UserFile(Protocol):
@@ -57,11 +59,19 @@ class UserQuota:
         self._item_room = 0
         self._new_items = 0
         self._counting = asyncio.Lock()
+        # How many passages may be embedded before they are counted again.
+        self._passage_room = 0
+        # Why text of the user is not embedded, if a quota is reached.
+        self.embedding_stop: str | None = None
 
-    def set_limits(self, limits: QuotaLimits) -> None:
-        if limits != self._limits:
-            self._limits = limits
-            self._item_room = 0  # counted again at the next write
+    def set_limits(self, limits: QuotaLimits) -> bool:
+        """Returns whether they changed."""
+        if limits == self._limits:
+            return False
+        self._limits = limits
+        # Counted again when room is needed.
+        self._item_room = self._passage_room = 0
+        return True
 
     @asynccontextmanager
     async def room(self, new_items: int, *, may_exist: bool = False) -> AsyncIterator[None]:
@@ -85,6 +95,24 @@ class UserQuota:
             if used >= quota:
                 raise QuotaExceeded("bytes", used, quota)
 
+    async def require_embedding_room(self) -> int | None:
+        """Returns how many more passages may be embedded, or None without a quota of them. Raises QuotaExceeded if
+        there is no room for any."""
+        await self.require_bytes()
+        quota = self._limits.max_passages
+        if not quota:
+            return None
+        if self._passage_room <= 0:
+            used = await self._count_passages()
+            self._passage_room = quota - used
+            if used >= quota:
+                raise QuotaExceeded("embedded passages", used, quota)
+        return self._passage_room
+
+    def add_passages(self, count: int) -> None:
+        """Counts passages that were embedded."""
+        self._passage_room -= count
+
     async def _take_item_room(self, new_items: int, required: int) -> None:
         if new_items > self._item_room:
             # Counted before the items that others are writing, which may then be counted twice, but never missed.
@@ -101,6 +129,8 @@ class UserQuota:
             max_bytes=self._limits.max_bytes,
             items=await self._count_items(),
             max_items=self._limits.max_items,
+            passages=await self._count_passages(),
+            max_passages=self._limits.max_passages,
         )
 
     async def _used_bytes(self) -> int:
@@ -108,6 +138,9 @@ class UserQuota:
 
     async def _count_items(self) -> int:
         return sum([await self._read(file, partial(_count_items, file.kind)) for file in self._files])
+
+    async def _count_passages(self) -> int:
+        return sum([await self._read(file, vector_tables(file.kind).count_passages) for file in self._files])
 
     async def _read(self, file: UserFile, work: Work[int]) -> int:
         """A file that does not exist yet is not created."""

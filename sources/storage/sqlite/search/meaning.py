@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sources.records import SemanticStatus
 from sources.semantic.model import ModelInfo
@@ -28,13 +29,15 @@ _EMBEDDED_FIELDS = ((), ("own",))
 
 
 class QueryMeaning(Struct, frozen=True):
-    """The vector of a query and the model that made it. `owner` stands for the file that is searched."""
+    """The vector of a query and the model that made it. `owner` stands for the file that is searched. `stop` says why
+    some of its rows will have no vectors, if a quota is reached."""
 
     vector: bytes
     model: ModelInfo
     memory: VectorMemory
     owner: object
     tables: VectorTables
+    stop: str | None = None
 
 
 class NearEntry(Struct, frozen=True, gc=False):
@@ -85,7 +88,7 @@ class MeaningScan:
         status = self._snapshot.statuses.get(key)
         if status is None:
             status = self._snapshot.statuses[key] = self._read_status(count)
-        return status
+        return replace(status, reason=self._meaning.stop) if status.status == "partial" else status
 
     def _read_status(self, count: CountRows) -> SemanticStatus:
         tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from config.errors import QuotaExceeded
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.job_group import background_jobs
@@ -26,11 +28,12 @@ _SOURCE = "embeddings"
 
 
 class EmbeddedBatch(Struct, frozen=True):
-    """What was done in one turn. `coverage` is that of the file before the turn."""
+    """What was done in one turn. `coverage` is that of the file before the turn, `stop` says which quota is reached."""
 
     passages: int
     coverage: VectorCoverage
     is_done: bool
+    stop: str | None = None
 
 
 class _PendingWork(Struct, frozen=True):
@@ -43,8 +46,8 @@ class _PendingWork(Struct, frozen=True):
 
 
 async def embed_batch(open_file: OpenFile, semantic: SemanticService) -> EmbeddedBatch:
-    """Makes the vectors of the next rows of a file, which is not kept open meanwhile. Raises SemanticUnavailable,
-    StorageError or Unavailable, and QuotaExceeded if there is no room for them."""
+    """Makes the vectors of the next rows of a file, which is not kept open meanwhile, as far as the quotas of the user
+    allow. Raises SemanticUnavailable, StorageError or Unavailable."""
     model = semantic.model
     if model is None:
         return EmbeddedBatch(0, VectorCoverage(0, 0), is_done=True)
@@ -57,14 +60,28 @@ async def embed_batch(open_file: OpenFile, semantic: SemanticService) -> Embedde
             if work.batch is None:
                 is_done = await _prepare_or_clean(database, tables, model, work)
                 return EmbeddedBatch(0, work.coverage, is_done=is_done)
-            await database.quota.require_bytes()
-        batch, vectors = work.batch, await semantic.embed_passages(work.batch.texts)
+            try:
+                room = await database.quota.require_embedding_room()
+            except QuotaExceeded as error:
+                return await _stop(database, tables, model, work, error.message)
+        batch = work.batch if room is None else work.batch.first_rows(room)
+        vectors = await semantic.embed_passages(batch.texts)
         async with open_file() as database:
             saved = await database.write_rows(
                 _SOURCE,
                 lambda connection: tables.save(connection, model.id, batch, vectors, has_context=model.has_context),
             )
+            database.quota.add_passages(saved)
     return EmbeddedBatch(saved, work.coverage, is_done=False)
+
+
+async def _stop(
+    database: Database, tables: VectorTables, model: ModelInfo, work: _PendingWork, reason: str
+) -> EmbeddedBatch:
+    """Drops the vectors of an older model at a quota: they take the space of those that are to replace them."""
+    has_old_models = await database.read(_SOURCE, tables.has_old_models)
+    is_done = await _prepare_or_clean(database, tables, model, replace(work, has_old_models=has_old_models))
+    return EmbeddedBatch(0, work.coverage, is_done=is_done, stop=reason)
 
 
 async def _prepare_or_clean(database: Database, tables: VectorTables, model: ModelInfo, work: _PendingWork) -> bool:

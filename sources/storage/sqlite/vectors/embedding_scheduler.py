@@ -143,6 +143,8 @@ class EmbeddingScheduler:
         batches = [
             await embed_batch(partial(self._open_file, user_id, number), self._semantic) for number in range(_FILES)
         ]
+        async with self._lease(user_id) as databases:
+            databases.quota.embedding_stop = next((batch.stop for batch in batches if batch.stop), None)
         coverage = VectorCoverage(0, 0)
         for batch in batches:
             coverage += batch.coverage

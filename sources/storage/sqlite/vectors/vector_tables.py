@@ -57,6 +57,17 @@ class PassageBatch(Struct, frozen=True):
     def texts(self) -> list[str]:
         return [passage.text for passages in self.passages.values() for passage in passages]
 
+    def first_rows(self, passages: int) -> "PassageBatch":
+        """Returns the rows up to the one with which the batch has this many passages."""
+        count = 0
+        for number, rowid in enumerate(self.rowids[:-1], 1):
+            count += len(self.passages.get(rowid, ()))
+            if count >= passages:
+                rowids = self.rowids[:number]
+                rest = None if self.rest is None else rowid - 1
+                return replace(self, rowids=rowids, passages=_only(self.passages, rowids), rest=rest)
+        return self
+
 
 class VectorCoverage(Struct, frozen=True):
     """How many of the rows have vectors."""
@@ -203,6 +214,14 @@ class VectorTables(Struct, frozen=True):
         row = connection.execute("SELECT number FROM vector_models WHERE name = ?", (model,)).fetchone()
         return int(row[0]) if row else 0
 
+    def count_passages(self, connection: sqlite3.Connection) -> int:
+        """Counts the passages that have vectors of the current model."""
+        state = self.state(connection)
+        if state is None:
+            return 0
+        number, count = self.model_number(connection, state.model), count_directly(connection)
+        return sum(count(f"SELECT count(*) FROM {kind.vectors} WHERE model = ?", (number,)) for kind in self.kinds)
+
     def coverage(
         self, count: CountRows, state: VectorState | None, kinds: Sequence[VectorKind], old_model: int = 0
     ) -> VectorCoverage:
@@ -311,6 +330,10 @@ def _coverage_of(count: CountRows, kind: VectorKind, state: VectorState | None, 
     last = state.unfinished.get(kind.name, 0)
     unfinished = count(kind.count_sql(), (last,)) if last else 0
     return VectorCoverage(rows, unfinished + count(f"SELECT count(*) FROM {kind.queue}", ()))
+
+
+def _only(passages: Mapping[int, Sequence[Passage]], rowids: Sequence[int]) -> dict[int, Sequence[Passage]]:
+    return {rowid: passages[rowid] for rowid in rowids if rowid in passages}
 
 
 def count_directly(connection: sqlite3.Connection) -> "CountRows":

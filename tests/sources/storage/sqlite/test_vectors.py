@@ -364,3 +364,31 @@ async def test_nothing_is_embedded_beyond_the_quota(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
         await libraries.embed("ada")
         assert rows_with_vectors(libraries, "ada", NOTE_VECTORS) == {1}
+
+
+async def test_quota_of_passages_holds_for_all_files_and_after_a_change_of_the_model(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path, user_max_passages=3, **SEMANTIC) as libraries:
+        for user in ("ada", "ben"):
+            async with libraries.library(user) as library:
+                await library.prompts.create(PromptDraft(name="Car", user_prompt=CAR))
+                for number in range(5 if user == "ada" else 1):
+                    await library.notes.create(NoteDraft(title=f"Car {number}", content=CAR))
+            await libraries.embed(user)
+            async with libraries.library(user) as library:
+                usage = await library.usage()
+            assert (usage.passages, usage.max_passages) == (3 if user == "ada" else 2, 3)
+        async with libraries.library("ada") as ada:
+            await ada.notes.delete((await ada.notes.list(1, 0)).rows[0].uuid)
+        await libraries.embed("ada")
+        async with libraries.library("ada") as ada:
+            assert (await ada.usage()).passages == 3
+        path = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
+
+    async with open_sqlite(tmp_path, user_max_passages=2, **{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
+        await libraries.embed("ada")
+        async with libraries.library("ada") as ada:
+            page = await ada.notes.search(make_search("vehicle"))
+            usage = await ada.usage()
+    assert usage.passages == 2
+    assert {model for model, _ in vector_sizes(path)} <= {"all-minilm-l6-v2-int8"}
+    assert (page.semantic.status, page.semantic.reason is not None) == ("partial", True)

@@ -25,6 +25,8 @@ from config.paths import UserId
 from config.settings import Settings
 
 READ_ACTION = "read"
+# A backup that the operator made on the command line.
+BACKUP_ACTION = "backup"
 
 AUDIT_SCHEMA = 1
 _DDL = (

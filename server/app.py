@@ -34,7 +34,8 @@ TICKET_PATH = "/mcp/ticket"
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     service, websocket = ServiceEndpoints(runtime, metrics), WebSocketTransport(runtime)
-    services, resource_metadata = build_http_services(runtime), PublicEndpoint("GET", service.resource_metadata)
+    services = build_http_services(runtime, metrics)
+    resource_metadata = PublicEndpoint("GET", service.resource_metadata)
     routes = [
         WebSocketRoute("/mcp/ws", websocket),
         WebSocketRoute("/mcp/{profile}/ws", websocket),

@@ -10,6 +10,7 @@ from auth.accounts.service import Accounts
 from auth.openid.service import OpenIdSignIn
 from server.compat.agentkit.services import AgentKit, build_agentkit
 from server.console.browser import BrowserGuard
+from server.metrics import Metrics
 from server.runtime import Runtime
 
 
@@ -19,9 +20,10 @@ class HttpServices(Struct, frozen=True, kw_only=True):
     passkeys: Passkeys
     openid: OpenIdSignIn
     browser: BrowserGuard
+    metrics: Metrics
 
 
-def build_http_services(runtime: Runtime) -> HttpServices:
+def build_http_services(runtime: Runtime, metrics: Metrics | None = None) -> HttpServices:
     knowledge = runtime.knowledge
     return HttpServices(
         agentkit=build_agentkit(
@@ -31,4 +33,5 @@ def build_http_services(runtime: Runtime) -> HttpServices:
         passkeys=Passkeys(runtime.settings, runtime.registry.database),
         openid=OpenIdSignIn(runtime.settings, runtime.registry),
         browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit),
+        metrics=metrics or Metrics(),
     )

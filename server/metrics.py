@@ -1,5 +1,9 @@
 """Prometheus metrics. Label values are known names (method, tool, outcome, status), never text from a request."""
 
+import time
+from collections import Counter as Totals
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -14,6 +18,7 @@ class Metrics:
     """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
 
     def __init__(self) -> None:
+        self.started_at = time.time()
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "florilegium_mcp_calls",
@@ -53,6 +58,20 @@ class Metrics:
         if counter is None:
             counter = self._response_counters[status] = self._responses.labels(str(status))
         counter.inc()
+
+    def calls_by_outcome(self) -> Mapping[str, int]:
+        return self._totals(self._calls, "outcome")
+
+    def responses_by_status(self) -> Mapping[str, int]:
+        return self._totals(self._responses, "status")
+
+    def _totals(self, counter: Counter, label: str) -> Mapping[str, int]:
+        """Adds up a counter by one of its labels."""
+        totals: Totals[str] = Totals()
+        for sample in (sample for metric in counter.collect() for sample in metric.samples):
+            if sample.name.endswith("_total"):
+                totals[sample.labels[label]] += int(sample.value)
+        return dict(totals)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -48,6 +48,17 @@ class AccountLink(Struct, frozen=True):
     expires_at: float
 
 
+class PendingInvitation(Struct, frozen=True):
+    """An invitation that can be used. `id` is the hash of its secret."""
+
+    id: str
+    name: str
+    role: Role
+    created_by: UserId | None
+    created_at: float
+    expires_at: float
+
+
 class NewLink(Struct, frozen=True):
     """A link that was created. `path` contains the secret."""
 
@@ -97,6 +108,29 @@ class AccountLinks:
             return self._insert(db, "reset", user.name, user.role, user.id, created_by)
 
         return await self._database.write(operation)
+
+    async def pending_invitations(self) -> list[PendingInvitation]:
+        """Returns the invitations that can be used, the newest first."""
+        now = self._clock()
+
+        def operation(db: sqlite3.Connection) -> list[PendingInvitation]:
+            rows = db.execute(
+                "SELECT hash, name, role, created_by, created_at, expires_at FROM account_links "
+                "WHERE kind = 'invitation' AND used_at IS NULL AND expires_at > ? ORDER BY created_at DESC",
+                (now,),
+            )
+            pending = [PendingInvitation(digest.hex(), *rest) for digest, *rest in rows.fetchall()]
+            return [one for one in pending if _may_invite(db, one.created_by)]
+
+        return await self._database.read(operation)
+
+    async def revoke_invitation(self, invitation_id: str) -> PendingInvitation | None:
+        """Deletes an invitation. Returns None if there is none that can be used."""
+        pending = {one.id: one for one in await self.pending_invitations()}.get(invitation_id)
+        if pending is not None:
+            statement, digest = "DELETE FROM account_links WHERE hash = ?", bytes.fromhex(pending.id)
+            await self._database.withdraw(lambda db: db.execute(statement, (digest,)))
+        return pending
 
     async def find(self, kind: LinkKind, secret: str) -> AccountLink:
         """Returns the link without using it. Raises LinkNotValid."""

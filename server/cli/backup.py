@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 from msgspec import to_builtins
 
+from auth.audit import BACKUP_ACTION
 from auth.registry import Registry
 from config.paths import UserId
-from server.cli.admin import data_root, run_with_registry
+from server.cli.admin import data_root, record_operation, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, pluralize, print_json
 from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up
@@ -31,6 +32,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     settings = overrides.load().settings
     users = run_with_registry(settings, _users)
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
+    record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))
     if as_json:
         print_json(to_builtins(copy))
     else:

@@ -1,71 +1,62 @@
-"""The account page: password and sessions of the person who is signed in."""
+"""The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-import re
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.passkeys import Passkey, Passkeys
-from auth.accounts.service import Accounts
 from auth.accounts.throttle import SignInFailed
-from auth.browser_sessions import BrowserSession, BrowserSessions
-from config.errors import FlorilegiumError, InvalidParams, RateLimited
-from config.settings import Settings
-from config.times import format_time_seconds
-from server.console.browser import ACCOUNT_PATH, BrowserGuard, client_address, see_other
+from auth.browser_sessions import BrowserSession
+from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
+from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH, client_address, see_other
 from server.console.forms import form_error
+from server.console.viewer import PersonalPage, Viewer
+from server.http_services import HttpServices
+from server.rest.account import Account, NoArguments, account_operations
+from server.rest.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList, browser_session_operations
+from server.rest.operation import Operation
+from server.rest.own_data import DeletionPreview, DeletionRequest, own_data_operations
+from server.rest.usage import UsageRequest, UsageResponse, usage_operation
+from server.runtime import Runtime
 
 _DONE = {
     "password": "Your password is changed.",
     "session": "That browser is signed out.",
     "passkey": "The passkey is added. You can sign in with it now.",
     "passkey-removed": "The passkey is removed.",
+    "deleted": "Your library is deleted.",
 }
-# In this order: Edge and Opera also name Chrome, and Chrome names Safari.
-_BROWSERS = {
-    "Edg": "Edge",
-    "OPR": "Opera",
-    "Firefox": "Firefox",
-    "FxiOS": "Firefox",
-    "Chrome": "Chrome",
-    "CriOS": "Chrome",
-    "Safari": "Safari",
-}
-_SYSTEMS = {"Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac": "Mac"}
 
 
-class AccountPages:
-    def __init__(
-        self,
-        settings: Settings,
-        browser: BrowserGuard,
-        sessions: BrowserSessions,
-        accounts: Accounts,
-        passkeys: Passkeys,
-    ) -> None:
-        self._settings = settings
-        self._browser = browser
-        self._sessions = sessions
-        self._accounts = accounts
-        self._passkeys = passkeys
+class AccountPages(PersonalPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        self._accounts = services.accounts
+        self._passkeys = services.passkeys
+        self._usage = usage_operation(runtime)
+        self._operations: dict[str, Operation] = {
+            operation.id: operation
+            for operation in (
+                *account_operations(runtime),
+                *browser_session_operations(runtime, services.passkeys),
+                *own_data_operations(runtime),
+            )
+        }
 
     async def show(self, request: Request) -> Response:
-        session = await self._browser.require_session(request)
-        return await self._page(request, session, done=_DONE.get(request.query_params.get("done", ""), ""))
+        viewer = await self.admit(request, self._operations["get_account"])
+        return await self._page(request, viewer, done=_DONE.get(request.query_params.get("done", ""), ""))
 
     async def change_password(self, request: Request) -> Response:
         session = await self._browser.require_session(request)
         values = await self._browser.check_form(request)
-        new_password, address = values.get("new_password", ""), client_address(request)
         try:
-            if new_password != values.get("repeated"):
-                raise InvalidParams("password: the two new passwords differ")
-            await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
+            await self._change_password(request, session, values)
         except (SignInFailed, RateLimited, InvalidParams) as error:
             if isinstance(error, SignInFailed):
                 self._browser.record(request, "password.change_failed", session.user.id)
-            return await self._page(request, session, error=_problem(error), status=error.status)
+            viewer = await self.admit(request, self._operations["get_account"])
+            return await self._page(request, viewer, error=_problem(error), status=error.status)
         known_secret = await self._accounts.remember_browser(session.user, self._browser.known_secret(request))
         self._browser.record(request, "password.change", session.user.id)
         return await self._browser.sign_in(
@@ -74,62 +65,90 @@ class AccountPages:
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
-        session = await self._browser.require_session(request)
+        viewer = await self.admit(request, self._operations["end_browser_sessions"])
         values = await self._browser.check_form(request)
-        if "session" in values:
-            await self._sessions.revoke(session.user.id, values["session"])
-            self._browser.record(request, "sign_out", session.user.id, detail="another browser")
-            return see_other(f"{ACCOUNT_PATH}?done=session")
-        await self._sessions.revoke_all(session.user.id)
-        self._browser.record(request, "sign_out", session.user.id, detail="everywhere")
-        return await self._browser.sign_out(request)
+        if "session" not in values:
+            await self.run(viewer, self._operations["end_browser_sessions"], NoArguments())
+            return await self._browser.sign_out(request)
+        sessions: BrowserList = await self.run(viewer, self._operations["list_browser_sessions"], NoArguments())
+        if values["session"] in {one.id for one in sessions.sessions}:
+            ended = BrowserSessionRequest(id=values["session"])
+            await self.run(viewer, self._operations["end_browser_session"], ended)
+        return see_other(f"{ACCOUNT_PATH}?done=session")
+
+    async def show_deletion(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._operations["prepare_deletion"])
+        return await self._deletion_page(request, viewer)
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes the library, or the account with it, if the person typed the name of the account."""
+        viewer = await self.admit(request, self._operations["prepare_deletion"])
+        values = await self._browser.check_form(request)
+        account = await self._account(viewer)
+        is_account = values.get("what") == "account"
+        operation = self._operations["delete_account" if is_account else "delete_data"]
+        try:
+            if values.get("name", "").strip() != account.name:
+                raise InvalidParams(f"name: type {account.name} to confirm")
+            await self.run(viewer, operation, DeletionRequest(token=values.get("token", "")))
+        except (InvalidParams, Conflict) as error:
+            return await self._deletion_page(request, viewer, error=form_error(error), status=error.status)
+        if not is_account:
+            return see_other(f"{ACCOUNT_PATH}?done=deleted")
+        return await self._browser.sign_out(request, f"{SIGN_IN_PATH}?deleted=yes")
+
+    async def _change_password(self, request: Request, session: BrowserSession, values: Any) -> None:
+        new_password, address = values.get("new_password", ""), client_address(request)
+        if new_password != values.get("repeated"):
+            raise InvalidParams("password: the two new passwords differ")
+        await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
+
+    async def _account(self, viewer: Viewer) -> Account:
+        account: Account = await self.run(viewer, self._operations["get_account"], NoArguments())
+        return account
 
     async def _page(
-        self, request: Request, session: BrowserSession, *, done: str = "", error: str = "", status: int = 200
+        self, request: Request, viewer: Viewer, *, done: str = "", error: str = "", status: int = 200
     ) -> Response:
-        sessions = await self._sessions.list(session.user.id)
-        return await self._browser.render(
+        settings, session = self._runtime.settings, await self._browser.session_of(request)
+        sessions: BrowserList = await self.run(viewer, self._operations["list_browser_sessions"], NoArguments())
+        passkeys: PasskeyList = await self.run(viewer, self._operations["list_passkeys"], NoArguments())
+        usage: UsageResponse = await self.run(viewer, self._usage, UsageRequest())
+        return await self.render(
             request,
+            viewer,
             "account.html",
             status=status,
-            session=session,
-            sessions=[_session_row(row, session) for row in sessions],
-            has_password=self._settings.password_sign_in and await self._accounts.has_password(session.user.id),
-            min_chars=self._settings.password_min_chars,
-            max_chars=self._settings.password_max_chars,
-            has_passkeys=self._settings.passkey_sign_in,
-            passkeys=[_passkey_row(row) for row in await self._passkeys.list(session.user.id)],
+            account=await self._account(viewer),
+            usage=usage,
+            is_local=session is None,
+            sessions=sessions.sessions,
+            has_password=settings.password_sign_in and await self._accounts.has_password(viewer.context.user_id),
+            min_chars=settings.password_min_chars,
+            max_chars=settings.password_max_chars,
+            has_passkeys=settings.passkey_sign_in and session is not None,
+            passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
-            can_add_passkey=self._passkeys.can_register(session),
-            has_connections=self._settings.has_oauth_server,
+            can_add_passkey=session is not None and self._passkeys.can_register(session),
+            has_connections=settings.has_oauth_server and session is not None,
             done=done,
             error=error,
+            section="account",
         )
 
-
-def browser_name(agent: str) -> str:
-    """Returns "Firefox on Windows" for a User-Agent header, or the header if it names no browser."""
-    names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]{{0,20}}/", agent)]
-    systems = [name for token, name in _SYSTEMS.items() if token in agent] or (["Linux"] if "Linux" in agent else [])
-    if not names:
-        return agent or "Unknown browser"
-    return f"{names[0]} on {systems[0]}" if systems else names[0]
-
-
-def _session_row(row: BrowserSession, current: BrowserSession) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "is_current": row.id == current.id,
-        "agent": browser_name(row.agent),
-        "address": row.address,
-        "created_at": format_time_seconds(row.created_at)[:10],
-        "used_at": format_time_seconds(row.used_at)[:10],
-    }
-
-
-def _passkey_row(row: Passkey) -> dict[str, Any]:
-    used = format_time_seconds(row.last_used_at)[:10] if row.last_used_at else "never"
-    return {"id": row.id, "name": row.name, "created_at": format_time_seconds(row.created_at)[:10], "used_at": used}
+    async def _deletion_page(self, request: Request, viewer: Viewer, *, error: str = "", status: int = 200) -> Response:
+        preview: DeletionPreview = await self.run(viewer, self._operations["prepare_deletion"], NoArguments())
+        return await self.render(
+            request,
+            viewer,
+            "delete-account.html",
+            status=status,
+            preview=preview,
+            account=await self._account(viewer),
+            is_local=await self._browser.session_of(request) is None,
+            error=error,
+            section="account",
+        )
 
 
 def _problem(error: FlorilegiumError) -> str:

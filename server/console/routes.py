@@ -1,4 +1,4 @@
-"""The routes of the web pages for people. A server for one user has none: nobody signs in there."""
+"""The routes of the pages to sign in, of the account, and of administration."""
 
 from typing import get_args
 
@@ -6,6 +6,7 @@ from starlette.routing import BaseRoute, Route
 
 from auth.accounts.links import LinkKind
 from server.console.account import AccountPages
+from server.console.admin_pages import USERS_PATH, AdminPages
 from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH
 from server.console.link_page import LinkPage
 from server.console.openid_pages import OpenIdPages
@@ -17,12 +18,38 @@ from server.runtime import Runtime
 
 
 def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    """A server for one user has no pages to sign in."""
+    has_accounts = runtime.settings.is_auth_configured
+    return [*(_sign_in_routes(runtime, services) if has_accounts else ()), *_account_routes(runtime, services)]
+
+
+def _account_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    account, admin = AccountPages(runtime, services), AdminPages(runtime, services)
+
+    def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
+        return Route(path, PageHandler(runtime.settings, services.browser, get=get, post=post))
+
+    sign_in_forms = [
+        page("/account/password", post=account.change_password),
+        page("/account/sessions", post=account.end_sessions),
+    ]
+    return [
+        page(ACCOUNT_PATH, account.show),
+        *(sign_in_forms if runtime.settings.is_auth_configured else ()),
+        page("/account/delete", account.show_deletion, account.delete),
+        page("/admin", admin.overview),
+        page(USERS_PATH, admin.users, admin.add_user),
+        page(USERS_PATH + "/{name}", admin.user, admin.change_user),
+        page("/admin/invitations", post=admin.invite),
+        page("/admin/invitations/revoke", post=admin.revoke_invitation),
+        page("/admin/audit", admin.audit),
+    ]
+
+
+def _sign_in_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     settings, browser, accounts = runtime.settings, services.browser, services.accounts
-    if not settings.is_auth_configured:
-        return []
     sign_in, openid = SignInPages(settings, browser, accounts), OpenIdPages(browser, services.openid)
     passkeys = PasskeyPages(browser, services.passkeys)
-    account = AccountPages(settings, browser, runtime.browser_sessions, accounts, services.passkeys)
     links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
@@ -41,9 +68,6 @@ def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         page("/sign-in/openid/{provider}", openid.start),
         page("/sign-in/openid/{provider}/callback", openid.complete),
         page("/sign-out", post=sign_in.sign_out),
-        page(ACCOUNT_PATH, account.show),
-        page("/account/password", post=account.change_password),
-        page("/account/sessions", post=account.end_sessions),
         *(passkey_routes if settings.passkey_sign_in else ()),
         *(link_routes if settings.password_sign_in else ()),
     ]

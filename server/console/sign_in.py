@@ -31,7 +31,8 @@ class SignInPages:
         if (provider := self._only_provider()) and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
             return see_other(_start_path(provider, target))
-        return await self._page(request, target)
+        is_deleted = "deleted" in request.query_params
+        return await self._page(request, target, done="Your account is deleted." if is_deleted else "")
 
     async def sign_in(self, request: Request) -> Response:
         values = await self._browser.check_form(request)
@@ -59,7 +60,7 @@ class SignInPages:
         return providers[0] if len(providers) == 1 and not self._settings.password_sign_in else None
 
     async def _page(
-        self, request: Request, target: str, *, name: str = "", error: str = "", status: int = 200
+        self, request: Request, target: str, *, name: str = "", done: str = "", error: str = "", status: int = 200
     ) -> Response:
         return await self._browser.render(
             request,
@@ -67,6 +68,7 @@ class SignInPages:
             status=status,
             next=target,
             name=name[:_NAME_MAX_CHARS],
+            done=done,
             error=error,
             has_passwords=self._settings.password_sign_in,
             has_passkeys=self._settings.passkey_sign_in,

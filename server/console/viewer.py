@@ -14,7 +14,7 @@ from starlette.responses import Response
 from auth.authenticator import basic_to_bearer
 from auth.browser_sessions import BrowserSession, browser_principal
 from auth.context import RequestContext, SessionId
-from auth.principal import WRITE
+from auth.principal import ADMIN, WRITE
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard, sign_in_required
 from server.rest.handler import rest_context, run_operation
@@ -35,9 +35,16 @@ class Viewer(Struct, frozen=True, kw_only=True):
     name: str
 
     @property
+    def is_person(self) -> bool:
+        return self.context.principal.kind in _PEOPLE
+
+    @property
     def can_write(self) -> bool:
-        principal = self.context.principal
-        return principal.kind in _PEOPLE and principal.has_scope(WRITE)
+        return self.is_person and self.context.principal.has_scope(WRITE)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.is_person and self.context.principal.has_scope(ADMIN)
 
 
 class LibraryPage:
@@ -81,3 +88,16 @@ class LibraryPage:
         session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
         name = session.user.name if session is not None else ""
         return Viewer(context=replace(context, session=session_id), name=name)
+
+
+class PersonalPage(LibraryPage):
+    """The base class of pages that change an account or the server. They are for people: whoever has an API key only
+    uses REST."""
+
+    async def admit(self, request: Request, operation: Operation) -> Viewer:
+        if self._runtime.settings.is_auth_configured:
+            await self._browser.require_session(request)
+        viewer = await super().admit(request, operation)
+        if not viewer.is_person:
+            raise sign_in_required(request)
+        return viewer

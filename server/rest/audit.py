@@ -27,6 +27,7 @@ _Before = Annotated[int | None, Meta(description="next_before of the previous pa
 class AuditRequest(Struct, frozen=True, kw_only=True):
     user: Annotated[str | None, Meta(description="Only events of this user, by name. Needs the scope admin.")] = None
     action: Annotated[str | None, Meta(description="Only this action, such as key.create or read.")] = None
+    reads: Annotated[bool, Meta(description="Include reads of items, unless action is set.")] = True
     since: _Since = None
     limit: _Limit = 100
     before: _Before = None
@@ -86,6 +87,7 @@ class AuditEndpoints:
         where = AuditFilter(
             user_id=await self._user_id(context, request.user),
             actions=(request.action,) if request.action is not None else (),
+            excluded_actions=() if request.reads or request.action is not None else (READ_ACTION,),
             since=_since(request.since),
             before=request.before,
         )

@@ -16,14 +16,15 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from auth.context import RequestContext
-from auth.principal import WRITE
-from config.errors import InvalidParams
+from auth.principal import ADMIN, WRITE
+from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import UPLOADS_FOLDER
 from server.rest.account import NoArguments, require_unrestricted
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
 from server.rest.streams import stream
+from server.rest.user_deletion import delete_user
 from server.runtime import Runtime
 from sources.exporters.export import export_library
 from sources.storage.job_group import background_jobs
@@ -48,6 +49,14 @@ class DeletionRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeletedData(Struct, frozen=True):
+    items: int
+    bytes: int
+
+
+class DeletedAccount(Struct, frozen=True):
+    """The account that does not exist any more."""
+
+    name: str
     items: int
     bytes: int
 
@@ -111,6 +120,28 @@ class OwnDataEndpoints:
         await self._runtime.audit.delete_reads(context.user_id)
         self._runtime.audit.record("data.delete", context.user_id, client=context.client_id)
         return DeletedData(usage.items, usage.bytes)
+
+    async def delete_account(self, context: RequestContext, request: DeletionRequest) -> DeletedAccount:
+        require_unrestricted(context.principal)
+        await self._require_expendable(context)
+        self._confirmations.redeem(context, request.token)
+        user = await self._runtime.registry.user_by_id(context.user_id)
+        assert user is not None, "the caller exists"
+        async with self._runtime.libraries.library(context) as library:
+            usage = await library.usage()
+        await self._runtime.imports.cancel_all(context)
+        await delete_user(self._runtime, user, purge=True)
+        self._runtime.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
+        return DeletedAccount(user.name, usage.items, usage.bytes)
+
+    async def _require_expendable(self, context: RequestContext) -> None:
+        """The local user, and the last administrator, cannot delete their accounts: nobody could manage the server."""
+        if context.principal.kind == "local":
+            raise Conflict("the only user of this server cannot be deleted; delete the data instead")
+        others = [user for user in await self._runtime.registry.list_users() if user.id != context.user_id]
+        is_admin = context.principal.has_scope(ADMIN)
+        if is_admin and not any(user.role == "admin" and not user.is_disabled for user in others):
+            raise Conflict("you are the only administrator; give another user the role admin first")
 
     async def _archive(self, context: RequestContext) -> AsyncIterator[bytes]:
         """Writes the export to the data directory, which is private, and sends it as a zip."""
@@ -188,5 +219,23 @@ def own_data_operations(runtime: Runtime) -> list[Operation]:
             scope=WRITE,
             needs_all_sources=True,
             deadline_ms=deadline_ms,
+        ),
+        Operation(
+            id="delete_account",
+            method="DELETE",
+            path="/api/v1/account",
+            summary="Delete your account",
+            description=(
+                "Deletes your account with all keys and connections, and your whole library. This cannot be undone; "
+                "backups keep what they contain. The last administrator cannot be deleted."
+            ),
+            input=DeletionRequest,
+            response=DeletedAccount,
+            handler=endpoints.delete_account,
+            tools=ACCOUNT_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            deadline_ms=deadline_ms,
+            error_statuses=frozenset((409,)),
         ),
     ]

@@ -19,8 +19,10 @@ from server.http_services import HttpServices
 from server.rest.account import account_operations
 from server.rest.administration import administration_operations
 from server.rest.audit import audit_operations
+from server.rest.browser_sessions import browser_session_operations
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
+from server.rest.invitations import invitation_operations
 from server.rest.items import item_operations
 from server.rest.knowledge import knowledge_operations
 from server.rest.library import library_operations
@@ -29,6 +31,7 @@ from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.own_data import own_data_operations
 from server.rest.reference_page import reference_page
+from server.rest.server_status import status_operation
 from server.rest.usage import usage_operation
 from server.runtime import Runtime
 from server.tools.writing import LibraryWriter
@@ -69,9 +72,12 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *import_operations(runtime),
         usage_operation(runtime),
         *account_operations(runtime),
+        *browser_session_operations(runtime, services.passkeys),
         *own_data_operations(runtime),
         *audit_operations(runtime),
         *administration_operations(runtime),
+        *invitation_operations(runtime),
+        status_operation(runtime, services.metrics),
         *bus_operations(runtime.bus, runtime.settings),
     ]
 

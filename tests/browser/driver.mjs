@@ -12,7 +12,11 @@ const browser = await chromium.launch({ executablePath: path, args });
 
 /** Collects what must not happen on any page: errors, and requests to other hosts. */
 function watch(page, url, problems) {
-  page.on("console", (message) => message.type() === "error" && problems.push(`console: ${message.text()}`));
+  page.on("console", (message) => {
+    // Chromium also reports the status of a page itself, such as that of a form that was refused.
+    const isStatus = message.text().startsWith("Failed to load resource") && message.location().url === page.url();
+    if (message.type() === "error" && !isStatus) problems.push(`console: ${message.text()}`);
+  });
   page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
   page.on("dialog", async (dialog) => {
     problems.push(`dialog: ${dialog.message()}`);

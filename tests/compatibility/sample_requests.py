@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from auth.accounts.links import AccountLinks
 from auth.oauth.grants import GrantRequest, OAuthGrants
 from auth.oauth.resources import TokenResource
 from auth.principal import READ
+from auth.registry import Registry, UserRecord
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
@@ -167,6 +169,12 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "export_library": (SampleRequest("GET", "/api/v1/export", has_content=False),),
     "prepare_deletion": (SampleRequest("POST", "/api/v1/account/deletion", {}, has_content=False),),
     "delete_data": (SampleRequest("DELETE", "/api/v1/account/data?token={deletion_token}", has_content=False),),
+    "delete_account": (SampleRequest("DELETE", "/api/v1/account?token={deletion_token}", has_content=False),),
+    "list_browser_sessions": (SampleRequest("GET", "/api/v1/browser-sessions"),),
+    "end_browser_session": (SampleRequest("DELETE", "/api/v1/browser-sessions/{browser_session}"),),
+    "end_browser_sessions": (SampleRequest("DELETE", "/api/v1/browser-sessions"),),
+    "list_passkeys": (SampleRequest("GET", "/api/v1/passkeys"),),
+    "remove_passkey": (SampleRequest("DELETE", "/api/v1/passkeys/{passkey}"),),
     "list_audit_events": (SampleRequest("GET", "/api/v1/audit", has_content=False),),
     "list_reads": (SampleRequest("GET", "/api/v1/reads", has_content=False),),
     "list_users": (SampleRequest("GET", "/api/v1/users", has_content=False),),
@@ -175,6 +183,8 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "update_user": (SampleRequest("PATCH", "/api/v1/users/{other_user}", {"role": "reader"}),),
     "delete_user": (SampleRequest("DELETE", "/api/v1/users/{other_user}"),),
     "invite_user": (SampleRequest("POST", "/api/v1/invitations", {"name": f"{WORD}.three"}, has_content=False),),
+    "list_invitations": (SampleRequest("GET", "/api/v1/invitations"),),
+    "revoke_invitation": (SampleRequest("DELETE", "/api/v1/invitations/{invitation}"),),
     "reset_password": (SampleRequest("POST", "/api/v1/users/{other_user}/password-reset", {}, has_content=False),),
     "get_quotas": (SampleRequest("GET", "/api/v1/users/{other_user}/quotas", has_content=False),),
     "set_quotas": (SampleRequest("PUT", "/api/v1/users/{other_user}/quotas", {"max_items": 1000}, has_content=False),),
@@ -333,7 +343,8 @@ async def fill_library_of_ada(
 
 
 async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, Any]:
-    """Gives a user a key and a connected application, and adds another user to manage."""
+    """Gives a user a key, a connected application, a browser session and a passkey, and adds another user and an
+    invitation to manage."""
     runtime = api.server.runtime
     registry, user = runtime.registry, await api.server.user(name)
     key, _ = await registry.create_key(user.id, label, [READ])
@@ -352,12 +363,29 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
     )
     [connection] = await grants.list(user.id)
     preview = await send(api, ROUTES["prepare_deletion"][0], {}, name)
+    await runtime.browser_sessions.create(user, "127.0.0.1", label)
+    [session] = await runtime.browser_sessions.list(user.id)
+    links = AccountLinks(registry.database, runtime.settings)
+    await links.create_invitation("writer", f"{WORD}.invited.{name}")
     return {
+        "browser_session": session.id,
+        "passkey": await _add_passkey(registry, user, label),
+        "invitation": (await links.pending_invitations())[0].id,
         "key": key.id,
         "connection": connection.id,
         "deletion_token": preview.json()["token"],
-        "other_user": (await registry.add_user(f"{WORD}.{name}")).name,
+        # An administrator, because the last one cannot delete the own account.
+        "other_user": (await registry.add_user(f"{WORD}.{name}", role="admin")).name,
     }
+
+
+async def _add_passkey(registry: Registry, user: UserRecord, label: str) -> str:
+    """Returns the id of a passkey that no device has."""
+    identity = f"passkey of {user.name}".encode()
+    values = (identity, user.id, label, b"key", 0, "", 0.0)
+    statement = "INSERT INTO passkeys VALUES (?, ?, ?, ?, ?, ?, ?, NULL)"
+    await registry.database.write(lambda db: db.execute(statement, values))
+    return identity.hex()
 
 
 async def add_deleted_note(user: LibraryUser, text: str) -> str:

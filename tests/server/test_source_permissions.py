@@ -122,13 +122,16 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     ),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
-    **dict.fromkeys(("export_library", "prepare_deletion", "delete_data"), ALL),
+    **dict.fromkeys(("export_library", "prepare_deletion", "delete_data", "delete_account"), ALL),
+    **dict.fromkeys(("list_browser_sessions", "end_browser_session", "end_browser_sessions"), ALL),
+    **dict.fromkeys(("list_passkeys", "remove_passkey"), ALL),
     "get_account": (("GET", "/api/v1/account", None),),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "list_connections", "revoke_connection"), ALL),
     **dict.fromkeys(
         ("list_users", "add_user", "get_user", "update_user", "delete_user", "invite_user"), ADMINISTRATION
     ),
     **dict.fromkeys(("reset_password", "get_quotas", "set_quotas", "get_server_status"), ADMINISTRATION),
+    **dict.fromkeys(("list_invitations", "revoke_invitation"), ADMINISTRATION),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
     **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),
     **dict.fromkeys(("create_conversation", "add_message", "add_messages", "export_conversations"), "chats"),

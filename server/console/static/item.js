@@ -1,4 +1,4 @@
-// The page of an item: jump between the matches, copy, play at a time, and confirm what cannot be undone easily.
+// The page of an item: jump between the matches, and play at a time.
 
 import { isShortcut } from "./page.js";
 
@@ -36,16 +36,8 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "e") document.querySelector("#edit")?.click();
 });
 
-document.addEventListener("click", async (event) => {
-  const target = event.target instanceof Element ? event.target : null;
-  const copy = target?.closest("[data-copy]");
-  if (copy) {
-    await navigator.clipboard.writeText(document.getElementById(copy.dataset.copy).innerText);
-    const label = copy.textContent;
-    copy.textContent = "Copied";
-    setTimeout(() => (copy.textContent = label), 1500);
-  }
-  const time = target?.closest("[data-seconds]");
+document.addEventListener("click", (event) => {
+  const time = event.target instanceof Element && event.target.closest("[data-seconds]");
   if (time && player) {
     player.currentTime = Number(time.dataset.seconds);
     player.play();

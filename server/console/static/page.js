@@ -1,4 +1,4 @@
-// Behaviour of every page: the keys that focus the search box, the help dialog, and local times.
+// Behaviour of every page: the keys that focus the search box, the help dialog, copying, and local times.
 
 export const search = document.querySelector("#search-box");
 const help = document.querySelector("#help");
@@ -24,12 +24,24 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+/** Copies the text of the element, or the value of the field, that a button names. */
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  await navigator.clipboard.writeText(source.value ?? source.innerText);
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = label), 1500);
+}
+
 document.addEventListener("click", (event) => {
   const target = event.target;
-  if (help && target instanceof Element && target.closest("[data-help]")) {
+  if (!(target instanceof Element)) return;
+  if (help && target.closest("[data-help]")) {
     event.preventDefault();
     help.showModal();
   }
+  const button = target.closest("[data-copy]");
+  if (button) copy(button);
 });
 
 /** Shows the exact time in the time zone of the browser when the pointer is over a time. */

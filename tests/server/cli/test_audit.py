@@ -48,11 +48,20 @@ def test_every_change_of_users_and_keys_is_recorded(program: Program) -> None:
     assert rows[0]["detail"] == "purged"
 
 
+def test_a_backup_is_recorded(program: Program) -> None:
+    program.expect("backup", "saved")
+
+    [event] = program.run("audit", "--action", "backup", "--json").json
+    assert event["target"].endswith("/saved")
+    assert event["detail"].startswith("1 user,")
+
+
 def test_the_log_is_part_of_a_backup(program: Program) -> None:
+    before = program.run("audit", "--json").json
     program.expect("backup", "saved")
     program.expect("restore", "saved", "--verify")
     program.expect("restore", "saved", "--data-dir", "elsewhere")
-    assert program.run("audit", "--json", "--data-dir", "elsewhere").json == program.run("audit", "--json").json
+    assert program.run("audit", "--json", "--data-dir", "elsewhere").json == before
 
 
 def test_invalid_arguments_are_reported(program: Program) -> None:

@@ -91,9 +91,10 @@ async def console(data_dir: Path, **changes: Any) -> AsyncIterator[Console]:
 
 
 def read_form(page: str, action: str | None = None) -> tuple[dict[str, str], str]:
-    """Returns the values and the target of the first form, or of the first that leads to `action`."""
+    """Returns the values and the target of the first form that changes something, or of the first that leads to
+    `action`."""
     forms: list[Any] = html.document_fromstring(page).forms  # type: ignore[attr-defined]  # missing in the stubs
-    form = next(f for f in forms if action is None or f.action == action)
+    form = next(f for f in forms if (f.method == "POST" if action is None else f.action == action))
     return {name: value or "" for name, value in form.form_values()}, form.action or ""
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.console.account import browser_name
+from server.rest.browser_sessions import browser_name
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, read_form, text_of
 
 

@@ -173,10 +173,16 @@ async def test_secret_of_a_session_changes_at_sign_in(site: Console) -> None:
     assert len(set(secrets)) == 3
 
 
-async def test_single_user_server_has_no_accounts(tmp_path: Path) -> None:
+async def test_single_user_server_has_an_account_without_sign_in(tmp_path: Path) -> None:
     async with console(tmp_path, jwt_secret="") as site, site.browser() as browser:
+        page = await browser.get("/account")
+
         assert (await browser.get("/sign-in")).status_code == 404
-        assert (await browser.get("/account")).status_code == 404
+        assert (await browser.client.post("/account/password")).status_code == 404
+        assert "nobody needs to sign in" in text_of(page.text)
+        assert 'href="/api/v1/export"' in page.text
+        assert (await browser.submit("/account/delete", {"name": "wrong"}, "/account/delete")).status_code == 400
+        assert (await browser.get("/admin")).status_code == 200
 
 
 async def test_passwords_can_be_turned_off(tmp_path: Path) -> None:

@@ -1,0 +1,267 @@
+"""The pages for administrators: the state of the server, users and invitations, and the audit log."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.principal import ROLE_SCOPES
+from auth.quotas import QuotaOverrides
+from config.errors import FlorilegiumError, InvalidParams
+from server.console.browser import see_other
+from server.console.forms import form_error
+from server.console.page_form import PageForm
+from server.console.viewer import PersonalPage, Viewer
+from server.http_services import HttpServices
+from server.rest.account import NoArguments
+from server.rest.administration import (
+    AddUserRequest,
+    DeleteUserRequest,
+    QuotasRequest,
+    UpdateUserRequest,
+    User,
+    UserList,
+    UserQuotas,
+    UserRequest,
+    administration_operations,
+)
+from server.rest.audit import AuditPage, AuditRequest, audit_operations
+from server.rest.invitations import (
+    AccountLinkResponse,
+    InvitationList,
+    InvitationRequest,
+    InviteRequest,
+    invitation_operations,
+)
+from server.rest.operation import Operation
+from server.rest.server_status import ServerStatus, status_operation
+from server.runtime import Runtime
+
+USERS_PATH = "/admin/users"
+_AUDIT_LIMIT = 100
+_NUMBER_MAX_DIGITS = 16
+_DONE = {
+    "role": "The role is changed.",
+    "disabled": "The user is disabled and signed out everywhere. All keys are revoked.",
+    "enabled": "The user is enabled. New keys and sign-ins work again.",
+    "quotas": "The quotas are changed.",
+    "deleted": "The user is deleted.",
+    "revoked": "The invitation is not valid any more.",
+}
+# What people can be given, with the words that the page has for it.
+_ROLES = {"reader": "can search and read", "writer": "can also write", "admin": "can also manage this server"}
+assert _ROLES.keys() == ROLE_SCOPES.keys()
+
+
+class AuditForm(PageForm, frozen=True, kw_only=True):
+    """The filters in the address of the audit log. `offset` is the number of the last event of the previous page."""
+
+    path: ClassVar[str] = "/admin/audit"
+    field_max_chars: ClassVar[int] = 200
+
+    user: str = ""
+    action: str = ""
+    since: str = ""
+    reads: str = ""
+
+    def request(self) -> AuditRequest:
+        before = int(self.offset) if self.offset.isdecimal() and len(self.offset) <= _NUMBER_MAX_DIGITS else None
+        return AuditRequest(
+            user=self.user or None,
+            action=self.action or None,
+            reads=bool(self.reads),
+            since=self.since or None,
+            limit=_AUDIT_LIMIT,
+            before=before,
+        )
+
+
+class AdminPages(PersonalPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        self._status = status_operation(runtime, services.metrics)
+        self._operations: dict[str, Operation] = {
+            operation.id: operation
+            for operation in (
+                *administration_operations(runtime),
+                *invitation_operations(runtime),
+                *audit_operations(runtime),
+            )
+        }
+
+    async def overview(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._status)
+        status: ServerStatus = await self.run(viewer, self._status, NoArguments())
+        return await self.render(request, viewer, "admin.html", state=status, section="admin", tab="overview")
+
+    async def users(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._operations["list_users"])
+        return await self._users_page(request, viewer, done=_done(request))
+
+    async def invite(self, request: Request) -> Response:
+        """Shows the link in the response to the form, and never again."""
+        viewer, values = await self._admit_form(request, "invite_user")
+        try:
+            invitation = InviteRequest(role=_role(values), name=values.get("name", "").strip())
+            link: AccountLinkResponse = await self.run(viewer, self._operations["invite_user"], invitation)
+        except FlorilegiumError as error:
+            return await self._users_page(request, viewer, error=form_error(error), status=error.status)
+        return await self._users_page(request, viewer, link=link)
+
+    async def revoke_invitation(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, "revoke_invitation")
+        await self.run(
+            viewer, self._operations["revoke_invitation"], InvitationRequest(id=values.get("invitation", ""))
+        )
+        return see_other(f"{USERS_PATH}?done=revoked")
+
+    async def add_user(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, "add_user")
+        try:
+            new = AddUserRequest(name=values.get("name", "").strip(), role=_role(values))
+            user: User = await self.run(viewer, self._operations["add_user"], new)
+        except FlorilegiumError as error:
+            return await self._users_page(request, viewer, error=form_error(error), status=error.status)
+        return see_other(_user_path(user.name))
+
+    async def user(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._operations["get_user"])
+        return await self._user_page(request, viewer, done=_done(request))
+
+    async def change_user(self, request: Request) -> Response:
+        """Runs the action that the button of the form names."""
+        viewer, values = await self._admit_form(request, "update_user")
+        name, action = request.path_params["name"], values.get("action", "")
+        try:
+            done = await self._change(viewer, name, action, values)
+        except FlorilegiumError as error:
+            if error.status == 404:
+                raise
+            return await self._user_page(request, viewer, error=form_error(error), status=error.status)
+        if isinstance(done, AccountLinkResponse):
+            return await self._user_page(request, viewer, link=done)
+        return see_other(f"{USERS_PATH if done == 'deleted' else _user_path(name)}?done={done}")
+
+    async def audit(self, request: Request) -> Response:
+        form = AuditForm.of(request)
+        viewer = await self.admit(request, self._status)
+        page, error, status = AuditPage((), None), "", 200
+        try:
+            page = await self.run(viewer, self._operations["list_audit_events"], form.request())
+        except FlorilegiumError as problem:
+            error, status = form_error(problem), problem.status
+        return await self.render(
+            request,
+            viewer,
+            "admin-audit.html",
+            status=status,
+            form=form,
+            events=page.events,
+            next_address=form.address(offset=str(page.next_before)) if page.next_before is not None else "",
+            first_address=form.address() if form.offset else "",
+            error=error,
+            section="admin",
+            tab="audit",
+        )
+
+    async def _change(
+        self, viewer: Viewer, name: str, action: str, values: Mapping[str, str]
+    ) -> str | AccountLinkResponse:
+        """Returns the word for what was done, or a link to show."""
+        run, operations = self.run, self._operations
+        match action:
+            case "role":
+                await run(viewer, operations["update_user"], UpdateUserRequest(name=name, role=_role(values)))
+            case "disabled" | "enabled":
+                is_disabled = action == "disabled"
+                await run(viewer, operations["update_user"], UpdateUserRequest(name=name, is_disabled=is_disabled))
+            case "quotas":
+                await run(viewer, operations["set_quotas"], _quotas(name, values))
+            case "deleted":
+                if values.get("confirmation", "").strip() != name:
+                    raise InvalidParams(f"name: type {name} to confirm")
+                purge = values.get("purge") == "yes"
+                await run(viewer, operations["delete_user"], DeleteUserRequest(name=name, purge=purge))
+            case "reset":
+                link: AccountLinkResponse = await run(viewer, operations["reset_password"], UserRequest(name=name))
+                return link
+            case _:
+                raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
+        return action
+
+    async def _admit_form(self, request: Request, operation: str) -> tuple[Viewer, Mapping[str, str]]:
+        viewer = await self.admit(request, self._operations[operation])
+        return viewer, await self._browser.check_form(request)
+
+    async def _users_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
+        users: UserList = await self.run(viewer, self._operations["list_users"], NoArguments())
+        pending: InvitationList = await self.run(viewer, self._operations["list_invitations"], NoArguments())
+        shared = {"link": None, "error": "", "done": "", **values}
+        return await self.render(
+            request,
+            viewer,
+            "admin-users.html",
+            status=status,
+            users=users.users,
+            invitations=pending.invitations,
+            has_invitations=self._runtime.settings.is_auth_configured and self._runtime.settings.password_sign_in,
+            roles=_ROLES,
+            user_path=_user_path,
+            section="admin",
+            tab="users",
+            **shared,
+        )
+
+    async def _user_page(self, request: Request, viewer: Viewer, *, status: int = 200, **values: Any) -> Response:
+        named = UserRequest(name=request.path_params["name"])
+        user: User = await self.run(viewer, self._operations["get_user"], named)
+        quotas: UserQuotas = await self.run(viewer, self._operations["get_quotas"], named)
+        shared = {"link": None, "error": "", "done": "", **values}
+        return await self.render(
+            request,
+            viewer,
+            "admin-user.html",
+            status=status,
+            user=user,
+            quotas=quotas,
+            is_own=user.id == viewer.context.user_id,
+            has_passwords=self._runtime.settings.password_sign_in,
+            roles=_ROLES,
+            action=_user_path(user.name),
+            audit_address=AuditForm(user=user.name).address(),
+            section="admin",
+            tab="users",
+            **shared,
+        )
+
+
+def _done(request: Request) -> str:
+    return _DONE.get(request.query_params.get("done", ""), "")
+
+
+def _user_path(name: str) -> str:
+    return f"{USERS_PATH}/{quote(name, safe='')}"
+
+
+def _role(values: Mapping[str, str]) -> Any:
+    role = values.get("role", "writer")
+    if role not in _ROLES:
+        raise InvalidParams(f"role: expected one of {', '.join(_ROLES)}, got {role[:40]!r}")
+    return role
+
+
+def _quotas(name: str, values: Mapping[str, str]) -> QuotasRequest:
+    """An empty field means the quota of the settings."""
+    fields = QuotaOverrides.__struct_fields__
+    return QuotasRequest(name=name, **{field: _quota(field, values.get(field, "")) for field in fields})
+
+
+def _quota(field: str, text: str) -> int | None:
+    text = text.strip().replace(",", "")
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > _NUMBER_MAX_DIGITS - 1:
+        raise InvalidParams(f"{field}: expected a whole number, or nothing for the setting, got {text[:40]!r}")
+    return int(text)

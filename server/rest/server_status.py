@@ -1,0 +1,156 @@
+"""The state of the server at a glance: sources, engines, queues, disk and backups."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from msgspec import Struct
+
+from aggregator.search import SearchOutcome
+from auth.audit import BACKUP_ACTION, AuditFilter
+from auth.context import RequestContext
+from config.times import format_time_seconds, format_timestamp
+from server.metrics import Metrics
+from server.readiness import Readiness
+from server.rest.account import NoArguments
+from server.rest.admin_operation import admin_operation
+from server.rest.operation import Operation
+from server.runtime import Runtime
+from server.version import VERSION
+
+
+class SourceHealth(Struct, frozen=True, kw_only=True):
+    """`skipped_users` is the number of users for whom the source is skipped at the moment, because it failed
+    repeatedly."""
+
+    name: str
+    title: str
+    skipped_users: int
+
+
+class EmbeddingHealth(Struct, frozen=True, kw_only=True):
+    """`model` is `off` without semantic search. `coverage` is the share of passages that have vectors, among the
+    `users_waiting` who have text to embed; `problem` says why nothing can be embedded now."""
+
+    model: str
+    problem: str | None
+    users_waiting: int
+    rows_missing: int
+    coverage: float
+    passages_total: int
+
+
+class LastBackup(Struct, frozen=True, kw_only=True):
+    """The newest backup that `florilegium backup` made of this data directory."""
+
+    time: str
+    folder: str
+    contents: str
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """`calls`, `responses` and `searches` count from the start of the process, by outcome and by status. `last_backup`
+    is null if no backup is recorded."""
+
+    version: str
+    started_at: str
+    is_ready: bool
+    users: int
+    libraries_open: int
+    libraries_open_max: int
+    jobs_waiting: int
+    jobs_running: int
+    job_wait_ms: float
+    job_run_ms: float
+    searches_waiting: int
+    imports_running: int
+    sessions: int
+    streams: int
+    disk_free_bytes: int
+    disk_size_bytes: int
+    semantic_problem: str | None
+    embedding: EmbeddingHealth
+    sources: Sequence[SourceHealth]
+    searches: Mapping[str, int]
+    calls: Mapping[str, int]
+    responses: Mapping[str, int]
+    last_backup: LastBackup | None
+
+
+class StatusEndpoint:
+    def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
+
+    async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
+        runtime, aggregator = self._runtime, self._runtime.knowledge.aggregator
+        state = runtime.libraries.state()
+        jobs_total = max(1, state.queue.jobs_total)
+        disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
+        return ServerStatus(
+            version=VERSION,
+            started_at=format_time_seconds(self._metrics.started_at),
+            is_ready=await self._readiness.is_ready(),
+            users=len(await runtime.registry.list_users()),
+            libraries_open=state.open,
+            libraries_open_max=state.open_max,
+            jobs_waiting=state.queue.waiting,
+            jobs_running=state.queue.running,
+            job_wait_ms=round(1000 * state.queue.wait_total_s / jobs_total, 3),
+            job_run_ms=round(1000 * state.queue.run_total_s / jobs_total, 3),
+            searches_waiting=aggregator.queue.waiting,
+            imports_running=runtime.imports.running,
+            sessions=len(runtime.sessions),
+            streams=len(runtime.open_streams),
+            disk_free_bytes=disk.free,
+            disk_size_bytes=disk.total,
+            semantic_problem=state.embedding.problem,
+            embedding=self._embedding(),
+            sources=self._sources(),
+            searches={outcome: aggregator.outcomes[outcome] for outcome in get_args(SearchOutcome)},
+            calls=self._metrics.calls_by_outcome(),
+            responses=self._metrics.responses_by_status(),
+            last_backup=await self._last_backup(),
+        )
+
+    def _embedding(self) -> EmbeddingHealth:
+        state = self._runtime.libraries.state().embedding
+        return EmbeddingHealth(
+            model=self._runtime.settings.semantic_model if state.is_enabled else "off",
+            problem=state.problem,
+            users_waiting=state.users_waiting,
+            rows_missing=state.rows_missing,
+            coverage=state.coverage,
+            passages_total=state.passages_total,
+        )
+
+    def _sources(self) -> list[SourceHealth]:
+        skipped = self._runtime.knowledge.aggregator.open_circuits
+        return [
+            SourceHealth(name=source.name, title=source.title, skipped_users=skipped.get(source.name, 0))
+            for source in self._runtime.knowledge.sources
+        ]
+
+    async def _last_backup(self) -> LastBackup | None:
+        events = await self._runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1)
+        if not events:
+            return None
+        return LastBackup(time=format_timestamp(events[0].time), folder=events[0].target, contents=events[0].detail)
+
+
+def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
+    return admin_operation(
+        "get_server_status",
+        "GET",
+        "/api/v1/server",
+        "Get the state of the server",
+        (
+            "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
+            "responses there were."
+        ),
+        request=NoArguments,
+        response=ServerStatus,
+        handler=StatusEndpoint(runtime, metrics).status,
+    )

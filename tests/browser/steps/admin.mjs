@@ -1,0 +1,162 @@
+// Steps on the pages of the account, of administration, and of the API reference.
+
+import assert from "node:assert/strict";
+
+/** Changes the password, and signs out another browser and then all of them. */
+export async function account({ page, url, values, audit }) {
+  await page.goto(`${url}/account`);
+  const findings = await audit();
+  const usage = await page.locator(".quota").allInnerTexts();
+  await page.locator("#password").fill(values.password);
+  await page.locator("#new_password").fill(values.changed);
+  await page.locator("#repeated").fill(values.changed);
+  await page.getByRole("button", { name: "Change password" }).click();
+  await page.locator(".done", { hasText: "Your password is changed." }).waitFor();
+  const download = page.waitForEvent("download");
+  await page.getByRole("link", { name: "Export" }).click();
+  const file = (await download).suggestedFilename();
+  await page.getByRole("button", { name: "Sign out everywhere" }).click();
+  await page.waitForURL(/\/sign-in/);
+  await page.locator("#name").fill(values.name);
+  await page.locator("#password").fill(values.changed);
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.locator("h1", { hasText: values.name }).waitFor();
+  return { usage, file, findings, links: await page.locator(".site nav a").allInnerTexts() };
+}
+
+/** Deletes the library, and then the account; each only after the name was typed. */
+export async function deletion({ page, url, values, audit }) {
+  await page.goto(`${url}/account`);
+  await page.getByRole("link", { name: "Delete …" }).click();
+  const findings = await audit();
+  await page.locator("#name").fill("someone else");
+  await page.getByRole("button", { name: "Delete for good" }).click();
+  const refused = await page.locator(".error").innerText();
+  await page.locator("#name").fill(values);
+  await page.getByRole("button", { name: "Delete for good" }).click();
+  await page.locator(".done", { hasText: "Your library is deleted." }).waitFor();
+  const items = await page.locator(".quota").nth(1).innerText();
+  await page.goto(`${url}/account/delete`);
+  await page.getByLabel("My account with everything").check();
+  await page.locator("#name").fill(values);
+  await page.getByRole("button", { name: "Delete for good" }).click();
+  await page.locator(".done", { hasText: "Your account is deleted." }).waitFor();
+  return { refused, items, findings };
+}
+
+/** Invites someone, who opens the link once; then changes their role, quotas and access, and deletes them. */
+export async function users({ page, url, context, audit, values }) {
+  await page.goto(`${url}/admin`);
+  await page.getByRole("link", { name: "Users", exact: true }).click();
+  await page.locator("#invite-name").fill(values.name);
+  await page.locator("#invite-role").selectOption("reader");
+  await page.getByRole("button", { name: "Create invitation" }).click();
+  const link = await page.locator("#new-link").inputValue();
+  await page.locator("[data-copy=new-link]").click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), link);
+  const findings = await audit();
+  await page.goto(`${url}/admin/users`);
+  assert.equal(await page.locator("#new-link").count(), 0);
+  assert.match(await page.locator(".rows").innerText(), new RegExp(values.name));
+  await accept(context, url, link, values);
+  await page.goto(`${url}/admin/users`);
+  await page.getByRole("link", { name: values.name }).click();
+  findings.push(...(await audit()));
+  await page.getByLabel("admin can also manage this server").check();
+  await page.getByRole("button", { name: "Change role" }).click();
+  await page.locator(".done", { hasText: "The role is changed." }).waitFor();
+  await page.locator("#max_items").fill("12 apples");
+  await page.getByRole("button", { name: "Save quotas" }).click();
+  const refused = await page.locator(".error").innerText();
+  await page.locator("#max_items").fill("12");
+  await page.getByRole("button", { name: "Save quotas" }).click();
+  await page.locator(".done", { hasText: "The quotas are changed." }).waitFor();
+  const quota = await page.locator("#max_items").inputValue();
+  await page.getByRole("button", { name: "Create a password reset link" }).click();
+  const reset = await page.locator("#new-link").inputValue();
+  await page.getByRole("button", { name: "Disable" }).click();
+  await page.locator(".state.bad", { hasText: "disabled" }).waitFor();
+  await page.getByRole("button", { name: "Enable" }).click();
+  await page.locator(".state.good", { hasText: "active" }).waitFor();
+  await page.locator("#confirmation").fill(values.name);
+  await page.getByLabel("Also delete the library").check();
+  await page.getByRole("button", { name: "Delete user" }).click();
+  await page.locator(".done", { hasText: "The user is deleted." }).waitFor();
+  return { refused, quota, reset, findings, names: await page.locator("td.name").allInnerTexts() };
+}
+
+async function accept(context, url, link, { name, password }) {
+  const browser = await context.browser().newContext();
+  try {
+    const page = await browser.newPage();
+    await page.goto(link);
+    await page.locator("#password").fill(password);
+    await page.locator("#repeated").fill(password);
+    await page.getByRole("button", { name: "Create account" }).click();
+    await page.locator("h1", { hasText: name }).waitFor();
+    const response = await page.goto(`${url}/admin`);
+    assert.equal(response.status(), 403);
+  } finally {
+    await browser.close();
+  }
+}
+
+/** Invites someone and revokes the invitation, with the keyboard alone. */
+export async function keyboard({ page, url }) {
+  await page.goto(`${url}/admin/users`);
+  await tabTo(page, "invite-name");
+  await page.keyboard.type("keyboard");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await page.locator("#new-link").waitFor();
+  const before = await page.locator(".rows > li").count();
+  await page.getByRole("button", { name: "Revoke" }).first().focus();
+  await page.keyboard.press("Enter");
+  await page.locator(".done", { hasText: "not valid any more" }).waitFor();
+  return { before, after: await page.locator(".rows > li").count() };
+}
+
+async function tabTo(page, id) {
+  for (let presses = 0; presses < 60; presses += 1) {
+    await page.keyboard.press("Tab");
+    if ((await page.evaluate(() => document.activeElement?.id)) === id) return;
+  }
+  assert.fail(`${id} cannot be reached with the tab key`);
+}
+
+/** Filters the audit log and pages through it. */
+export async function log({ page, url, audit }) {
+  await page.goto(`${url}/admin/audit`);
+  const findings = await audit();
+  await page.locator("#audit-action").fill("key.create");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await page.waitForURL(/action=key.create/);
+  const first = await page.locator(".audit tbody tr").count();
+  await page.getByRole("link", { name: "Older events" }).click();
+  await page.waitForURL(/offset=/);
+  const second = await page.locator(".audit tbody tr").count();
+  await page.getByRole("link", { name: "Newest events" }).click();
+  await page.locator("#audit-user").fill("nobody-here");
+  await page.getByRole("button", { name: "Apply" }).click();
+  return { first, second, findings, missing: await page.locator(".error").innerText() };
+}
+
+/** Returns the status of each page, and whether it links to administration. */
+export async function statuses({ page, url, values }) {
+  const seen = {};
+  for (const path of values) {
+    const response = await page.goto(url + path);
+    seen[path] = [response.status(), await page.locator('a[href="/admin"]').count()];
+  }
+  return seen;
+}
+
+/** Opens addresses with hostile names: they are rejected, and nothing of them is run. */
+export async function rejected({ page, url, values }) {
+  for (const path of values) {
+    const [response] = await Promise.all([page.waitForResponse((one) => one.url().startsWith(url)), page.goto(url + path).catch(() => {})]);
+    assert.ok(response.status() >= 400, path);
+    assert.equal(await page.evaluate(() => globalThis.xss), undefined, path);
+  }
+}

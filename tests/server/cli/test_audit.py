@@ -53,7 +53,7 @@ def test_a_backup_is_recorded(program: Program) -> None:
 
     [event] = program.run("audit", "--action", "backup", "--json").json
     assert event["target"].endswith("/saved")
-    assert event["detail"].startswith("1 user,")
+    assert event["detail"].startswith("2 users, ")
 
 
 def test_the_log_is_part_of_a_backup(program: Program) -> None:

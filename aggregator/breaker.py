@@ -6,6 +6,7 @@ Failures are counted per user, because one user's damaged file must not disable 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -23,8 +24,7 @@ class Breaker:
     """After the pause the source is tried again; if that fails too, the next pause starts at once."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._failures_max = settings.breaker_failures
-        self._pause_s = settings.breaker_pause_s
+        self._settings_of = cache(settings.of_source)
         self._clock = clock
         self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(settings.breaker_entries_max)
 
@@ -39,8 +39,9 @@ class Breaker:
     def record_failure(self, user: UserId, source: str) -> None:
         circuit = self._circuits.setdefault((user, source), _Circuit())
         circuit.failures += 1
-        if circuit.failures >= self._failures_max:
-            circuit.open_until = self._clock() + self._pause_s
+        settings = self._settings_of(source)
+        if circuit.failures >= settings.breaker_failures:
+            circuit.open_until = self._clock() + settings.breaker_pause_s
 
     def open_circuits(self) -> Mapping[str, int]:
         """Returns for how many users each failing source is skipped at the moment."""

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems
+from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
 from config.time_zones import load_time_zone
 
 _HOUR_S = 3600
@@ -506,6 +508,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "`off` keeps them."
         ),
     ] = "hide"
+    sources_off: Annotated[
+        tuple[str, ...],
+        _text(
+            "Sources that are switched off: they have no tools, resources and prompts, and are not searched. Their "
+            "data is kept."
+        ),
+    ] = ()
+    source_limits: Annotated[
+        tuple[str, ...],
+        _text(
+            "Settings of single sources as `SOURCE.SETTING=VALUE`, such as `media.breaker_failures=3`. Possible: "
+            f"{', '.join(SOURCE_SETTINGS)}."
+        ),
+    ] = ()
     breaker_failures: Annotated[
         int, _number("failures", "Consecutive failures of a source after which a user's searches skip it.", 1, 1_000)
     ] = 5
@@ -1247,6 +1263,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.public_url or f"http://{host}:{self.port}"
 
+    def of_source(self, source: str) -> "Settings":
+        """Returns these settings with those that `source_limits` has for a source."""
+        limits = limits_of(source, self.source_limits)
+        values = msgspec.convert(limits, Settings, strict=False)
+        return replace(self, **{name: getattr(values, name) for name in limits}) if limits else self
+
     @property
     def resource_url(self) -> str:
         """The resource identifier of RFC 8707 and RFC 9728, which clients compare byte by byte."""
@@ -1362,6 +1384,7 @@ def check(settings: Settings) -> None:
         _url_problems,
         _proxy_problems,
         _client_problems,
+        _source_problems,
         _semantic_problems,
         _exposure_problems,
         _oauth_problems,
@@ -1501,6 +1524,10 @@ def _client_problems(settings: Settings) -> Iterator[str]:
         name, _, profile = entry.rpartition("=")
         if not name or not profile:
             yield f"client_profiles: expected NAME=PROFILE, such as openai-mcp=research, got {entry!r}"
+
+
+def _source_problems(settings: Settings) -> Iterator[str]:
+    yield from limit_problems(settings.source_limits, Settings)
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:

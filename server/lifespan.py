@@ -85,6 +85,7 @@ def build_catalog(
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
     catalog.add_tool(ServerInfoTool(settings, knowledge.sources, quotas).as_tool())
+    catalog.remove_sources(settings.sources_off)
     return catalog
 
 

@@ -6,16 +6,18 @@ the server from starting.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
 from loguru import logger
 
+from config.errors import ConfigurationError
 from config.settings import Settings
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
 from sources.isolated_source import IsolatedSource
+from sources.library_source import LibrarySource
 from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
@@ -41,7 +43,7 @@ _MEMBERS = (
     "read_resource",
 )
 
-SOURCES: tuple[Callable[[Settings], Source], ...] = (
+SOURCES: tuple[type[LibrarySource], ...] = (
     NotesSource,
     MediaSource,
     ChatsSource,
@@ -51,13 +53,23 @@ SOURCES: tuple[Callable[[Settings], Source], ...] = (
 
 
 def load_sources(settings: Settings) -> tuple[Source, ...]:
-    """Constructs all sources. If two have the same name, the first one wins."""
-    sources = {source.name: source for source in (create(settings) for create in SOURCES)}
+    """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
+    sources: dict[str, Source] = {
+        source.name: source for source in (create(settings.of_source(create.name)) for create in SOURCES)
+    }
     for point in entry_points(group=ENTRY_POINTS):
         source = _load_entry_point(point, settings)
         if source is not None and sources.setdefault(source.name, source) is not source:
             logger.error("skipped source {} of {}: the name is taken", source.name, point.value)
-    return tuple(sources.values())
+    _require_known("sources_off", settings.sources_off, sources)
+    _require_known("source_limits", [entry.partition(".")[0] for entry in settings.source_limits], sources)
+    return tuple(source for name, source in sources.items() if name not in settings.sources_off)
+
+
+def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Source]) -> None:
+    unknown = next((name for name in names if name not in sources), None)
+    if unknown is not None:
+        raise ConfigurationError(f"{setting}: expected one of {', '.join(sources)}, got {unknown!r}")
 
 
 def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:

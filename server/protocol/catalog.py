@@ -6,7 +6,7 @@ documentation are derived from them.
 
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -206,6 +206,12 @@ class Catalog:
         self.tools[tool.name] = tool
         self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
         self._publish("tools")
+
+    def remove_sources(self, names: Collection[str]) -> None:
+        """Removes what belongs to these sources only."""
+        if names:
+            self.tools = {name: tool for name, tool in self.tools.items() if tool.source not in names}
+            self._publish("tools")
 
     def add_resource(self, resource: Resource) -> None:
         self.resources[resource.uri] = resource

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from auth.context import RequestContext
-from config.errors import InvalidParams
+from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from config.settings import Settings
 from server.rest.operation import Operation
@@ -90,7 +90,7 @@ class LibraryEndpoints:
         self._settings = settings
 
     async def overview(self, context: RequestContext, _request: LibraryRequest) -> LibraryOverview:
-        sources = _permitted_sources(context)
+        sources = self._sources(context)
         async with self._libraries.library(context) as library:
             usage = await library.usage() if context.principal.sources is None else _NO_USAGE
             types = await library.media.types() if "media" in sources else {}
@@ -120,6 +120,8 @@ class LibraryEndpoints:
             date_to=parse_time_bound("until", request.until or None, now, is_end=True),
         )
         async with self._libraries.library(context) as library:
+            if request.source in self._settings.sources_off:
+                raise NotFound("source", request.source)
             if request.source is not None:
                 collection: Any = getattr(library, request.source)
                 page = await collection.browse(where, limit, offset)
@@ -127,15 +129,15 @@ class LibraryEndpoints:
             else:
                 if offset + limit > _MERGED_MAX:
                     raise InvalidParams(f"offset: expected a source for items beyond {_MERGED_MAX}")
-                pages = await _pages(library, _permitted_sources(context), where, offset + limit)
+                pages = await _pages(library, self._sources(context), where, offset + limit)
                 items = _newest(pages, offset + limit)[offset:]
                 total = sum(count for _, count in pages.values())
         has_more = bool(items) and offset + limit < total
         return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
 
-
-def _permitted_sources(context: RequestContext) -> list[str]:
-    return [name for name in SOURCE_NAMES if context.principal.permits_source(name)]
+    def _sources(self, context: RequestContext) -> list[str]:
+        names = (name for name in SOURCE_NAMES if name not in self._settings.sources_off)
+        return [name for name in names if context.principal.permits_source(name)]
 
 
 async def _pages(

@@ -62,8 +62,8 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
 
 
 def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]:
-    """Returns all REST operations in the order of the documentation."""
-    return [
+    """Returns all REST operations in the order of the documentation, without those of sources that are switched off."""
+    operations = [
         *knowledge_operations(runtime.knowledge),
         *library_operations(runtime),
         links_operation(runtime),
@@ -80,6 +80,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         status_operation(runtime, services.metrics),
         *bus_operations(runtime.bus, runtime.settings),
     ]
+    return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
 
 
 class Documentation:

@@ -58,7 +58,8 @@ _RETRY_S = 5.0
 
 class AuditEvent(Struct, frozen=True, kw_only=True):
     """`user_id` is the user whose account or items are concerned, `client` the client or person that acted, `target`
-    what was read or changed. `count` is above 1 for reads that were repeated within one batch."""
+    what was read or changed. `count` is above 1 for reads that were repeated within one batch, and for rejected
+    credentials that were counted."""
 
     time: float
     action: str
@@ -170,11 +171,19 @@ class Audit:
         self._next_cleanup_at = 0.0
 
     def record(
-        self, action: str, user_id: str, *, client: str = "", target: str = "", address: str = "", detail: str = ""
+        self,
+        action: str,
+        user_id: str,
+        *,
+        client: str = "",
+        target: str = "",
+        address: str = "",
+        detail: str = "",
+        count: int = 1,
     ) -> None:
         """Records a security event, which is written at once. Never raises."""
         # Reads must not displace it.
-        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail)
+        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail, count)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
@@ -207,6 +216,7 @@ class Audit:
         target: str,
         address: str = "",
         detail: str = "",
+        count: int = 1,
     ) -> None:
         if len(self._pending) >= queue_max:
             self._dropped += 1
@@ -219,6 +229,7 @@ class Audit:
             target=_short(target),
             address=_short(address),
             detail=_short(detail),
+            count=count,
         )
         self._pending.append(event)
         if self._writer is None and not self._is_closed:

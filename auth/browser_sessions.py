@@ -48,10 +48,12 @@ class BrowserSessions:
         self._database = database
         self._idle_s = settings.browser_session_idle_s
         self._lifetime_s = settings.browser_session_lifetime_s
+        self._sessions_max = settings.browser_session_max_per_user
         self._clock = clock
 
     async def create(self, user: UserRecord, address: str = "", agent: str = "") -> str:
-        """Starts a session and returns its secret. Sessions that have ended are deleted."""
+        """Starts a session and returns its secret. Sessions that have ended are deleted. At the limit, the sessions of
+        the user that were used least recently end."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
 
@@ -59,6 +61,11 @@ class BrowserSessions:
             db.execute(
                 "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
                 (now - self._idle_s, now - self._lifetime_s),
+            )
+            db.execute(
+                "DELETE FROM browser_sessions WHERE hash IN (SELECT hash FROM browser_sessions WHERE user_id = ? "
+                "ORDER BY used_at DESC, created_at DESC LIMIT -1 OFFSET ?)",
+                (user.id, self._sessions_max - 1),
             )
             db.execute(
                 "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent) "

@@ -1063,6 +1063,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     browser_session_lifetime_s: Annotated[
         float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
     ] = 30 * 86400
+    browser_session_max_per_user: Annotated[
+        int,
+        _number(
+            "sessions",
+            "Browsers in which a user can be signed in. The one used least recently is signed out.",
+            1,
+            10_000,
+        ),
+    ] = 50
     form_max_bytes: Annotated[
         int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
     ] = 64 * _KIB
@@ -1143,6 +1152,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     audit_queue_max: Annotated[
         int, _number("events", "Events that wait to be written. Further ones are only counted.", 100, 10_000_000)
     ] = 10_000
+    audit_rejections_per_hour: Annotated[
+        int,
+        _number(
+            "addresses",
+            "Addresses per hour whose rejected API keys and tokens are recorded. Those of others are counted together.",
+            1,
+            1_000_000,
+        ),
+    ] = 100
 
     # Credential caches
     token_cache_max: Annotated[

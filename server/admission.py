@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
-from auth.context import ReadLog, RequestContext, SessionId, build_context
+from auth.context import RequestContext, SessionId, build_context
 from auth.principal import READ, Principal
 from auth.rate_limits import RateLimits
+from auth.rejected_credentials import RejectedCredentials
 from auth.tickets import Tickets
-from config.errors import FlorilegiumError, Forbidden, InvalidRequest, Unavailable
+from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
@@ -75,14 +77,17 @@ class AdmittedRequest(Struct, frozen=True):
 
 
 class Restricted(Protocol):
-    """An operation with a scope, open to credentials whose profile permits one of `tools`, and which may use `source`
-    or all sources."""
+    """An operation with a scope, or one of `other_scopes` instead. It is open to credentials whose profile permits one
+    of `tools`, and which may use `source` or all sources."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def scope(self) -> str: ...
+
+    @property
+    def other_scopes(self) -> tuple[str, ...]: ...
 
     @property
     def tools(self) -> tuple[str, ...]: ...
@@ -126,9 +131,10 @@ class Admission:
         tickets: Tickets,
         profiles: Profiles,
         open_streams: OpenStreams,
-        read_log: ReadLog | None = None,
+        audit: Audit,
     ) -> None:
-        self._read_log = read_log
+        self._audit = audit
+        self._rejections = RejectedCredentials(audit, settings.audit_rejections_per_hour)
         self._config_max_bytes = settings.request_config_max_bytes
         self._data_root = data_root
         self._authenticator = authenticator
@@ -145,7 +151,11 @@ class Admission:
         self._origins.check_probe(headers)
 
     async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
-        principal = await self._authenticator.authenticate(authorization, address=request.address)
+        try:
+            principal = await self._authenticator.authenticate(authorization, address=request.address)
+        except (Unauthenticated, RateLimited) as error:
+            self._record_rejection(request, error)
+            raise
         _identify(request, principal)
         return principal
 
@@ -179,7 +189,8 @@ class Admission:
         self, request: IncomingRequest, principal: Principal, operation: Restricted
     ) -> AdmittedRequest:
         request_fields().tool = operation.id
-        principal.require_scope(operation.scope)
+        if not any(map(principal.has_scope, operation.other_scopes)):
+            principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
         _require_sources(principal, operation)
@@ -234,8 +245,19 @@ class Admission:
             session_id,
             admitted.config,
             is_agent=is_agent,
-            read_log=self._read_log,
+            read_log=self._audit,
         )
+
+    def record_rejections(self, *, is_last: bool = False) -> None:
+        """Records the rejected credentials that were only counted, if it is time or if no more will come."""
+        self._rejections.flush(is_last=is_last)
+
+    def _record_rejection(self, request: IncomingRequest, error: Unauthenticated | RateLimited) -> None:
+        """A request without a credential is not recorded: clients send one to learn how to sign in."""
+        if isinstance(error, RateLimited):
+            self._rejections.record(request.address, "too many rejected credentials")
+        elif error.presented:
+            self._rejections.record(request.address, error.reason or error.message)
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
         config = request_config(request.headers, request.query, self._config_max_bytes)

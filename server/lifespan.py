@@ -18,6 +18,7 @@ from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
+from auth.oauth.grants import OAuthGrants
 from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
@@ -123,6 +124,7 @@ async def open_runtime(
             data_root=data_root,
             registry=registry,
             browser_sessions=browser_sessions,
+            oauth_grants=OAuthGrants(registry.database, settings),
             libraries=libraries,
             knowledge=knowledge,
             authenticator=authenticator,
@@ -236,13 +238,15 @@ async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await flushing
         await _flush(runtime)
+        runtime.admission.record_rejections(is_last=True)
 
 
 async def _flush_periodically(runtime: Runtime) -> None:
-    """Stores the times at which API keys were last used."""
+    """Stores the times at which API keys were last used, and records rejected credentials."""
     while True:
         await asyncio.sleep(runtime.settings.key_last_used_flush_s)
         await _flush(runtime)
+        runtime.admission.record_rejections()
 
 
 async def _flush(runtime: Runtime) -> None:

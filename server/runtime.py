@@ -10,6 +10,7 @@ from aggregator.similar import SimilarItems
 from auth.audit import Audit
 from auth.authenticator import Authenticator
 from auth.browser_sessions import BrowserSessions
+from auth.oauth.grants import OAuthGrants
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
@@ -43,6 +44,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     data_root: DataRoot
     registry: Registry
     browser_sessions: BrowserSessions
+    oauth_grants: OAuthGrants
     libraries: Libraries
     knowledge: Knowledge
     authenticator: Authenticator

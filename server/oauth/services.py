@@ -73,7 +73,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         resources=resources,
         clients=OAuthClients(database, settings),
         documents=MetadataDocuments(settings),
-        grants=OAuthGrants(database, settings),
+        grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
         limits=OAuthLimits(

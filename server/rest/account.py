@@ -243,8 +243,7 @@ def _time(seconds: float | None) -> str | None:
 
 
 def account_operations(runtime: Runtime) -> list[Operation]:
-    grants = OAuthGrants(runtime.registry.database, runtime.settings)
-    endpoints = AccountEndpoints(runtime.registry, grants, runtime.audit, runtime.settings)
+    endpoints = AccountEndpoints(runtime.registry, runtime.oauth_grants, runtime.audit, runtime.settings)
     return [*_account_and_keys(endpoints), *_connections(endpoints)]
 
 

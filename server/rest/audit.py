@@ -172,6 +172,7 @@ def audit_operations(runtime: Runtime) -> list[Operation]:
             response=AuditPage,
             handler=endpoints.list_events,
             tools=ACCOUNT_TOOLS,
+            other_scopes=(ADMIN,),
             needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),

@@ -67,6 +67,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     # credentials whose profile permits any of them.
     tools: tuple[str, ...]
     scope: str = READ
+    # Each of these is enough instead.
+    other_scopes: tuple[str, ...] = ()
     # The source whose data it serves, if it is one. Operations of the account, such as imports, need all sources.
     source: str | None = None
     needs_all_sources: bool = False

@@ -5,9 +5,10 @@ The library is read page by page and stays writable. Each item is consistent; co
 included.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TypeVar
@@ -25,7 +26,7 @@ from sources.exporters.lines import (
     ExportLine,
     ExportManifest,
 )
-from sources.records import Conversation, MediaItem, Record
+from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
 from sources.storage.contract import Library
 
 R = TypeVar("R", bound=Record)
@@ -39,11 +40,10 @@ _FILE_MODE = 0o600
 
 
 async def export_library(library: Library, folder: Path) -> ExportManifest:
-    """Raises Conflict if the folder is not empty: nothing is ever overwritten."""
+    """Writes in threads, because a library may be large. Raises Conflict if the folder is not empty: nothing is ever
+    overwritten."""
     with _disk_errors():
-        _create_folder(folder)
-        unfinished = folder / UNFINISHED_MANIFEST
-        _write_file(unfinished, [])
+        await asyncio.to_thread(_create_folder, folder)
         export = _LibraryExport(library, folder)
         await export.export_characters()
         await export.export_chats()
@@ -51,18 +51,25 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
         await export.export_notes()
         await export.export_observations()
         await export.export_prompts()
-        manifest = ExportManifest(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            counts=export.counts,
-            sha256={name: _digest(path) for name in FILES if (path := folder / name).exists()},
-        )
-        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
-        unfinished.rename(folder / MANIFEST)
+        return await asyncio.to_thread(_write_manifest, folder, export.counts)
+
+
+def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
+    manifest = ExportManifest(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        counts=counts,
+        sha256={name: _digest(path) for name in FILES if (path := folder / name).exists()},
+    )
+    unfinished = folder / UNFINISHED_MANIFEST
+    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
+    unfinished.rename(folder / MANIFEST)
     return manifest
 
 
 class _LibraryExport:
+    """The methods named `_write...` run in threads, one at a time."""
+
     def __init__(self, library: Library, folder: Path) -> None:
         self.counts: dict[str, int] = {}
         self._library = library
@@ -70,48 +77,57 @@ class _LibraryExport:
         self._character_uuids: dict[int, str] = {}
 
     async def export_characters(self) -> None:
-        with self._open_kind("characters") as file:
-            async for row in _all_rows(self._library.characters.list_after):
-                self._character_uuids[row.id] = row.uuid
-                self._write_line(file, "characters", lines.character_line(row))
-                self._write_page("characters", row.name, row.uuid, pages.character_page(row))
+        def write(file: IO[bytes], row: Character) -> None:
+            self._character_uuids[row.id] = row.uuid
+            self._write_line(file, "characters", lines.character_line(row))
+            self._write_page("characters", row.name, row.uuid, pages.character_page(row))
+
+        await self._export_rows("characters", self._library.characters.list_after, write)
 
     async def export_notes(self) -> None:
-        with self._open_kind("notes") as file:
-            async for row in _all_rows(self._library.notes.list_after):
-                self._write_line(file, "notes", lines.note_line(row))
-                self._write_page("notes", row.title, row.uuid, pages.note_page(row))
+        def write(file: IO[bytes], row: Note) -> None:
+            self._write_line(file, "notes", lines.note_line(row))
+            self._write_page("notes", row.title, row.uuid, pages.note_page(row))
+
+        await self._export_rows("notes", self._library.notes.list_after, write)
 
     async def export_prompts(self) -> None:
-        with self._open_kind("prompts") as file:
-            async for row in _all_rows(self._library.prompts.list_after):
-                self._write_line(file, "prompts", lines.prompt_line(row))
-                self._write_page("prompts", row.name, row.uuid, pages.prompt_page(row))
+        def write(file: IO[bytes], row: SavedPrompt) -> None:
+            self._write_line(file, "prompts", lines.prompt_line(row))
+            self._write_page("prompts", row.name, row.uuid, pages.prompt_page(row))
+
+        await self._export_rows("prompts", self._library.prompts.list_after, write)
 
     async def export_observations(self) -> None:
-        with self._open_kind("observations") as file:
-            async for row in _all_rows(self._library.observations.list_after):
-                self._write_line(file, "observations", lines.observation_line(row))
-                self._write_page("observations", row.title, row.uuid, pages.observation_page(row))
+        def write(file: IO[bytes], row: Observation) -> None:
+            self._write_line(file, "observations", lines.observation_line(row))
+            self._write_page("observations", row.title, row.uuid, pages.observation_page(row))
+
+        await self._export_rows("observations", self._library.observations.list_after, write)
 
     async def export_media(self) -> None:
-        with self._open_kind("media") as file:
-            async for row in _all_rows(self._library.media.list_after):
-                try:
-                    await self._export_media_item(file, row)
-                except NotFound:
-                    continue  # deleted since the page was read
+        async with self._open_kind("media") as file:
+            async for rows in _pages(self._library.media.list_after):
+                for row in rows:
+                    try:
+                        await self._export_media_item(file, row)
+                    except NotFound:
+                        continue  # deleted since the page was read
 
     async def _export_media_item(self, file: IO[bytes], row: MediaItem) -> None:
         content = await self._library.media.content(row.id)
         segments = await self._library.media.segments(row.id) if row.has_transcript else ()
         chunks = await self._library.media.chunks(row.id, 0, _CHUNKS_MAX)
-        self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
-        self._write_page("media", row.title, row.uuid, pages.media_page(row, content))
+
+        def write() -> None:
+            self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
+            self._write_page("media", row.title, row.uuid, pages.media_page(row, content))
+
+        await asyncio.to_thread(write)
 
     async def export_chats(self) -> None:
         self.counts["messages"] = 0
-        with self._open_kind("chats") as file:
+        async with self._open_kind("chats") as file:
             last = ""
             while uuids := await self._library.chats.ids(last, _PAGE_ROWS):
                 for uuid in uuids:
@@ -123,26 +139,46 @@ class _LibraryExport:
 
     async def _export_chat(self, file: IO[bytes], chat: Conversation) -> None:
         """Pages by position, so that no message is repeated or missed while others are written or deleted."""
-        character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
-        self._write_line(file, "chats", lines.conversation_line(chat, character))
         path = self._page_path("chats", chat.title, chat.uuid)
-        with _create_file(path) as page:
-            page.write(pages.conversation_head(chat).encode())
+        with await asyncio.to_thread(_create_file, path) as page:
+            await asyncio.to_thread(self._write_chat_head, file, page, chat)
             position = 0
             while messages := await self._library.chats.messages_around(chat.id, position, 0, _PAGE_ROWS):
-                for message in messages:
-                    self._write_line(file, "messages", lines.message_line(message))
-                    page.write(pages.message_section(message).encode())
+                await asyncio.to_thread(self._write_messages, file, page, messages)
                 position = messages[-1].position + 1
 
+    async def _export_rows(
+        self,
+        kind: str,
+        list_after: Callable[[str, int], Awaitable[Sequence[R]]],
+        write: Callable[[IO[bytes], R], None],
+    ) -> None:
+        def write_all(file: IO[bytes], rows: Sequence[R]) -> None:
+            for row in rows:
+                write(file, row)
+
+        async with self._open_kind(kind) as file:
+            async for rows in _pages(list_after):
+                await asyncio.to_thread(write_all, file, rows)
+
     # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _write_chat_head(self, file: IO[bytes], page: IO[bytes], chat: Conversation) -> None:
+        character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
+        self._write_line(file, "chats", lines.conversation_line(chat, character))
+        page.write(pages.conversation_head(chat).encode())
+
+    def _write_messages(self, file: IO[bytes], page: IO[bytes], messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._write_line(file, "messages", lines.message_line(message))
+            page.write(pages.message_section(message).encode())
 
     def _write_line(self, file: IO[bytes], kind: str, line: ExportLine) -> None:
         file.write(lines.encode(line))
         self.counts[kind] += 1
 
-    @contextmanager
-    def _open_kind(self, kind: str) -> Iterator[IO[bytes]]:
+    @asynccontextmanager
+    async def _open_kind(self, kind: str) -> AsyncIterator[IO[bytes]]:
         """Opens the file and folder of a kind, and removes them if they stay empty: an empty file is not valid JSON."""
         self.counts[kind] = 0
         folder, path = self._folder / kind, self._folder / f"{kind}.jsonl"
@@ -160,11 +196,10 @@ class _LibraryExport:
         return self._folder / kind / pages.file_name(title, uuid)
 
 
-async def _all_rows(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> AsyncIterator[R]:
+async def _pages(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> AsyncIterator[Sequence[R]]:
     last = ""
     while rows := await list_after(last, _PAGE_ROWS):
-        for row in rows:
-            yield row
+        yield rows
         last = rows[-1].uuid
 
 
@@ -172,6 +207,7 @@ def _create_folder(folder: Path) -> None:
     folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise Conflict(f"folder {folder.name!r} is not empty; choose another one, because files are never overwritten")
+    _write_file(folder / UNFINISHED_MANIFEST, [])
 
 
 def _write_file(path: Path, parts: Iterable[bytes]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFile, AuditFilter
 from auth.principal import READ, ClientId, Principal
+from auth.rejected_credentials import RejectedCredentials
 from config.errors import StorageError
 from config.paths import UserId, new_user_id
 from tests.auth.auth_fixture import NOW, FakeClock, make_settings
@@ -174,3 +175,27 @@ async def test_errors_name_the_log(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="the audit log is not an SQLite file"):
         AuditFile(path).select(AuditFilter(), 1)
+
+
+async def test_rejected_credentials_cannot_fill_the_log(tmp_path: Path) -> None:
+    audit, clock = open_audit(tmp_path), FakeClock()
+    rejections = RejectedCredentials(audit, 2, clock)
+    for number in range(1000):
+        rejections.record(f"192.0.2.{number % 100}", f"token {number}")
+    during = await audit.select(ALL, 1000)
+    clock.advance(3600)
+    rejections.record("192.0.2.0", "token 0")
+    after = await audit.select(ALL, 1000)
+    await audit.close()
+
+    assert [(event.address, event.detail, event.count) for event in reversed(during)] == [
+        ("192.0.2.0", "token 0", 1),
+        ("192.0.2.1", "token 1", 1),
+    ]
+    counts = {(event.address, event.detail): event.count for event in after[: -len(during)]}
+    assert counts == {
+        ("192.0.2.0", "token 0"): 1,
+        ("192.0.2.0", "repeated"): 9,
+        ("192.0.2.1", "repeated"): 9,
+        ("other addresses", "repeated"): 980,
+    }

@@ -87,3 +87,15 @@ async def test_signing_out_everywhere_ends_all_sessions_of_one_user(
 
     assert [await sessions.find(secret) is None for secret in secrets] == [True, True, False]
     assert await sessions.list(ada.id) == []
+
+
+async def test_at_the_limit_the_session_that_was_used_least_recently_ends(registry: Registry, clock: FakeClock) -> None:
+    sessions = BrowserSessions(registry.database, make_settings(browser_session_max_per_user=2), clock)
+    ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
+    of_ben, first, second = await sessions.create(ben), await sessions.create(ada), await sessions.create(ada)
+    clock.advance(100)
+    assert await sessions.find(first) is not None
+    third = await sessions.create(ada)
+
+    assert [await sessions.find(secret) is not None for secret in (first, second, third)] == [True, False, True]
+    assert await sessions.find(of_ben) is not None

@@ -31,6 +31,11 @@ def test_client_is_added_listed_and_removed(program: Program) -> None:
     assert "operator, confidential" in table
     assert secret["client_secret"] not in table
     assert f"Removed {public['id']}; 0 connections ended." in removed
+    log = [(row["action"], row["target"]) for row in program.run("audit", "--json").json]
+    assert log == [
+        ("client.remove", public["id"]),
+        *(("client.add", row["id"]) for row in (device, secret, public)),
+    ]
     assert public["id"] not in program.expect("client", "list")
 
 

@@ -173,3 +173,28 @@ async def test_restricted_keys_do_not_see_the_log(tmp_path: Path, limits: dict[s
         _, key = await key_of(api, "ada", READ, **limits)
         for path in ("/api/v1/audit", "/api/v1/reads"):
             assert (await call_app(api.app, "GET", path, key)).status == 403
+
+
+async def test_rejected_credentials_are_recorded_for_administrators(api: RestClient) -> None:
+    _, admin = await key_of(api, "ada", ADMIN)
+    _, ben = await key_of(api, "ben", READ)
+    wrong = {"Authorization": "Bearer flo_wrong"}
+    for path in ("/api/v1/reads", "/api/v1/audit", "/mcp"):
+        assert (await call_app(api.app, "GET", path, wrong)).status == 401
+    assert (await call_app(api.app, "GET", "/api/v1/reads")).status == 401
+
+    [rejected] = (await get(api, "/api/v1/audit?action=credential.reject", admin))["events"]
+    assert (rejected["user"], rejected["detail"], rejected["count"]) == ("", "API key not accepted", 1)
+    assert (await get(api, "/api/v1/audit?action=credential.reject", ben))["events"] == []
+    api.server.runtime.admission.record_rejections(is_last=True)
+    counts = [event["count"] for event in (await get(api, "/api/v1/audit?action=credential.reject", admin))["events"]]
+    assert counts == [2, 1]
+
+
+async def test_the_scope_admin_is_enough_for_the_log_of_all_users(api: RestClient, ben: LibraryUser) -> None:
+    _, admin = await key_of(api, "ada", ADMIN)
+    _, writer = await key_of(api, "carl", WRITE)
+    await get(api, f"/api/v1/items/notes/{await ben.add_note('Ships', 'of Ben')}", (await key_of(api, "ben", READ))[1])
+    assert [event["user"] for event in (await get(api, "/api/v1/audit", admin))["events"]] == ["ben"]
+    assert (await call_app(api.app, "GET", "/api/v1/audit", writer)).status == 403
+    assert (await call_app(api.app, "GET", "/api/v1/reads", admin)).status == 403

@@ -1,7 +1,9 @@
 """Export and deletion of one's own data."""
 
 import io
+import sys
 import zipfile
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -28,6 +30,28 @@ async def test_an_export_can_be_imported_again(api: RestClient, ada: LibraryUser
     assert b"of Ben" not in lines
     assert not any((api.server.runtime.data_root.root / "uploads").iterdir())
     assert (await send(api, key, "GET", "/api/v1/audit?action=export")).json()["events"]
+
+
+async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_note("Tides", "high water")
+    await ada.add_media("Talk", "high water")
+    await ada.add_chat("Chat", "high water")
+    key = await key_of(api, "ada", READ)
+    calls: set[str] = set()
+
+    def notice(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith(("exporters/lines.py", "exporters/pages.py")):
+            calls.add(frame.f_code.co_name)
+
+    sys.setprofile(notice)  # of this thread only, which is that of the event loop
+    try:
+        exported = await send(api, key, "GET", "/api/v1/export")
+    finally:
+        sys.setprofile(None)
+
+    assert exported.status == 200
+    # The name of a page is short, whatever it contains.
+    assert calls <= {"file_name"}
 
 
 async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:

@@ -22,6 +22,7 @@ from auth.context import RequestContext
 from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from config.times import format_time_seconds
 from server.import_slots import ImportSlots, ImportTurn
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
 from sources.importers.engine.import_runner import run_import
@@ -39,8 +40,10 @@ ImportState = Literal["waiting", "running", "done", "cancelled", "failed"]
 UPLOADS_FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
 _ABANDONED_AFTER_S = 86_400
-_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._ -]+")
+_UNSAFE_IN_NAMES = re.compile(r"[^\w. -]+")
 _NAME_MAX_CHARS = 100
+# File systems limit names to 255 bytes.
+_NAME_MAX_BYTES = 240
 
 
 class ImportJob(Struct, frozen=True, kw_only=True):
@@ -50,6 +53,9 @@ class ImportJob(Struct, frozen=True, kw_only=True):
     id: str
     state: ImportState
     name: str
+    dry_run: bool
+    started_at: str
+    ended_at: str | None
     bytes_read: int
     bytes_total: int
     items: int
@@ -67,8 +73,10 @@ class _RunningJob:
         self.name = name
         self.is_dry_run = is_dry_run
         self.progress = ImportProgress(before_batch=turn.pass_on)
+        self.started_at = time.time()
         # Set when the import has ended.
         self.outcome: ImportState | None = None
+        self.ended_at: float | None = None
         self.summary: ImportSummary | None = None
         self.problem = ""
         self.task: asyncio.Task[None] | None = None
@@ -86,6 +94,9 @@ class _RunningJob:
             id=self.id,
             state=self.state,
             name=self.name,
+            dry_run=self.is_dry_run,
+            started_at=format_time_seconds(self.started_at),
+            ended_at=None if self.ended_at is None else format_time_seconds(self.ended_at),
             bytes_read=self.progress.bytes_read,
             bytes_total=self.progress.bytes_total,
             items=self.progress.items,
@@ -132,6 +143,10 @@ class ImportJobs:
         job.task = asyncio.create_task(self._run(job, context, folder, format_name))
         await asyncio.sleep(0)  # it takes a slot at once if one is free
         return job.snapshot()
+
+    async def formats(self) -> Sequence[Importer]:
+        """Returns the formats that can be read. Loading them for the first time takes a moment."""
+        return await asyncio.to_thread(self._load_importers)
 
     def get(self, context: RequestContext, job_id: str) -> ImportJob:
         return self._owned_job(context, job_id).snapshot()
@@ -186,6 +201,7 @@ class ImportJobs:
         finally:
             if not job.has_ended:
                 job.outcome, job.problem = "failed", "internal error; see the server log"
+            job.ended_at = time.time()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _import(
@@ -200,7 +216,7 @@ class ImportJobs:
 
     async def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
         """An upload is opened only in the process that also reads it."""
-        limits, importers = import_limits(self._settings), await asyncio.to_thread(self._load_importers)
+        limits, importers = import_limits(self._settings), await self.formats()
         if format_name is not None:
             importer_by_name(format_name, importers)
         if all(map(is_read_in_a_process, importers)):
@@ -273,9 +289,11 @@ async def open_import_jobs(
 
 
 def safe_name(name: str) -> str:
-    """Returns the file name without folders and unusual characters. The suffix is kept: it tells some formats apart."""
+    """Returns the file name without folders and unusual characters. Letters of all scripts are kept, because the title
+    of a note can come from its file name, and so is the suffix: it tells some formats apart."""
     base_name = name.replace("\\", "/").rpartition("/")[2]
-    return _UNSAFE_IN_NAMES.sub("_", base_name)[-_NAME_MAX_CHARS:].lstrip(".").strip() or "upload"
+    short_name = _UNSAFE_IN_NAMES.sub("_", base_name)[-_NAME_MAX_CHARS:].encode()[-_NAME_MAX_BYTES:]
+    return short_name.decode(errors="ignore").lstrip(".").strip() or "upload"
 
 
 def _first_problem(summary: ImportSummary) -> str:

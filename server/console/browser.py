@@ -102,13 +102,21 @@ class BrowserGuard:
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
         `max_bytes` replaces the limit for forms whose fields are whole texts."""
+        self.check_sender(request)
+        values = await self._read_form(request, max_bytes or self._form_max_bytes)
+        await self.check_form_token(request, values.get(CSRF_FIELD, ""))
+        return values
+
+    def check_sender(self, request: Request) -> None:
+        """Raises unless a page of this server sent the form. The body need not be read for it."""
         self.check_origin(request)
         self._check_own_origin(request)
-        values = await self._read_form(request, max_bytes or self._form_max_bytes)
+
+    async def check_form_token(self, request: Request, token: str) -> None:
+        """Raises unless a form carries the token of the browser's session."""
         expected = await self._form_token(request)
-        if expected is None or not hmac.compare_digest(expected.encode(), values.get(CSRF_FIELD, "").encode()):
+        if expected is None or not hmac.compare_digest(expected.encode(), token.encode()):
             raise FormRejected
-        return values
 
     def check_api_request(self, request: Request, session: BrowserSession) -> None:
         """Raises for a REST request that changes something, unless a page of this server sent it with the token of the

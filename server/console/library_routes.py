@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.browser import BrowserGuard
 from server.console.edit_page import EditPages
+from server.console.import_page import IMPORT_PATH, ImportPage
 from server.console.item_page import PERMALINK, ItemPage
 from server.console.library_page import LibraryBrowser
 from server.console.page_handler import PageFunction, PageHandler
@@ -27,6 +28,7 @@ _INDEX = {
 
 def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
+    imports = ImportPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -42,6 +44,8 @@ def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRou
         page("/tag/{source}/{id:path}", post=edit.tag),
         page("/delete/{source}/{id:path}", post=edit.delete),
         page("/restore", post=edit.restore),
+        page(IMPORT_PATH, imports.show, imports.upload),
+        page(f"{IMPORT_PATH}/cancel", post=imports.cancel),
         Route(PERMALINK, ItemPage(runtime, browser)),
     ]
 

@@ -30,6 +30,14 @@ class FormFile(Struct, frozen=True, kw_only=True):
     content: bytes
 
 
+class PartHead(Struct, frozen=True):
+    """What the headers of a part say. `filename` is None for a part that is not a file."""
+
+    name: str
+    filename: str | None
+    media_type: str
+
+
 class FormSpec(Struct, frozen=True):
     """An input that is sent as a form: which of its fields are files, and how many parts it may have.
 
@@ -81,11 +89,16 @@ def _pairs(form: FormSpec, body: bytes) -> Iterator[tuple[str, str]]:
         raise InvalidParams(f"form data: expected at most {form.parts_max} fields as {URLENCODED} in UTF-8") from error
 
 
-def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
+def part_delimiter(content_type: str) -> bytes:
+    """Returns what separates the parts of a body."""
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise InvalidParams("Content-Type: expected multipart/form-data with a boundary, got none")
-    delimiter = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1")
+    return b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1")
+
+
+def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
+    delimiter = part_delimiter(content_type)
     _, *parts = (b"\r\n" + body).split(delimiter, form.parts_max + 2)
     if not parts or not parts[-1].startswith(b"--"):
         raise InvalidParams(
@@ -97,7 +110,16 @@ def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str
 
 def _part(part: bytes) -> tuple[str, FormFile | str]:
     head, separator, content = part.partition(b"\r\n\r\n")
-    if not separator or head.lstrip(b" \t")[:2] != b"\r\n":
+    part_head = read_part_head(head if separator else b"")
+    if part_head.filename is None:
+        return part_head.name, _decode(part_head.name, content)
+    file = FormFile(filename=part_head.filename, media_type=part_head.media_type, content=content)
+    return part_head.name, file
+
+
+def read_part_head(head: bytes) -> PartHead:
+    """Reads the headers of a part: what is between the delimiter and the empty line."""
+    if head.lstrip(b" \t")[:2] != b"\r\n":
         raise InvalidParams("form data: expected Content-Disposition and an empty line at the start of each part")
     headers = dict(_headers(head))
     if headers.get(b"content-transfer-encoding", b"").lower() not in _PLAIN_ENCODINGS:
@@ -109,11 +131,9 @@ def _part(part: bytes) -> tuple[str, FormFile | str]:
     name = parameters.get(b"name")
     if name is None or not disposition.lower().startswith(b"form-data"):
         raise InvalidParams("form data: expected a name in the Content-Disposition of each part")
-    if b"filename" not in parameters:
-        return name, _decode(name, content)
-    filename = re.split(r"[/\\]", parameters[b"filename"])[-1]
+    filename = re.split(r"[/\\]", parameters[b"filename"])[-1] if b"filename" in parameters else None
     media_type = headers.get(b"content-type", b"").decode("latin-1")
-    return name, FormFile(filename=filename, media_type=media_type_of(media_type), content=content)
+    return PartHead(name, filename, media_type_of(media_type))
 
 
 def _headers(head: bytes) -> Iterator[tuple[bytes, bytes]]:

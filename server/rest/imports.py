@@ -43,6 +43,18 @@ class ImportList(Struct, frozen=True):
     imports: Sequence[ImportJob]
 
 
+class ImportFormat(Struct, frozen=True):
+    """`suffixes` are those that files of the format can have in a folder; none if it is not read from folders."""
+
+    name: str
+    title: str
+    suffixes: Sequence[str]
+
+
+class ImportFormatList(Struct, frozen=True):
+    formats: Sequence[ImportFormat]
+
+
 class ImportEndpoints:
     """The handlers of the import operations."""
 
@@ -53,6 +65,10 @@ class ImportEndpoints:
     async def start(self, context: RequestContext, uploaded: UploadRequest) -> ImportJob:
         args: StartImportRequest = uploaded.args
         return await self._jobs.start(context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run)
+
+    async def list_formats(self, _context: RequestContext, _request: ListImportsRequest) -> ImportFormatList:
+        formats = await self._jobs.formats()
+        return ImportFormatList([ImportFormat(one.name, one.title, one.suffixes) for one in formats])
 
     async def list(self, context: RequestContext, _request: ListImportsRequest) -> ImportList:
         return ImportList(self._jobs.list(context))
@@ -75,10 +91,15 @@ class ImportEndpoints:
 
 def import_operations(runtime: Runtime) -> list[Operation]:
     endpoints = ImportEndpoints(runtime.imports, runtime.open_streams)
-    return [_start_operation(endpoints, runtime.settings), *_job_operations(endpoints)]
+    return [
+        start_import_operation(endpoints, runtime.settings),
+        _formats_operation(endpoints),
+        list_imports_operation(endpoints),
+        *_job_operations(endpoints),
+    ]
 
 
-def _start_operation(endpoints: ImportEndpoints, settings: Settings) -> Operation:
+def start_import_operation(endpoints: ImportEndpoints, settings: Settings) -> Operation:
     return Operation(
         id="import_file",
         method="POST",
@@ -101,21 +122,57 @@ def _start_operation(endpoints: ImportEndpoints, settings: Settings) -> Operatio
     )
 
 
+def _formats_operation(endpoints: ImportEndpoints) -> Operation:
+    return Operation(
+        id="list_import_formats",
+        method="GET",
+        path=_PATH + "/formats",
+        summary="List the formats of imports",
+        description="The formats that can be imported: their names, titles for people, and the suffixes of files.",
+        input=ListImportsRequest,
+        response=ImportFormatList,
+        handler=endpoints.list_formats,
+        tools=_TOOLS,
+        scope=WRITE,
+        needs_all_sources=True,
+    )
+
+
+def list_imports_operation(endpoints: ImportEndpoints) -> Operation:
+    return Operation(
+        id="list_imports",
+        method="GET",
+        path=_PATH,
+        summary="List imports",
+        description="The user's imports that this server remembers, newest first.",
+        input=ListImportsRequest,
+        response=ImportList,
+        handler=endpoints.list,
+        tools=_TOOLS,
+        scope=WRITE,
+        needs_all_sources=True,
+    )
+
+
+def cancel_import_operation(endpoints: ImportEndpoints) -> Operation:
+    return Operation(
+        id="cancel_import",
+        method="DELETE",
+        path=_PATH + "/{id}",
+        summary="Cancel an import",
+        description="Stops an import. Items already written are kept; importing the file again adds the rest.",
+        input=ImportJobRequest,
+        response=ImportJob,
+        handler=endpoints.cancel,
+        tools=_TOOLS,
+        scope=WRITE,
+        needs_all_sources=True,
+        error_statuses=_NOT_FOUND,
+    )
+
+
 def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
     return [
-        Operation(
-            id="list_imports",
-            method="GET",
-            path=_PATH,
-            summary="List imports",
-            description="The user's imports that this server remembers, newest first.",
-            input=ListImportsRequest,
-            response=ImportList,
-            handler=endpoints.list,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
-        ),
         Operation(
             id="get_import",
             method="GET",
@@ -144,18 +201,5 @@ def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
-        Operation(
-            id="cancel_import",
-            method="DELETE",
-            path=_PATH + "/{id}",
-            summary="Cancel an import",
-            description="Stops an import. Items already written are kept; importing the file again adds the rest.",
-            input=ImportJobRequest,
-            response=ImportJob,
-            handler=endpoints.cancel,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
-            error_statuses=_NOT_FOUND,
-        ),
+        cancel_import_operation(endpoints),
     ]

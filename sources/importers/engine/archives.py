@@ -5,16 +5,18 @@ is left to the importer to report.
 """
 
 import io
+import re
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 
@@ -25,6 +27,8 @@ _DIRECTORY_MIN_BYTES = 1 << 16
 # Entries below this size may have any compression ratio.
 _RATIO_FREE_BYTES = 16 << 20
 _ENCRYPTED = 0x1
+# A zip inside a zip may take this part of the reader's memory.
+_INNER_MEMORY_SHARE = 4
 _NAME_CHARS = 120
 # The earliest time a zip can store; programs write it when they know no time.
 _NO_TIME = datetime(1980, 1, 1, tzinfo=UTC)
@@ -34,9 +38,10 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImpleme
 class Archive:
     """The files of a zip, in directory order and without folders."""
 
-    def __init__(self, zip_file: zipfile.ZipFile, limits: ImportLimits) -> None:
+    def __init__(self, zip_file: zipfile.ZipFile, limits: ImportLimits, outer: "Archive | None" = None) -> None:
         self._zip = zip_file
         self.limits = limits
+        self._outer = outer
         self._unpacked_bytes = 0
         entries = [entry for entry in zip_file.infolist() if not entry.is_dir()]
         if len(entries) > limits.entries_max:
@@ -85,7 +90,16 @@ class Archive:
             raise TooLarge(f"{name[:_NAME_CHARS]!r} in the archive", max_bytes)
         return data
 
+    @contextmanager
+    def open_inner(self, name: str) -> Iterator["Archive"]:
+        """Opens a zip inside this one. It is read into memory, and what it unpacks to counts as unpacked here."""
+        data = self.read(name, self.limits.reader_memory_max_bytes // _INNER_MEMORY_SHARE)
+        with _open_zip(BoundedFile(io.BytesIO(data), self.limits.entries_max)) as zip_file:
+            yield Archive(zip_file, self.limits, self)
+
     def count_unpacked(self, size: int) -> None:
+        if self._outer is not None:
+            self._outer.count_unpacked(size)
         self._unpacked_bytes += size
         if self._unpacked_bytes > self.limits.unpacked_max_bytes:
             raise TooLarge("the unpacked archive", self.limits.unpacked_max_bytes)
@@ -105,6 +119,19 @@ def open_archive(path: Path, limits: ImportLimits, progress: ProgressCallback | 
 def is_zip(head: bytes) -> bool:
     """Checks for a local file header, or the end record of an empty archive."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def is_visible(name: str) -> bool:
+    """Excludes hidden folders, and the one that macOS adds to archives."""
+    folders = re.split(r"[/\\]", name)[:-1]
+    return not any(folder.startswith(".") or folder == "__MACOSX" for folder in folders)
+
+
+def decode_name(name: str) -> str:
+    """Corrects names without a declared encoding: `zipfile` decodes them as CP437, but macOS writes UTF-8."""
+    with suppress(UnicodeError):
+        name = name.encode("cp437").decode()
+    return printable_name(name.replace("\\", "/"))
 
 
 def _open_zip(file: "BoundedFile") -> zipfile.ZipFile:

@@ -5,9 +5,7 @@ Title, tags and dates are taken from the front matter. Settings, attachments and
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time
 from sources.drafts import NoteDraft
-from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
@@ -40,6 +38,7 @@ from sources.importers.engine.imported_items import (
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_date
 from sources.importers.engine.values import clean_tags, short_title, valid_uuid
@@ -49,16 +48,6 @@ _SETTINGS_FOLDER = ".obsidian"
 _SETTINGS_IN_NAME = re.compile(r"(?:^|[/\\])(\.obsidian[/\\])")
 _NOT_A_NOTE = SkippedItem("file in the vault not containing a note")
 _DATE_FIELDS = ("created", "created_at", "date", "date_created", "creation_date")
-_LINKS_MAX = 1_000
-_MATCHES_MAX = 10_000
-# Code contains # and [[ of its own. Inline code is limited in length, so that a megabyte of backticks is not scanned
-# once for each of them.
-_CODE = re.compile(
-    r"^[ ]{0,3}(```+|~~~+).*?(?:^[ ]{0,3}\1|\Z)|(?<!`)(`++)[^\n]{0,1000}?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE
-)
-_HEADING = re.compile(r"^#[ \t]+([^\n]+)$", re.MULTILINE)
-_TAG = re.compile(r"(?<![^\s(,;>])#([\w/-]*[^\W\d_][\w/-]*|[\w/-]*[_/-][\w/-]*)")
-_LINK = re.compile(r"!?\[\[([^\[\]\n]{1,500})\]\]")
 
 
 class MarkdownImporter(Importer):
@@ -104,7 +93,7 @@ class _NoteFile(Struct, frozen=True):
 def _archive_confidence(names: Sequence[str]) -> float:
     """Stays below other importers. An archive that is not a vault must consist mostly of notes, because most source
     archives contain a README."""
-    files = [name for name in names if _is_visible(name) and not name.endswith("/")]
+    files = [name for name in names if is_visible(name) and not name.endswith("/")]
     notes = sum(map(_is_note, files))
     if not notes:
         return 0.0
@@ -155,9 +144,9 @@ def _path_in_vault(path: Path) -> str | None:
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     vault = _vault_folder(archive.names)
     for name in archive.names:
-        if not _is_visible(name):
+        if not is_visible(name):
             continue
-        location = _decode_name(name)
+        location = decode_name(name)
         if not _is_note(name):
             yield _NOT_A_NOTE
         elif archive.size(name) > text_max_bytes(limits):
@@ -173,8 +162,8 @@ def _archived_note(archive: Archive, name: str, path: Path, vault: str | None, l
     """Identifies a note by its path in the vault, as in a folder. Outside a vault it is identified by the archive's
     path and its name there, or, without a stable path, by its content, as if it had been uploaded alone."""
     data = archive.read(name, text_max_bytes(limits))
-    decoded_name = _decode_name(name)
-    vault_path = None if vault is None else _decode_name(name.removeprefix(vault))
+    decoded_name = decode_name(name)
+    vault_path = None if vault is None else decode_name(name.removeprefix(vault))
     key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
     modified = archive.modified_at(name)
     return _NoteFile(
@@ -191,21 +180,8 @@ def _vault_folder(names: Sequence[str]) -> str | None:
     all notes are inside it."""
     folders = [name[: match.start(1)] for name in names if (match := _SETTINGS_IN_NAME.search(name))]
     vault = min(folders, key=len, default=None)
-    notes = (name for name in names if _is_note(name) and _is_visible(name))
+    notes = (name for name in names if _is_note(name) and is_visible(name))
     return vault if vault is not None and all(name.startswith(vault) for name in notes) else None
-
-
-def _is_visible(name: str) -> bool:
-    """Excludes hidden folders, and the one that macOS adds to archives."""
-    folders = re.split(r"[/\\]", name)[:-1]
-    return not any(folder.startswith(".") or folder == "__MACOSX" for folder in folders)
-
-
-def _decode_name(name: str) -> str:
-    """Corrects names without a declared encoding: `zipfile` decodes them as CP437, but macOS writes UTF-8."""
-    with suppress(UnicodeError):
-        name = name.encode("cp437").decode()
-    return printable_name(name.replace("\\", "/"))
 
 
 # -- a note ------------------------------------------------------------------------------------------------------------
@@ -218,31 +194,21 @@ def _is_note(name: str) -> bool:
 def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
     front_matter, body = split_front_matter(note.text, limits.depth_max)
     fields = normalize_keys(front_matter)
-    outside_code = _CODE.sub(" ", body)
-    title = stripped_text(fields.get("title")) or _first_heading(outside_code) or PurePosixPath(note.name).stem
+    prose = remove_code(body)
+    title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(note.name).stem
     tags = [
         *split_words(fields.get("tags")),
         *split_words(fields.get("tag")),
-        *(tag.strip("/") for tag in _matches(_TAG, outside_code)),
+        *inline_tags(prose),
     ]
     return NoteDraft(
         title=short_title(title),
         content=body.strip("\n"),
         tags=clean_tags(tags),
-        metadata=_metadata(note.vault_path or note.name, front_matter, fields, outside_code),
+        metadata=_metadata(note.vault_path or note.name, front_matter, fields, prose),
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
         created_at=_created_at(fields) or note.modified_at,
     )
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """Limits the number of matches, each of which takes fifty bytes, however short it is."""
-    return (match[1] for match in islice(pattern.finditer(text), _MATCHES_MAX))
-
-
-def _first_heading(text: str) -> str:
-    heading = _HEADING.search(text)
-    return heading[1].strip().rstrip("#").strip() if heading else ""
 
 
 def _created_at(fields: Mapping[str, Any]) -> str | None:
@@ -252,8 +218,7 @@ def _created_at(fields: Mapping[str, Any]) -> str | None:
 def _metadata(path: str, front_matter: Mapping[str, Any], fields: Mapping[str, Any], text: str) -> dict[str, Any]:
     """Returns path, links, aliases, and the front matter as written."""
     aliases = [*_aliases(fields.get("aliases")), *_aliases(fields.get("alias"))]
-    links = list(dict.fromkeys(_link_target(link) for link in _matches(_LINK, text)))[:_LINKS_MAX]
-    metadata = {"path": path, "links": links, "aliases": aliases, "front_matter": dict(front_matter)}
+    metadata = {"path": path, "links": link_targets(text), "aliases": aliases, "front_matter": dict(front_matter)}
     return {name: value for name, value in metadata.items() if value}
 
 
@@ -261,8 +226,3 @@ def _aliases(value: Any) -> list[str]:
     """Unlike tags, aliases may contain spaces."""
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts or () if isinstance(part, str) and part.strip()]
-
-
-def _link_target(link: str) -> str:
-    """Removes the display text of a link."""
-    return link.partition("|")[0].strip()

@@ -70,9 +70,14 @@ def decode_page(data: bytes) -> str:
         return decode_text(data)
 
 
-def read_page(html: str, text: TextBuilder) -> "PageReader":
+def html_text(html: str, max_chars: int) -> str:
+    """Returns the text of a page or fragment."""
+    return read_page(html, TextBuilder(max_chars)).text.build()
+
+
+def read_page(html: str, text: TextBuilder, reader: "type[PageReader] | None" = None) -> "PageReader":
     """Reads HTML or XHTML. In both, a self-closing element is empty, even a script or title."""
-    page = PageReader(text, max(_DEPTH_MIN, _COMPARISONS_MAX // (html.count("</") + 1)))
+    page = (reader or PageReader)(text, max(_DEPTH_MIN, _COMPARISONS_MAX // (html.count("</") + 1)))
     # Any: the type stubs require a target that also accepts bytes and comments.
     target: Any = page
     parser = etree.HTMLParser(target=target, encoding="utf-8", huge_tree=True, recover=True)

@@ -1,7 +1,7 @@
 """Reads XML as a stream of events. Entity declarations are rejected, so that none is expanded, and nothing outside the
 file is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO
 from xml.parsers import expat
 
@@ -29,6 +29,12 @@ class XmlHandler:
 
 
 def read_xml(file: IO[bytes], handler: XmlHandler) -> None:
+    for _ in read_xml_blocks(file, handler):
+        pass
+
+
+def read_xml_blocks(file: IO[bytes], handler: XmlHandler) -> Iterator[None]:
+    """Reads a large file block by block, so that the caller can take what the handler has collected so far."""
     parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
     parser.buffer_text = True
     parser.StartElementHandler = lambda name, attributes: handler.start(_local_name(name), attributes)
@@ -42,6 +48,7 @@ def read_xml(file: IO[bytes], handler: XmlHandler) -> None:
             parser.Parse(block, False)
             bytes_read += len(block)
             _require_progress(bytes_read - parser.CurrentByteIndex)
+            yield
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise InvalidParams(f"XML is invalid: {expat.ErrorString(error.code)} in line {error.lineno}") from error

@@ -1,0 +1,168 @@
+"""Evernote's export, ENEX: an XML file with the notes of a notebook. Attachments are listed by name, not read."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams, TooLarge
+from config.text import replace_unstorable
+from sources.drafts import NoteDraft
+from sources.importers.engine.export_files import count_reads
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, clean_tags, short_title
+from sources.importers.parsers.parsed_document import TextBuilder
+from sources.importers.parsers.web_page import PageReader, read_page
+from sources.importers.parsers.xml_events import XmlHandler, read_xml_blocks
+
+_HEAD_BYTES = 4096
+# The elements of a note whose text is kept. Those of tasks and of reminders have other names.
+_TEXT_ELEMENTS = frozenset(
+    ["title", "content", "created", "updated", "tag", "author", "source", "source-url", "file-name"]
+)
+_TEXTS_MAX = 1_000
+# A `div` is a line and not a paragraph, so it ends like an element within a line.
+_INLINE_ELEMENT = "span"
+# Marks a note whose text was dropped; no element has this name.
+_TOO_LARGE = "too large"
+
+
+class EvernoteImporter(Importer):
+    name = "evernote"
+    title = "Evernote export (ENEX)"
+    suffixes = (".enex",)
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        handler = _EnexHandler(limits)
+        keys: dict[str, int] = {}
+        with path.open("rb") as file:
+            for _ in read_xml_blocks(count_reads(file, limits, progress), handler):
+                yield from _take_notes(handler, keys, limits)
+        yield from _take_notes(handler, keys, limits)
+
+
+IMPORTER = EvernoteImporter()
+
+
+class _EnexHandler(XmlHandler):
+    """Collects complete notes in `notes`: the texts of their elements, by name."""
+
+    def __init__(self, limits: ImportLimits) -> None:
+        self.notes: list[dict[str, list[str]]] = []
+        self._max_chars = limits.line_max_bytes
+        self._note: dict[str, list[str]] | None = None
+        self._element = ""
+        self._parts: list[str] = []
+        self._chars = 0
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "note":
+            self._note, self._chars = {}, 0
+        elif self._note is not None and name in _TEXT_ELEMENTS:
+            self._element, self._parts = name, []
+
+    def end(self, name: str) -> None:
+        if self._note is None:
+            return
+        if name == "note":
+            self.notes.append(self._note)
+            self._note = None
+        elif name == self._element:
+            texts = self._note.setdefault(name, [])
+            if len(texts) < _TEXTS_MAX:
+                texts.append("".join(self._parts))
+            self._element = ""
+
+    def data(self, text: str) -> None:
+        """Text outside these elements, above all the data of attachments, is dropped."""
+        if not self._element or self._note is None:
+            return
+        self._chars += len(text)
+        if self._chars <= self._max_chars:
+            self._parts.append(text)
+        else:
+            self._parts.clear()
+            self._note[_TOO_LARGE] = [""]
+
+
+class _EnmlReader(PageReader):
+    """Reads the content of a note: every line is a `div`, and to-dos and encrypted texts have elements of their own."""
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        super().start(tag, attributes)
+        if tag == "en-todo":
+            self.text.write("[x] " if attributes.get("checked") == "true" else "[ ] ")
+        elif tag == "en-crypt":
+            self.text.write("[encrypted text]")
+            self._hidden.append(tag)
+
+    def end(self, tag: str) -> None:
+        super().end(tag if tag != "div" or self._hidden else _INLINE_ELEMENT)
+        if tag == "div":
+            self.text.end_line()
+
+    def _start_content(self, tag: str) -> None:
+        if tag == "div":
+            self.text.end_line()
+        else:
+            super()._start_content(tag)
+
+
+def _take_notes(handler: _EnexHandler, keys: dict[str, int], limits: ImportLimits) -> Iterator[ImportEvent]:
+    notes, handler.notes = handler.notes, []
+    for note in notes:
+        try:
+            yield ImportedNote(_note_draft(note, keys, limits))
+        except (InvalidParams, TooLarge) as error:
+            yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
+
+
+def _note_draft(note: Mapping[str, list[str]], keys: dict[str, int], limits: ImportLimits) -> NoteDraft:
+    if _TOO_LARGE in note:
+        raise TooLarge("the note", limits.line_max_bytes)
+    title = short_title(replace_unstorable(_first(note, "title")))
+    text = read_page(_first(note, "content"), TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
+    return NoteDraft(
+        title=title or "Untitled",
+        content=text,
+        tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
+        metadata=_metadata(note),
+        uuid=stable_uuid("evernote", "notes", _key(note, keys)),
+        created_at=stored_time(_first(note, "created")) or UNSET,
+    )
+
+
+def _key(note: Mapping[str, list[str]], keys: dict[str, int]) -> str:
+    """Notes have no id in the export, but the second of their creation and a title; equal ones are numbered."""
+    created, title = _first(note, "created"), _first(note, "title")
+    key = f"{created}\0{title}" if created else sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
+    count = keys[key] = keys.get(key, 0) + 1
+    return key if count == 1 else f"{key}\0{count}"
+
+
+def _metadata(note: Mapping[str, list[str]]) -> dict[str, Any]:
+    return compact_metadata(
+        updated=stored_time(_first(note, "updated")),
+        url=clean_line(_first(note, "source-url")),
+        source=clean_line(_first(note, "source")),
+        author=clean_line(_first(note, "author")),
+        attachments=[clean_line(name) for name in note.get("file-name", ())],
+    )
+
+
+def _first(note: Mapping[str, list[str]], name: str) -> str:
+    return next(iter(note.get(name, ())), "").strip()

@@ -1,0 +1,147 @@
+"""Google Keep, as Google Takeout exports it: one JSON file for each note, in a zip or unpacked.
+
+Takeout writes every note twice, as JSON and as a web page; the page is skipped.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams
+from sources.drafts import NoteDraft
+from sources.importers.engine.archives import is_zip
+from sources.importers.engine.export_files import first_bytes, is_zip_file
+from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
+from sources.importers.engine.file_trees import open_tree
+from sources.importers.engine.files import file_size, read_json
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, clean_tags, objects, parse_json, short_title, text_or_empty
+
+_FIELDS = (rb'"isTrashed"', rb'"userEditedTimestampUsec"')
+_ENTRY = re.compile(r"(?:^|/)Keep/[^/]{1,300}\.json$")
+_PAGE_SUFFIX = ".html"
+_LABELS_MAX = 100
+
+
+class GoogleKeepImporter(Importer):
+    name = "google_keep"
+    title = "Google Keep (Takeout)"
+    suffixes = (".json", ".zip", _PAGE_SUFFIX)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if probe.path.suffix.lower() == _PAGE_SUFFIX:
+            return 0.9 if _has_keep_note(probe.path.with_suffix(".json")) else 0.0
+        head = first_bytes(probe, _is_note_entry) if is_zip(probe.head) else probe.head
+        return 0.9 if _is_keep_note(head) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        if is_zip_file(path):
+            yield from _read_archive(path, limits, progress)
+        elif path.suffix.lower() == _PAGE_SUFFIX:
+            yield SkippedItem("web page of a note that is also there as JSON")
+        else:
+            yield _read_note(read_json(path, limits), path.stem)
+        progress(file_size(path))
+
+
+IMPORTER = GoogleKeepImporter()
+
+
+def _is_note_entry(name: str) -> bool:
+    return _ENTRY.search(name) is not None
+
+
+def _is_keep_note(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and all(field in head for field in _FIELDS)
+
+
+def _has_keep_note(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and _is_keep_note(file.read(HEAD_BYTES))
+    except OSError:
+        return False
+
+
+def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
+    with open_tree(path, limits, progress) as tree:
+        for name in tree.names:
+            if not _is_note_entry(name):
+                yield SkippedItem("file in the archive not containing a Keep note")
+                continue
+            try:
+                data = parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max)
+                yield _read_note(data, name.rpartition("/")[2].removesuffix(".json"))
+            except InvalidParams as error:
+                yield FailedItem(name, error.message)
+
+
+def _read_note(note: Any, file_stem: str) -> ImportEvent:
+    if not isinstance(note, Mapping):
+        raise InvalidParams("expected a note, got JSON of another kind")
+    if note.get("isTrashed") is True:
+        return SkippedItem("note in the trash")
+    title, content = clean_line(note.get("title")), _content(note)
+    if not title and not content:
+        return SkippedItem("empty note")
+    return ImportedNote(_note_draft(note, short_title(title or content), content, file_stem))
+
+
+def _content(note: Mapping[str, Any]) -> str:
+    """Returns the text, the list and the links of a note."""
+    boxes = (f"[{'x' if item.get('isChecked') is True else ' '}] " for item in objects(note.get("listContent")))
+    items = (text_or_empty(item.get("text")) for item in objects(note.get("listContent")))
+    checklist = "\n".join(f"- {box}{text}" for box, text in zip(boxes, items, strict=True))
+    links = "\n".join(map(_link, objects(note.get("annotations"))))
+    parts = (text_or_empty(note.get("textContent")).strip("\n"), checklist, links)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _link(annotation: Mapping[str, Any]) -> str:
+    title, url = clean_line(annotation.get("title")), clean_line(annotation.get("url"))
+    return f"[{title or url}]({url})" if url else title
+
+
+def _note_draft(note: Mapping[str, Any], title: str, content: str, file_stem: str) -> NoteDraft:
+    created = note.get("createdTimestampUsec")
+    return NoteDraft(
+        title=title,
+        content=content,
+        tags=clean_tags([clean_line(label.get("name")) for label in objects(note.get("labels"))][:_LABELS_MAX]),
+        metadata=_metadata(note),
+        # Notes have no id, but the microsecond of their creation.
+        uuid=stable_uuid("google_keep", "notes", str(created) if isinstance(created, int) else file_stem),
+        created_at=_microseconds(created) or _microseconds(note.get("userEditedTimestampUsec")) or UNSET,
+    )
+
+
+def _metadata(note: Mapping[str, Any]) -> dict[str, Any]:
+    return compact_metadata(
+        updated=_microseconds(note.get("userEditedTimestampUsec")),
+        pinned=note.get("isPinned") is True or None,
+        archived=note.get("isArchived") is True or None,
+        attachments=[clean_line(file.get("filePath")) for file in objects(note.get("attachments"))],
+    )
+
+
+def _microseconds(value: object) -> str | None:
+    return stored_time(value // 1000) if isinstance(value, int) and not isinstance(value, bool) else None

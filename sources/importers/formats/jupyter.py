@@ -1,0 +1,116 @@
+"""Jupyter notebooks: the text and code of their cells, and the text that the code printed, as one note."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from config.errors import InvalidParams
+from config.text import replace_unstorable
+from sources.drafts import NoteDraft
+from sources.importers.engine.export_files import is_json
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_key, file_size, modified_at, printable_name, read_json
+from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import first_heading, remove_code
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.values import clean_line, objects, short_title
+
+# Results beyond this length are data rather than text.
+_OUTPUT_MAX_CHARS = 4_000
+
+
+class JupyterImporter(Importer):
+    name = "jupyter"
+    title = "Jupyter notebook (ipynb)"
+    suffixes = (".ipynb",)
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        """A notebook's version is at its end, so cells and the suffix count too."""
+        if probe.is_folder or not is_json(probe.head) or b'"cells"' not in probe.head:
+            return 0.0
+        has_suffix = probe.path.suffix.lower() in self.suffixes
+        return 0.9 if b'"nbformat"' in probe.head or (has_suffix and b'"cell_type"' in probe.head) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        notebook = read_json(path, limits)
+        if not isinstance(notebook, Mapping) or "nbformat" not in notebook:
+            raise InvalidParams("not a Jupyter notebook")
+        language = _language(notebook)
+        content = "\n\n".join(part for cell in _cells(notebook) for part in _cell_parts(cell, language))
+        if content:
+            yield ImportedNote(_note_draft(path, notebook, replace_unstorable(content), language, limits))
+        else:
+            yield SkippedItem("notebook without text")
+        progress(file_size(path))
+
+
+IMPORTER = JupyterImporter()
+
+
+def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Until version 4, cells were inside worksheets."""
+    worksheets = objects(notebook.get("worksheets"))
+    return [*objects(notebook.get("cells")), *(cell for sheet in worksheets for cell in objects(sheet.get("cells")))]
+
+
+def _language(notebook: Mapping[str, Any]) -> str:
+    metadata = _object(notebook.get("metadata"))
+    info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
+    return clean_line(info.get("name")) or clean_line(kernel.get("language"))
+
+
+def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
+    source = _joined(cell.get("source") or cell.get("input")).strip("\n")
+    if cell.get("cell_type") == "code":
+        if source.strip():
+            yield _fenced(source, language)
+        for output in objects(cell.get("outputs")):
+            if text := _output_text(output):
+                yield _fenced(text, "")
+    elif source.strip():
+        yield source
+
+
+def _output_text(output: Mapping[str, Any]) -> str:
+    """Returns what was printed or returned as text, or the error. Images and web pages are left out."""
+    if output.get("output_type") in ("error", "pyerr"):
+        return clean_line(f"{output.get('ename')}: {output.get('evalue')}")
+    text = _joined(output.get("text") or _object(output.get("data")).get("text/plain")).strip("\n")
+    return text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
+
+
+def _fenced(text: str, language: str) -> str:
+    fence = "```" if "```" not in text else "~~~~"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _joined(value: Any) -> str:
+    """Texts are strings or lists of lines."""
+    if isinstance(value, list):
+        return "".join(line for line in value if isinstance(line, str))
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _note_draft(
+    path: Path, notebook: Mapping[str, Any], content: str, language: str, limits: ImportLimits
+) -> NoteDraft:
+    metadata = _object(notebook.get("metadata"))
+    title = clean_line(metadata.get("title")) or first_heading(remove_code(content)) or printable_name(path.stem)
+    authors: Sequence[str] = [clean_line(author.get("name")) for author in objects(metadata.get("authors"))]
+    return NoteDraft(
+        title=short_title(title),
+        content=content,
+        metadata=compact_metadata(path=printable_name(path.name), language=language, authors=authors),
+        uuid=stable_uuid("jupyter", "notes", file_key(path, limits)),
+        created_at=modified_at(path, limits),
+    )

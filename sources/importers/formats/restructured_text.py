@@ -1,0 +1,72 @@
+"""reStructuredText: every `.rst` file becomes a note, with its text as written. Directives are not executed."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from sources.drafts import NoteDraft
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_key, file_size, is_text, modified_at, printable_name, read_text
+from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.times import stored_date
+from sources.importers.engine.values import clean_line, clean_tags, short_title
+
+# The title and the fields about the document are at the top.
+_HEAD_LINES = 200
+_FIELD = re.compile(r":([\w -]{1,40}): ([^\n]{1,1000})")
+_TAGS_DIRECTIVE = ".. tags::"
+_TAG_FIELDS = ("tags", "keywords")
+
+
+class RestructuredTextImporter(Importer):
+    name = "rst"
+    title = "reStructuredText"
+    suffixes = (".rst", ".rest")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        has_suffix = not probe.is_folder and probe.path.suffix.lower() in self.suffixes
+        return 0.5 if has_suffix and is_text(probe.head) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        text = read_text(path, limits)
+        lines = [line.rstrip() for line in text.split("\n", _HEAD_LINES)[:_HEAD_LINES]]
+        fields = {match[1].lower(): match[2] for line in lines if (match := _FIELD.fullmatch(line))}
+        draft = NoteDraft(
+            title=short_title(_title(lines)) or short_title(printable_name(path.stem)),
+            content=text.strip("\n"),
+            tags=clean_tags(list(_tags(lines, fields))),
+            metadata=compact_metadata(path=printable_name(path.name), author=clean_line(fields.get("author"))),
+            uuid=stable_uuid("rst", "notes", file_key(path, limits)),
+            created_at=stored_date(fields.get("date")) or modified_at(path, limits),
+        )
+        yield ImportedNote(draft)
+        progress(file_size(path))
+
+
+IMPORTER = RestructuredTextImporter()
+
+
+def _title(lines: Sequence[str]) -> str:
+    """Returns the first line that is underlined with one repeated character, at least as long as the line."""
+    for line, below in pairwise(lines):
+        if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line):
+            return line.strip()
+    return ""
+
+
+def _is_adornment(line: str) -> bool:
+    return len(line) > 1 and len(set(line)) == 1 and not line[0].isalnum() and not line[0].isspace()
+
+
+def _tags(lines: Sequence[str], fields: dict[str, str]) -> Iterator[str]:
+    lists = [fields.get(field, "") for field in _TAG_FIELDS]
+    lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
+    for text in lists:
+        yield from text.split(",")

@@ -1,0 +1,110 @@
+"""Every sample of every format: recognized by one format only, imported once, private, and safe when damaged."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.settings import Settings
+from sources.importers.engine.discovery import DiscoveredFile, discover
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from sources.importers.registry import all_importers, importer_by_name
+from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
+from tests.sources.importers.note_exports import NOTE_SAMPLES
+from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
+from tests.sources.importers.single_files import LIMITS, damaged_files, read_or_reject, write
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
+
+# Of the formats that have tests of their own; they must not be taken for another format.
+OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
+    "tide.md": ("markdown", test_markdown.NOTE.encode()),
+    "review.md": ("prompt_files", test_prompt_files.MARKDOWN.encode()),
+    "many.csv": ("prompt_files", test_prompt_files.CSV.encode()),
+    "wren.png": ("character_cards", test_character_cards.SAMPLES["v2.png"]),
+    "talk.vtt": ("subtitles", test_subtitles.VTT.encode()),
+    "whisper.json": ("subtitles", test_subtitles.WHISPER.encode()),
+    "page.html": ("documents", PAGE.encode()),
+    "a.docx": ("documents", word()),
+    "a.pptx": ("documents", slides()),
+    "a.epub": ("documents", book()),
+    "a.pdf": ("documents", pdf("Low water.")),
+    "a.txt": ("documents", b"Plain words."),
+}
+OWN_SAMPLES = NOTE_SAMPLES
+SAMPLES = {**OTHER_SAMPLES, **OWN_SAMPLES}
+
+
+def importers_of(folder: Path) -> Mapping[str, str]:
+    results = discover([folder], LIMITS, all_importers())
+    return {result.path.name: result.importer.name for result in results if isinstance(result, DiscoveredFile)}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_is_recognized_by_exactly_one_format(tmp_path: Path, name: str) -> None:
+    format_name, data = SAMPLES[name]
+    probe = probe_file(write(tmp_path / name, data), LIMITS)
+
+    confidences = {importer.name: importer.recognizes(probe) for importer in all_importers()}
+
+    first, second = sorted(confidences.values(), reverse=True)[:2]
+    assert confidences[format_name] == first > second
+    # In a folder only files with a suffix of the format are looked at.
+    assert importers_of(tmp_path)[name] == format_name
+
+
+async def import_samples(libraries: LibraryFixture, owner: str, folder: Path) -> ImportSummary:
+    library_settings = Settings()
+    async with libraries.library(owner) as library:
+        results = list(discover([folder], import_limits(library_settings), all_importers()))
+        return await run_import(library, results, library_settings, ImportProgress())
+
+
+async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> None:
+    for name, (_, data) in OWN_SAMPLES.items():
+        write(tmp_path / "samples" / name, data)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await import_samples(libraries, "ada", tmp_path / "samples")
+        second = await import_samples(libraries, "ada", tmp_path / "samples")
+        async with libraries.library("ben") as ben:
+            assert await total_items(ben) == 0
+
+    assert (first.failures, first.problems) == (0, [])
+    assert first.files == len(OWN_SAMPLES)
+    assert {kind: counts.total for kind, counts in second.kinds.items()} == {
+        kind: counts.total for kind, counts in first.kinds.items()
+    }
+    assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
+
+
+@pytest.mark.parametrize("name", OWN_SAMPLES)
+def test_truncated_sample_is_read_or_rejected(name: str) -> None:
+    format_name, data = OWN_SAMPLES[name]
+    importer = importer_by_name(format_name, all_importers())
+    for end in (0, 1, len(data) // 3, len(data) // 2, len(data) - 1):
+        read_or_reject(importer, name, data[:end])
+
+
+@settings(max_examples=300)
+@given(damaged_files({name: data for name, (_, data) in OWN_SAMPLES.items()}))
+def test_damaged_sample_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
+    name, data = sample
+    read_or_reject(importer_by_name(OWN_SAMPLES[name][0], all_importers()), name, data)
+
+
+@given(st.sampled_from(sorted(OWN_SAMPLES)), st.binary(max_size=300))
+def test_any_bytes_are_read_or_rejected(name: str, data: bytes) -> None:
+    read_or_reject(importer_by_name(OWN_SAMPLES[name][0], all_importers()), name, data)
+
+
+@given(st.sampled_from(sorted(OWN_SAMPLES)), st.binary(max_size=300))
+def test_no_importer_fails_to_probe_any_bytes(name: str, data: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        probe = probe_file(write(Path(folder, name), OWN_SAMPLES[name][1][:100] + data), LIMITS)
+        assert all(0.0 <= importer.recognizes(probe) <= 1.0 for importer in all_importers())

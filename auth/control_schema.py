@@ -131,7 +131,8 @@ MIGRATIONS: tuple[Migration, ...] = (
             redirect_uri TEXT NOT NULL,
             created_at REAL NOT NULL,
             last_used_at REAL,
-            revoked_at REAL
+            revoked_at REAL,
+            auth_method TEXT NOT NULL
         ) WITHOUT ROWID""",
         "CREATE INDEX oauth_grants_of_user ON oauth_grants (user_id)",
         "CREATE INDEX oauth_grants_of_client ON oauth_grants (client_id)",
@@ -169,6 +170,8 @@ MIGRATIONS: tuple[Migration, ...] = (
             state TEXT NOT NULL,
             grant_id TEXT REFERENCES oauth_grants (id) ON DELETE CASCADE
         ) WITHOUT ROWID""",
+        # Signed tokens with which clients proved their identity, so that none is accepted twice.
+        "CREATE TABLE oauth_assertions (hash BLOB PRIMARY KEY NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID",
     ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)

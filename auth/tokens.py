@@ -150,6 +150,11 @@ async def verify_signature(
     return _decode_object(jws.payload)
 
 
+def unverified_claims(token: str, max_bytes: int) -> Mapping[str, Any]:
+    """Returns what a token claims, to find out whose key verifies it. Raises Unauthenticated."""
+    return _decode_object(_parse(token, max_bytes).payload)
+
+
 def check_times(payload: Mapping[str, Any], now: float, leeway_s: float) -> tuple[float, float | None]:
     """Checks exp, nbf and iat (RFC 7519 sections 4.1.4 to 4.1.6), with leeway in the caller's favour. Returns when the
     token expires, leeway included, and when it was issued."""

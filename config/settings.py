@@ -1046,6 +1046,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     oauth_client_metadata_timeout_s: Annotated[
         float, _number("s", "Time limit for fetching a client metadata document.", 0.1, 60)
     ] = 5
+    oauth_assertion_lifetime_max_s: Annotated[
+        float,
+        _number(
+            "s", "Maximum time until the signed token expires with which a client proves its identity.", 10, _HOUR_S
+        ),
+    ] = 600
     oauth_device_code_ttl_s: Annotated[
         float, _number("s", "Time in which a person must enter the code of a device.", 60, _HOUR_S)
     ] = 900

@@ -13,7 +13,7 @@ from auth.oauth.credentials import DEVICE_CODE, generate_credential, hash_creden
 from auth.oauth.errors import OAuthError, invalid_grant
 from auth.oauth.grants import GrantRequest, insert_grant, select_grant
 from auth.oauth.resources import Resources, TokenResource
-from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest
+from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest, client_problem
 from config.errors import Unavailable
 from config.settings import Settings
 
@@ -154,6 +154,8 @@ class DeviceCodes:
         grant = select_grant(db, grant_id) if grant_id else None
         if grant is None or not grant.is_valid:
             return invalid_grant("device_code: not accepted")
+        if problem := client_problem(grant, is_verified=request.is_client_verified):
+            return problem
         return self._tokens.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
 
     def _update(self, db: sqlite3.Connection, digest: bytes, **values: Any) -> None:

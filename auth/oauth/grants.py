@@ -20,12 +20,15 @@ from config.errors import NotFound
 from config.paths import UserId
 from config.settings import Settings
 
+# The client signs a token with a key of its own (RFC 7523).
+PRIVATE_KEY = "private_key_jwt"
 # Codes are kept for a day, so that a second use is noticed.
 _USED_CODE_TTL_S = 86_400.0
 
 
 class GrantRequest(Struct, frozen=True, kw_only=True):
-    """What a client asks for, and what a person allows. `sources` is None for all sources."""
+    """What a client asks for, and what a person allows. `sources` is None for all sources. `auth_method` is how the
+    client proves its identity."""
 
     user: UserRecord
     client_id: str
@@ -34,6 +37,7 @@ class GrantRequest(Struct, frozen=True, kw_only=True):
     resource: TokenResource
     scopes: frozenset[str]
     sources: frozenset[str] | None = None
+    auth_method: str = "none"
 
 
 class GrantRecord(Struct, frozen=True):
@@ -52,6 +56,7 @@ class GrantRecord(Struct, frozen=True):
     created_at: float
     last_used_at: float | None
     revoked_at: float | None
+    auth_method: str
 
     @property
     def is_valid(self) -> bool:
@@ -140,6 +145,7 @@ def insert_grant(db: sqlite3.Connection, request: GrantRequest, now: float, gran
         "resource": request.resource.url,
         "redirect_uri": without_loopback_port(request.redirect_uri),
         "created_at": now,
+        "auth_method": request.auth_method,
     }
     db.execute(f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES (:{', :'.join(values)})", values)  # noqa: S608 - constants only
     db.execute("UPDATE oauth_clients SET last_used_at = ? WHERE id = ?", (now, request.client_id))

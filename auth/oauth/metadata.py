@@ -7,9 +7,10 @@ instead of reading the metadata.
 from typing import Any
 
 from auth.oauth.clients import AUTH_METHODS, GRANT_TYPES
+from auth.oauth.grants import PRIVATE_KEY
 from auth.oauth.pkce import METHOD
 from auth.principal import SCOPES
-from config.settings import Settings
+from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
 METADATA_PATH = "/.well-known/oauth-authorization-server"
 AUTHORIZE_PATH = "/authorize"
@@ -23,6 +24,7 @@ CONNECTIONS_PATH = "/account/connections"
 
 def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
     base_url = settings.base_url
+    methods = [*AUTH_METHODS, *([PRIVATE_KEY] if settings.oauth_client_metadata else [])]
     metadata: dict[str, Any] = {
         "issuer": base_url,
         "authorization_endpoint": base_url + AUTHORIZE_PATH,
@@ -33,12 +35,15 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),
-        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
-        "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "token_endpoint_auth_methods_supported": methods,
+        "revocation_endpoint_auth_methods_supported": methods,
         "code_challenge_methods_supported": [METHOD],
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": settings.oauth_client_metadata,
     }
+    if settings.oauth_client_metadata:
+        metadata["token_endpoint_auth_signing_alg_values_supported"] = list(ASYMMETRIC_ALGORITHMS)
+        metadata["revocation_endpoint_auth_signing_alg_values_supported"] = list(ASYMMETRIC_ALGORITHMS)
     if settings.oauth_registration:
         metadata["registration_endpoint"] = base_url + REGISTRATION_PATH
     return metadata

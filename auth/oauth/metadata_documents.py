@@ -18,10 +18,11 @@ from msgspec import Struct
 
 from auth.oauth.clients import OAuthClient, read_metadata
 from auth.oauth.errors import OAuthError, RequestRejected
+from auth.oauth.grants import PRIVATE_KEY
 from config.errors import Unavailable
 from config.outgoing_http import OutgoingRequestError
 from config.public_http import PublicFetch
-from config.settings import Settings
+from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
 _URL_MAX_CHARS = 1_000
 # The draft requires a path and forbids dot segments, a fragment and a user name.
@@ -29,13 +30,21 @@ _URL = re.compile(r"https://[^/?#@\\\s]+/[^#\\\s]*\Z")
 _FETCHES_MAX = 8
 # How long a document that could not be fetched is not tried again.
 _FAILURE_TTL_S = 30.0
-# A document is public, so it cannot contain a shared secret. A client that could also prove itself with a key of its
-# own is treated as a public client: its redirect URIs and PKCE protect it.
-_AUTH_METHODS = ("", "none", "private_key_jwt")
+_KEYS_MAX = 20
+
+
+class ClientKeys(Struct, frozen=True):
+    """The public keys of a client: the entries of a JWK set, or its address. `algorithm` is the only one that the
+    client uses, if it says so."""
+
+    entries: tuple[Any, ...] = ()
+    address: str = ""
+    algorithm: str = ""
 
 
 class _CachedDocument(Struct, frozen=True):
     client: OAuthClient | None
+    keys: ClientKeys | None
     problem: str
     cached_until: float
 
@@ -49,23 +58,27 @@ class MetadataDocuments:
     ) -> None:
         self._uris_max = settings.oauth_redirect_uris_max
         self._ttl_s = settings.oauth_client_metadata_ttl_s
-        self._fetch = fetch or PublicFetch(
-            settings.oauth_client_metadata_timeout_s,
-            settings.oauth_client_metadata_max_bytes,
-            settings.oauth_client_metadata_hosts,
-        )
+        self._fetch = fetch or document_fetch(settings)
         self._clock = clock
         self._cache: LRUCache[str, _CachedDocument] = LRUCache(settings.oauth_client_metadata_max)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
     async def find(self, url: str) -> OAuthClient:
         """Returns the client of a document. Raises RequestRejected with what is wrong with it."""
+        return (await self._find(url))[0]
+
+    async def keys_of(self, url: str) -> ClientKeys | None:
+        """Returns the keys with which the client of a document proves its identity, or None if it has none. Raises
+        RequestRejected as `find` does."""
+        return (await self._find(url))[1]
+
+    async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
         document = self._cache.get(url)
         if document is None or self._clock() >= document.cached_until:
             document = await self._load_once(url)
         if document.client is None:
             raise RequestRejected(f"the metadata document of the application cannot be used: {document.problem}")
-        return document.client
+        return document.client, document.keys
 
     async def _load_once(self, url: str) -> _CachedDocument:
         """Joins a fetch of the same document, or starts one."""
@@ -79,24 +92,38 @@ class MetadataDocuments:
 
     async def _load(self, url: str) -> _CachedDocument:
         try:
-            client, problem, ttl_s = self._read(url, await self._fetch.get_json(url)), "", self._ttl_s
+            client, keys = self._read(url, await self._fetch.get_json(url))
+            problem, ttl_s = "", self._ttl_s
         except (OutgoingRequestError, OAuthError) as error:
             problem = error.reason if isinstance(error, OutgoingRequestError) else error.message
-            client, ttl_s = None, min(_FAILURE_TTL_S, self._ttl_s)
+            client, keys, ttl_s = None, None, min(_FAILURE_TTL_S, self._ttl_s)
             logger.info("client metadata document {} not accepted: {}", url, error)
-        document = _CachedDocument(client, problem, self._clock() + ttl_s)
+        document = _CachedDocument(client, keys, problem, self._clock() + ttl_s)
         self._cache[url] = document
         return document
 
-    def _read(self, url: str, body: bytes) -> OAuthClient:
+    def _read(self, url: str, body: bytes) -> tuple[OAuthClient, ClientKeys | None]:
+        """A document is public, so it cannot contain a shared secret."""
         document = _decode(body)
         if document.get("client_id") != url:
             raise _invalid("client_id: expected the URL of the document")
-        if "client_secret" in document or document.get("token_endpoint_auth_method", "") not in _AUTH_METHODS:
-            raise _invalid("token_endpoint_auth_method: expected none, because the document is public")
+        method = document.get("token_endpoint_auth_method") or "none"
+        if "client_secret" in document or method not in ("none", PRIVATE_KEY):
+            raise _invalid(
+                f"token_endpoint_auth_method: expected none or {PRIVATE_KEY}, because the document is public"
+            )
         metadata = read_metadata(document, self._uris_max)
-        metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method="none")  # noqa: S106 - a method
-        return OAuthClient(url, "document", metadata, None, 0.0, None)
+        metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
+        keys = _read_keys(document) if method == PRIVATE_KEY else None
+        return OAuthClient(url, "document", metadata, None, 0.0, None), keys
+
+
+def document_fetch(settings: Settings) -> PublicFetch:
+    return PublicFetch(
+        settings.oauth_client_metadata_timeout_s,
+        settings.oauth_client_metadata_max_bytes,
+        settings.oauth_client_metadata_hosts,
+    )
 
 
 def is_document_url(client_id: str) -> bool:
@@ -105,6 +132,24 @@ def is_document_url(client_id: str) -> bool:
         return False
     path = urlsplit(client_id).path
     return path != "/" and not {".", ".."} & set(path.lower().replace("%2e", ".").split("/"))
+
+
+def _read_keys(document: dict[str, Any]) -> ClientKeys:
+    """RFC 7591 section 2: either the keys or their address."""
+    algorithm = document.get("token_endpoint_auth_signing_alg") or ""
+    if algorithm not in ("", *ASYMMETRIC_ALGORITHMS):
+        raise _invalid(f"token_endpoint_auth_signing_alg: expected {', '.join(ASYMMETRIC_ALGORITHMS)}")
+    jwks, address = document.get("jwks"), document.get("jwks_uri") or ""
+    if (jwks is None) == (not address):
+        raise _invalid(f"expected jwks or jwks_uri with {PRIVATE_KEY}")
+    if jwks is None:
+        if not isinstance(address, str) or len(address) > _URL_MAX_CHARS or not address.startswith("https://"):
+            raise _invalid("jwks_uri: expected an https URL")
+        return ClientKeys(address=address, algorithm=algorithm)
+    entries = jwks.get("keys") if isinstance(jwks, dict) else None
+    if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
+        raise _invalid(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
+    return ClientKeys(entries=tuple(entries), algorithm=algorithm)
 
 
 def _decode(body: bytes) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from auth.oauth.credentials import (
     hash_credential,
     is_credential,
 )
-from auth.oauth.errors import OAuthError, invalid_grant
-from auth.oauth.grants import GrantRecord, revoke_grant, select_grant
+from auth.oauth.errors import InvalidClient, OAuthError, invalid_grant
+from auth.oauth.grants import PRIVATE_KEY, GrantRecord, revoke_grant, select_grant
 from auth.oauth.pkce import is_proof_of
 from config.settings import Settings
 
@@ -39,9 +39,11 @@ class CredentialReused(OAuthError):
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True):
-    """What a client sends with a code or a refresh token. `resource` and `redirect_uri` are optional."""
+    """What a client sends with a code or a refresh token. `resource` and `redirect_uri` are optional.
+    `is_client_verified` says whether it proved its identity with a key."""
 
     client_id: str
+    is_client_verified: bool = False
     resource: str | None = None
     redirect_uri: str | None = None
     code_verifier: str = ""
@@ -94,7 +96,7 @@ class OAuthTokens:
         """Returns the access token with that hash, also if it has expired or its grant has ended."""
         return await self._database.read(lambda db: _select_access(db, digest))
 
-    async def revoke(self, token: str, client_id: str) -> GrantRecord | None:
+    async def revoke(self, token: str, client_id: str, *, is_client_verified: bool = False) -> GrantRecord | None:
         """Revokes a token of the client (RFC 7009). A refresh token ends the whole grant."""
         digest, now = hash_credential(token), self._clock()
 
@@ -103,6 +105,8 @@ class OAuthTokens:
             grant = select_grant(db, row[0]) if row else None
             if grant is None or grant.client_id != client_id:
                 return None
+            if problem := client_problem(grant, is_verified=is_client_verified):
+                raise problem
             if row[1] == "refresh":
                 revoke_grant(db, grant.id, now)
             else:
@@ -178,6 +182,8 @@ class OAuthTokens:
         db.execute("UPDATE oauth_codes SET used_at = ? WHERE hash = ?", (now, digest))
         if grant.client_id != request.client_id or now >= expires_at or not grant.is_valid:
             return invalid_grant("code: not accepted")
+        if problem := client_problem(grant, is_verified=request.is_client_verified):
+            return problem
         if request.redirect_uri not in (None, redirect_uri):
             return invalid_grant("redirect_uri: expected the one of the authorization request")
         if not is_proof_of(challenge, request.code_verifier):
@@ -197,6 +203,8 @@ class OAuthTokens:
         now = self._clock()
         if now >= expires_at or not grant.is_valid:
             return invalid_grant("refresh_token: not accepted")
+        if problem := client_problem(grant, is_verified=request.is_client_verified):
+            return problem
         scopes = _narrow(grant, request)
         if problem := _target_problem(grant, request) or _scope_problem(scopes):
             return problem
@@ -228,6 +236,13 @@ def _select_access(db: sqlite3.Connection, digest: bytes) -> AccessToken | None:
     ).fetchone()
     grant = select_grant(db, row[0]) if row else None
     return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
+
+
+def client_problem(grant: GrantRecord, *, is_verified: bool) -> OAuthError | None:
+    """Returns an error if the client of a grant has a key and did not use it."""
+    if is_verified or grant.auth_method != PRIVATE_KEY:
+        return None
+    return InvalidClient("client_assertion: expected, because the client's metadata document names private_key_jwt")
 
 
 def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | None:

@@ -71,6 +71,7 @@ class AuthorizePage:
             resource=authorization.resource,
             scopes=decision.scopes,
             sources=decision.sources,
+            auth_method=address.client.metadata.token_endpoint_auth_method,
         )
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
@@ -104,6 +105,7 @@ class AuthorizePage:
             redirect_uri=authorization.address.redirect_uri,
             resource=authorization.resource,
             scopes=authorization.scopes,
+            auth_method=client.metadata.token_endpoint_auth_method,
         )
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:

@@ -1,4 +1,5 @@
-"""How clients prove who they are at the token endpoint: by a secret, in a header or in the form, or not at all."""
+"""How clients prove who they are at the token endpoint: by a secret, in a header or in the form, by a signed token, or
+not at all."""
 
 import base64
 import binascii
@@ -7,6 +8,7 @@ from urllib.parse import unquote_plus
 from msgspec import Struct
 from starlette.requests import Request
 
+from auth.oauth.client_assertions import ASSERTION_TYPE
 from auth.oauth.clients import DEVICE, GRANT_TYPES, REFRESH
 from auth.oauth.errors import InvalidClient, invalid_request
 from server.console.browser import client_address
@@ -15,10 +17,12 @@ from server.oauth.services import OAuthServices
 
 
 class ClientIdentity(Struct, frozen=True):
-    """A client that proved its identity, or a public client, which cannot."""
+    """A client that proved its identity, or a public client, which cannot. `is_verified` says whether a client with a
+    metadata document did so with its key. Only its grants say whether it must."""
 
     id: str
     grant_types: tuple[str, ...]
+    is_verified: bool = False
 
     @property
     def has_refresh_token(self) -> bool:
@@ -32,6 +36,8 @@ class ClientIdentity(Struct, frozen=True):
 async def authenticate_client(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
     """Raises InvalidClient, which counts as a failed sign-in of the address."""
     try:
+        if parameters.get("client_assertion"):
+            return await _identify_by_assertion(services, request, parameters)
         client_id, secret = _credentials(request.headers.get("authorization"), parameters)
         return await _identify(services, client_id, secret)
     except InvalidClient:
@@ -40,8 +46,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
 
 
 async def _identify(services: OAuthServices, client_id: str, secret: str) -> ClientIdentity:
-    """A client with a metadata document is public. The document is not needed here: the code or token is bound to its
-    URL."""
+    """The document of a client that has one is not needed here: the code or token is bound to its URL."""
     if services.is_document(client_id):
         if secret:
             raise InvalidClient("client_secret: a client with a metadata document has none")
@@ -52,6 +57,23 @@ async def _identify(services: OAuthServices, client_id: str, secret: str) -> Cli
     if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
         raise InvalidClient("client_secret: not accepted")
     return ClientIdentity(client.id, client.metadata.grant_types)
+
+
+async def _identify_by_assertion(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
+    """RFC 7523 section 2.2. A client that nobody has connected is not verified, because strangers must not make this
+    server fetch its document; it cannot have a code or token either."""
+    if "authorization" in request.headers or parameters.get("client_secret"):
+        raise invalid_request("expected the client to authenticate in one way, got several")
+    if parameters.get("client_assertion_type") != ASSERTION_TYPE:
+        raise invalid_request(f"client_assertion_type: expected {ASSERTION_TYPE}")
+    assertion = parameters.get("client_assertion")
+    client_id = parameters.get("client_id") or services.assertions.client_of(assertion)
+    if not services.is_document(client_id):
+        raise InvalidClient("client_assertion: expected a client with a metadata document")
+    if not await services.assertions.is_connected(client_id):
+        return ClientIdentity(client_id, GRANT_TYPES)
+    await services.assertions.verify(client_id, assertion)
+    return ClientIdentity(client_id, GRANT_TYPES, is_verified=True)
 
 
 def _credentials(authorization: str | None, parameters: Parameters) -> tuple[str, str]:

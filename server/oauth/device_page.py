@@ -70,6 +70,7 @@ class DevicePage:
             resource=device.resource,
             scopes=decision.scopes,
             sources=decision.sources,
+            auth_method=client.metadata.token_endpoint_auth_method,
         )
         await self._services.device_codes.approve(device.user_code, grant)
         self._services.record("connection.create", grant, request)

@@ -60,7 +60,9 @@ class OAuthEndpoints:
         self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
-        grant = await self._services.tokens.revoke(parameters.require("token"), client.id)
+        grant = await self._services.tokens.revoke(
+            parameters.require("token"), client.id, is_client_verified=client.is_verified
+        )
         if grant is not None:
             self._services.record("connection.revoke", grant, request)
         return Response(status_code=200, headers=NO_STORE)
@@ -108,6 +110,7 @@ class OAuthEndpoints:
         resource = self._services.resources.find(parameters.resources).url if parameters.resources else None
         return TokenRequest(
             client_id=client.id,
+            is_client_verified=client.is_verified,
             resource=resource,
             redirect_uri=parameters.get("redirect_uri") or None,
             code_verifier=parameters.get("code_verifier"),

@@ -4,11 +4,12 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from auth.audit import Audit
+from auth.oauth.client_assertions import ClientAssertions
 from auth.oauth.clients import OAuthClient, OAuthClients
 from auth.oauth.device_codes import DeviceCodes
 from auth.oauth.errors import RequestRejected
 from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants
-from auth.oauth.metadata_documents import MetadataDocuments, is_document_url
+from auth.oauth.metadata_documents import MetadataDocuments, document_fetch, is_document_url
 from auth.oauth.resources import Resources
 from auth.oauth.scopes import format_scopes
 from auth.oauth.tokens import OAuthTokens
@@ -31,6 +32,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
     resources: Resources
     clients: OAuthClients
     documents: MetadataDocuments
+    assertions: ClientAssertions
     grants: OAuthGrants
     tokens: OAuthTokens
     device_codes: DeviceCodes
@@ -68,11 +70,14 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
 def build_oauth_services(runtime: Runtime) -> OAuthServices:
     settings, database = runtime.settings, runtime.registry.database
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
+    fetch = document_fetch(settings)
+    documents = MetadataDocuments(settings, fetch)
     return OAuthServices(
         settings=settings,
         resources=resources,
         clients=OAuthClients(database, settings),
-        documents=MetadataDocuments(settings),
+        documents=documents,
+        assertions=ClientAssertions(database, settings, documents, fetch),
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),

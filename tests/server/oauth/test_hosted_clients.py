@@ -16,8 +16,10 @@ from tests.server.http_client import HttpResponse, fetch
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.document_host import DocumentHost, open_document_host
 from tests.server.oauth.oauth_client import challenge_of, post_form
+from tests.server.oauth.signing_client import ASSERTION_TYPE, ClientKey, SigningClient
 
 VERIFIER = "a-code-verifier-of-more-than-forty-three-characters"
+KEY = ClientKey("RS256")
 
 
 class HostedClient(Struct, frozen=True):
@@ -102,7 +104,9 @@ async def authorize(server: LiveServer, client: HostedClient, client_id: str, us
     return page.answer
 
 
-async def exchange(server: LiveServer, client: HostedClient, client_id: str, code: str, secret: str) -> dict[str, Any]:
+async def exchange(
+    server: LiveServer, client: HostedClient, client_id: str, code: str, secret: str, **proof: str
+) -> dict[str, Any]:
     values = {
         "grant_type": "authorization_code",
         "client_id": client_id,
@@ -111,6 +115,7 @@ async def exchange(server: LiveServer, client: HostedClient, client_id: str, cod
         "redirect_uri": client.redirect_uri,
         "code_verifier": VERIFIER,
         "resource": server.mcp,
+        **proof,
     }
     response = await post_form(server, "/token", values)
     assert response.status == 200, response.body
@@ -177,7 +182,8 @@ async def test_hosted_client_connects_with_its_metadata_document(
         async with live(settings) as server:
             metadata = await discover(server, client)
             answer = await authorize(server, client, client_id, "ada")
-            tokens = await exchange(server, client, client_id, answer["code"], "")
+            proof = _prove(server, client_id) if client is CHATGPT else {}
+            tokens = await exchange(server, client, client_id, answer["code"], "", **proof)
             user, _ = await use(server, client, tokens["access_token"])
 
     assert metadata["client_id_metadata_document_supported"]
@@ -185,8 +191,14 @@ async def test_hosted_client_connects_with_its_metadata_document(
     assert user == "ada"
 
 
+def _prove(server: LiveServer, client_id: str) -> dict[str, str]:
+    claims = SigningClient(server, client_id, KEY).claims()
+    return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": KEY.sign(claims)}
+
+
 def _serve_document(host: DocumentHost, client: HostedClient) -> str:
-    """ChatGPT's document names a method with a key of its own; this server treats the client as a public one."""
+    """ChatGPT proves its identity with a key of its own."""
+    method = {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY.jwk]}}
     return host.serve(
         "/oauth/client.json",
         {
@@ -195,6 +207,6 @@ def _serve_document(host: DocumentHost, client: HostedClient) -> str:
             "redirect_uris": [client.redirect_uri],
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
-            "token_endpoint_auth_method": "private_key_jwt" if client is CHATGPT else "none",
+            **(method if client is CHATGPT else {"token_endpoint_auth_method": "none"}),
         },
     )

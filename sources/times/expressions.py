@@ -60,7 +60,17 @@ class Instant(Struct, frozen=True):
     time: datetime
 
 
-TimeExpression = CalendarDate | Season | Weekday | CalendarUnit | RecentPeriod | PeriodBefore | Instant
+SingleTime = CalendarDate | Season | Weekday | CalendarUnit | RecentPeriod | PeriodBefore | Instant
+
+
+class PeriodBetween(Struct, frozen=True):
+    """From the beginning of one time to the end of another: between May and July."""
+
+    first: SingleTime
+    last: SingleTime
+
+
+TimeExpression = SingleTime | PeriodBetween
 
 
 class TimeMention(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Resolves the times of a text to ranges, given when it was written and in which time zone."""
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -10,8 +10,10 @@ from sources.times.expressions import (
     CalendarUnit,
     Instant,
     PeriodBefore,
+    PeriodBetween,
     RecentPeriod,
     Season,
+    SingleTime,
     TimeExpression,
     TimeMention,
     Unit,
@@ -19,6 +21,7 @@ from sources.times.expressions import (
 )
 
 Precision = Literal["instant", "day", "week", "month", "season", "year", "open"]
+_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 _PRECISION: dict[Unit, Precision] = {
     "minute": "day",
@@ -90,9 +93,22 @@ def _period(expression: TimeExpression, now: datetime) -> _Period | None:
         case PeriodBefore(unit=unit, count=count, date=named):
             period = _calendar_period(named, now)
             return period and (_go_back(period[0].astimezone(now.tzinfo), unit, count), period[0], _PRECISION[unit])
+        case PeriodBetween(first=named_first, last=named_last):
+            return _period_between(named_first, named_last, now)
         case Instant(time=instant):
             moment = (instant if instant.tzinfo else instant.replace(tzinfo=now.tzinfo)).astimezone(UTC)
             return moment, moment, "instant"
+
+
+def _period_between(named_first: SingleTime, named_last: SingleTime, now: datetime) -> _Period | None:
+    """From November to February 2024 begins in the year before."""
+    first, last = _period(named_first, now), _period(named_last, now)
+    if first is not None and last is not None and first[0] >= last[1] and isinstance(named_first, CalendarDate):
+        year = first[0].astimezone(now.tzinfo).year - 1
+        first = _dated_period(year, named_first.month, named_first.day, now) if named_first.month else None
+    if first is None or last is None or first[0] >= last[1]:
+        return None
+    return first[0], last[1], max(first[2], last[2], key=_PRECISIONS.index)
 
 
 def _calendar_period(named: CalendarDate, now: datetime) -> _Period | None:

@@ -7,11 +7,12 @@ from unicodedata import normalize
 
 from msgspec.structs import replace
 
+from sources.text.folding import fold
 from sources.times.east_asian import find_east_asian_times
-from sources.times.expressions import CalendarDate, Instant, RecentPeriod, TimeMention, Unit
+from sources.times.expressions import CalendarDate, Instant, PeriodBetween, RecentPeriod, TimeMention, Unit
 from sources.times.ranges import resolve
 from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
-from sources.times.words import BOUND_WORDS, COMPANIONS, LANGUAGES, NAMING_WORDS
+from sources.times.words import BOUND_WORDS, COMPANIONS, LANGUAGES, NAMING_WORDS, PERIOD_SIGNS, PERIOD_WORDS
 
 _UNITS: dict[str, Unit] = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year", "min": "minute"}
 _SHORT_PERIOD = re.compile(r"(\d{1,4})(min|[hdwmy])", re.IGNORECASE)
@@ -35,7 +36,7 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
         if reads_number or not words.isdisjoint(NAMING_WORDS[language]):
             has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
             found += scan(text, tokens, language, has_companions=has_companions)
-    return _with_years([one.mention for one in _longest(found)[:MENTIONS_MAX]])
+    return tuple(one.mention for one in _with_periods(text, _with_years(_longest(found)[:MENTIONS_MAX])))
 
 
 def read_time(text: str) -> TimeMention | None:
@@ -84,15 +85,52 @@ def _longest(found: Sequence[FoundTime]) -> list[FoundTime]:
     return sorted(kept, key=lambda one: one.start)
 
 
-def _with_years(mentions: Sequence[TimeMention]) -> tuple[TimeMention, ...]:
+def _with_years(found: Sequence[FoundTime]) -> list[FoundTime]:
     """A date without a year has that of the next date: from August 11 to August 15, 2023."""
-    result: list[TimeMention] = []
+    result: list[FoundTime] = []
     year: int | None = None
-    for mention in reversed(mentions):
-        date = mention.expression
+    for one in reversed(found):
+        date = one.mention.expression
         if isinstance(date, CalendarDate):
             year = date.year or year
-            result.append(replace(mention, expression=replace(date, year=year)))
+            date = replace(date, year=year)
+        result.append(replace(one, mention=replace(one.mention, expression=date)))
+    return result[::-1]
+
+
+def _with_periods(text: str, found: Sequence[FoundTime]) -> list[FoundTime]:
+    """Makes one period of two times that the text connects: between May and July, from 2021 to 2023."""
+    result: list[FoundTime] = []
+    for one in found:
+        period = _period(text, result[-1], one) if result else None
+        if period is None:
+            result.append(one)
         else:
-            result.append(mention)
-    return tuple(reversed(result))
+            result[-1] = period
+    return result
+
+
+def _period(text: str, first: FoundTime, last: FoundTime) -> FoundTime | None:
+    begin, end = first.mention, last.mention
+    if isinstance(begin.expression, PeriodBetween) or isinstance(end.expression, PeriodBetween):
+        return None
+    if not _is_connected(fold(text[: first.start]), begin, text[first.end : last.start].strip(), end):
+        return None
+    words = text[first.start : last.end]
+    return FoundTime(TimeMention(PeriodBetween(begin.expression, end.expression), words), first.start, last.end)
+
+
+def _is_connected(before: str, begin: TimeMention, between: str, end: TimeMention) -> bool:
+    """Whether the words around two times make a period of them. Some belong to the times: "desde mayo", "до июля"."""
+    *_, opening = before.split() or [""]
+    connection = between if between in PERIOD_SIGNS else fold(between).strip(" ,'’")
+    if begin.bound == "since":
+        opening = fold(begin.words).split()[0]
+        connection = connection or next((sign for sign in PERIOD_SIGNS if begin.words.endswith(sign)), "")
+    if end.bound == "before" and not connection:
+        connection = fold(end.words).split()[0]
+    elif end.bound != "in":
+        return False
+    if connection in PERIOD_SIGNS:
+        return begin.bound in ("in", "since")
+    return any(opening in words and connection in connecting for words, connecting in PERIOD_WORDS)

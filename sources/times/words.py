@@ -174,6 +174,28 @@ COMPANIONS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 
 
+# By language: the words before and between two times that make a period of them.
+PERIOD_WORDS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
+    (frozenset(before.split(",")), frozenset(between.split(",")))
+    for before, between in (
+        ("between", "and"),
+        ("from", "to,until,till,through"),
+        ("zwischen", "und,und dem"),
+        ("von,vom,ab,seit", "bis,bis zum,bis ende"),
+        ("entre", "et,et le,et la"),
+        ("de,du,depuis", "a,au,jusqu a,jusqu au,jusqu en"),
+        ("entre", "y,y el,y la"),
+        ("de,del,desde", "a,al,hasta,hasta el"),
+        ("entre", "e,e o,e a"),
+        ("de,do,desde", "a,ao,ate,ate o"),
+        ("между", "и"),
+        ("с,со", "до,по"),
+    )
+)
+# What makes a period of two times without a word before them.
+PERIOD_SIGNS = frozenset(("-", "–", "—", "~", "〜", "～", "から", "到", "至"))
+
+
 def _read_group(kind: str, group: str) -> Iterator[tuple[str, TimeWord]]:
     is_weak = kind.startswith("weak ")
     word_kind: WordKind = kind.removeprefix("weak ")  # type: ignore[assignment]  # a key of the table

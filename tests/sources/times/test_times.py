@@ -197,8 +197,45 @@ def test_ordinary_words_are_not_times(text: str) -> None:
 
 
 def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
-    first, last = find_times("between August 11 and August 15 2023")
+    first, last = find_times("not August 11 but August 15 2023")
     assert [days_of(resolve(one, SUNDAY), ZoneInfo("UTC"))[0] for one in (first, last)] == ["2023-08-11", "2023-08-15"]
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("what happened between August 11 and August 15 2023", ("2023-08-11", "2023-08-16")),
+        ("from May to July 2023", ("2023-05-01", "2023-08-01")),
+        ("trips from 2021 until 2023", ("2021-01-01", "2024-01-01")),
+        ("June – August 2023", ("2023-06-01", "2023-09-01")),
+        ("between November and February 2024", ("2023-11-01", "2024-03-01")),
+        ("between November and February", ("2025-11-01", "2026-03-01")),
+        ("from 2023-08-05 to 2023-08-07", ("2023-08-05", "2023-08-08")),
+        ("zwischen Mai und Juli 2023", ("2023-05-01", "2023-08-01")),
+        ("von Mai bis Juli 2023", ("2023-05-01", "2023-08-01")),
+        ("entre mai et juillet 2023", ("2023-05-01", "2023-08-01")),
+        ("de mai à juillet 2023", ("2023-05-01", "2023-08-01")),
+        ("entre mayo y julio de 2023", ("2023-05-01", "2023-08-01")),
+        ("desde mayo hasta julio de 2023", ("2023-05-01", "2023-08-01")),
+        ("entre maio e julho de 2023", ("2023-05-01", "2023-08-01")),
+        ("с мая до июля 2023", ("2023-05-01", "2023-08-01")),
+        ("2023年5月から2023年7月", ("2023-05-01", "2023-08-01")),
+        ("2023年5月到2023年7月", ("2023-05-01", "2023-08-01")),
+    ],
+)
+def test_two_times_are_one_period_if_the_text_connects_them(text: str, days: Days) -> None:
+    [mention] = find_times(text)
+    assert days_of(resolve(mention, SUNDAY), ZoneInfo("UTC")) == days
+
+
+@pytest.mark.parametrize("text", ["June and July 2023", "the plan of May, not of July 2023", "before 2021 and in 2023"])
+def test_times_that_are_only_listed_stay_apart(text: str) -> None:
+    assert len(find_times(text)) == 2
+
+
+def test_period_that_ends_before_it_begins_does_not_exist() -> None:
+    [mention] = find_times("from 2023 to 2021")
+    assert resolve(mention, SUNDAY) is None
 
 
 def test_today_begins_at_midnight_of_the_reader() -> None:

@@ -108,13 +108,18 @@ def exit_code(summary: ImportSummary) -> int:
 
 
 def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
-    """Yields a table of the outcomes, then what was skipped and what failed, with the reasons."""
+    """Yields a table of the outcomes, then what was skipped, what failed and what may be wrong, with the reasons."""
     yield from _outcome_table(summary)
     for reason, count in sorted(summary.skipped.items()):
         yield dim(f"skipped: {count_reason(count, strip_control_characters(reason))}")
     for problem in summary.problems:
         location = ", ".join(filter(None, (problem.file, problem.location)))
         yield click.style("failed: ", fg="red") + strip_control_characters(f"{location}: {problem.problem}")
+    for doubt in summary.doubts:
+        location = ", ".join(filter(None, (doubt.file, doubt.location)))
+        yield click.style("check: ", fg="yellow") + strip_control_characters(f"{location}: {doubt.problem}")
+    if summary.doubtful_items > len(summary.doubts):
+        yield f"and {pluralize(summary.doubtful_items - len(summary.doubts), 'more items')} to check"
     hidden = summary.failures - len(summary.problems)
     if hidden > 0:
         yield f"and {pluralize(hidden, 'more failures')}"

@@ -12,6 +12,7 @@ from sources.drafts import MessageDraft
 from sources.importers.engine.imported_items import (
     KINDS,
     Checkpoint,
+    DoubtfulItem,
     FailedItem,
     ImportedCharacter,
     ImportedConversation,
@@ -46,7 +47,7 @@ class Batch(Struct):
     `failure` says why the rest of the file could not be read."""
 
     items: dict[ItemKind, list[ImportedItem]] = {}
-    reports: list[SkippedItem | FailedItem | PreviouslyImported] = []
+    reports: list[SkippedItem | FailedItem | DoubtfulItem | PreviouslyImported] = []
     position: ReadPosition | None = None
     is_last: bool = False
     failure: str = ""
@@ -64,7 +65,7 @@ class BatchReader:
         try:
             for event in self._events:
                 match event:
-                    case SkippedItem() | FailedItem() | PreviouslyImported():
+                    case SkippedItem() | FailedItem() | DoubtfulItem() | PreviouslyImported():
                         batch.reports.append(event)
                         rows += 1
                     case Checkpoint(position):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, NotFound
 from sources.importers.engine.damage import find_damage
 from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
 from sources.importers.engine.files import file_size, printable_name
@@ -18,7 +18,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
 from sources.importers.registry import importer_by_name, select_importer
 
-_UNSUPPORTED = "unsupported format; docs/import.md lists the supported ones"
+_NOT_FOUND = "no such file or folder; check the path"
 _NO_SUFFIX = "no suffix"
 # A source tree can contain hundreds of suffixes; the most frequent ones are listed.
 _SUFFIXES_SHOWN = 6
@@ -55,19 +55,29 @@ def discover(
     for path in paths:
         try:
             probe = probe_file(path, limits)
+        except NotFound:
+            yield ImportProblem(printable_name(str(path)), "", _NOT_FOUND)
+            continue
         except FlorilegiumError as error:
             yield ImportProblem(path.name or str(path), "", error.message)
             continue
         if probe.is_folder:
             yield from _discover_folder(probe, limits, importers if named is None else (named,))
         else:
-            yield _discover_file(probe, named or select_importer(probe, importers), limits)
+            yield _discover_file(probe, named or select_importer(probe, importers), limits, importers)
 
 
-def _discover_file(probe: FileProbe, importer: Importer | None, limits: ImportLimits) -> DiscoveredFile | ImportProblem:
+def _discover_file(
+    probe: FileProbe, importer: Importer | None, limits: ImportLimits, importers: Sequence[Importer]
+) -> DiscoveredFile | ImportProblem:
     if importer is None:
-        return ImportProblem(probe.path.name, "", find_damage(probe, limits) or _UNSUPPORTED)
+        return ImportProblem(probe.path.name, "", find_damage(probe, limits) or _unsupported(importers))
     return DiscoveredFile(probe.path, probe.path.name, importer, file_size(probe.path))
+
+
+def _unsupported(importers: Sequence[Importer]) -> str:
+    names = ", ".join(importer.name for importer in importers)
+    return f"unsupported format; if it has one of these formats, name that format: {names}"
 
 
 def _discover_folder(

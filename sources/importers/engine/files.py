@@ -4,14 +4,18 @@ Nothing larger than its limit is read, and pipes and devices are never opened.
 """
 
 import os
+from collections.abc import Iterator
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_timestamp
+from sources.importers.engine.encodings import DecodedText, detect_encoding
+from sources.importers.engine.imported_items import DoubtfulItem
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.values import parse_json
 
@@ -30,9 +34,14 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def read_text(path: Path, limits: ImportLimits) -> str:
+def read_decoded(path: Path, limits: ImportLimits) -> DecodedText:
     """Reads a file that holds the text of one item."""
-    return decode_text(read_bytes(path, text_max_bytes(limits)))
+    return decode(read_bytes(path, text_max_bytes(limits)))
+
+
+def read_text(path: Path, limits: ImportLimits) -> str:
+    """Reads a text of which the encoding is not reported."""
+    return read_decoded(path, limits).text
 
 
 def read_json(path: Path, limits: ImportLimits) -> Any:
@@ -43,16 +52,32 @@ def text_max_bytes(limits: ImportLimits) -> int:
     return limits.item_max_chars * _BYTES_PER_CHAR
 
 
-def decode_text(data: bytes) -> str:
-    """Decodes UTF-8, UTF-16 with a byte order mark, or else Windows-1252, and normalizes line endings to LF."""
+def decode(data: bytes) -> DecodedText:
+    """Decodes UTF-8, UTF-16 with a byte order mark, or else a detected encoding, and normalizes line endings to LF."""
     encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     try:
-        text = data.decode(encoding)
+        decoded = DecodedText(data.decode(encoding))
     except UnicodeDecodeError:
-        text = data.decode("cp1252", "replace")
-    if "\0" in text:
+        decoded = detect_encoding(data)
+    if "\0" in decoded.text:
         raise InvalidParams("expected text, got a NUL character")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return replace(decoded, text=decoded.text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def decode_text(data: bytes) -> str:
+    """Decodes a text of which the encoding is not reported."""
+    return decode(data).text
+
+
+def encoding_metadata(encoding: str) -> dict[str, str]:
+    """Returns the metadata of an item whose encoding was detected."""
+    return {"encoding": encoding} if encoding else {}
+
+
+def encoding_doubts(location: str, encoding: str, *, is_doubtful: bool) -> Iterator[DoubtfulItem]:
+    """Yields a report if the encoding of a text is uncertain."""
+    if is_doubtful:
+        yield DoubtfulItem(location, f"encoding: guessed {encoding}; if the text is wrong, convert the file to UTF-8")
 
 
 def is_text(head: bytes) -> bool:

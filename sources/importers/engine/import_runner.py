@@ -5,7 +5,7 @@ completed by running it again. An item that cannot be imported is reported and d
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from sources.drafts import MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.imported_items import (
+    DoubtfulItem,
     FailedItem,
     ImportedConversation,
     ImportedItem,
@@ -28,6 +29,7 @@ from sources.importers.engine.imported_items import (
 )
 from sources.importers.engine.known_files import bookmark_key, content_digest, find_known_file, save_known_file
 from sources.importers.engine.limits import ImportLimits, import_limits
+from sources.importers.engine.moved_files import DocumentIdentity
 from sources.importers.engine.progress import FileProgress, ImportProgress
 from sources.importers.engine.reader_process import (
     ProcessBatchReader,
@@ -36,7 +38,7 @@ from sources.importers.engine.reader_process import (
     open_reader_process,
 )
 from sources.importers.engine.summary import ImportProblem, ImportSummary
-from sources.storage.contract import Library
+from sources.storage.contract import Bookmarks, Library
 
 _LABEL_CHARS = 80
 
@@ -56,6 +58,7 @@ async def run_import(
     paths = [result.path for result in results if isinstance(result, DiscoveredFile)]
     async with open_reader_process(import_limits(settings), paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
+        runner.locations = {bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)}
         for result in results:
             match result:
                 case ImportProblem():
@@ -81,6 +84,8 @@ class ImportRunner:
         rereads_unchanged: bool,
     ) -> None:
         self.summary = ImportSummary()
+        # The bookmarks of all files of the import.
+        self.locations: Set[str] = frozenset()
         self._process = process
         self._library = library
         self._limits = import_limits(settings)
@@ -93,19 +98,34 @@ class ImportRunner:
         self._progress.file = file.name
         file_progress = FileProgress(self._progress)
         importing = _FileImport(self._library, file, self._progress, self._process, self._problems_left)
-        bookmarks = None if self._library is None or self._rereads_unchanged else self._library.bookmarks
+        bookmarks = None if self._library is None else self._library.bookmarks
         digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
-        if bookmarks is None or digest is None:
-            await importing.run(self._limits, self._batch_limits, file_progress)
-        elif known := await find_known_file(bookmarks, file, digest):
+        known = None
+        if bookmarks is not None and digest is not None and not self._rereads_unchanged:
+            known = await find_known_file(bookmarks, file, digest)
+        if known is not None:
             importing.count_unchanged(known.kinds)
             importing.summary.skipped = known.skipped
-        else:
+        elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
-            if not importing.summary.failures:
-                await save_known_file(bookmarks, file, digest, importing.summary)
+        else:
+            await self._read_and_remember(importing, bookmarks, digest, file_progress)
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
+
+    async def _read_and_remember(
+        self, importing: "_FileImport", bookmarks: Bookmarks, digest: str, file_progress: FileProgress
+    ) -> None:
+        file = importing.file
+        if file.importer.recognizes_moved_files:
+            importing.identity = DocumentIdentity(bookmarks, file, digest, self.locations)
+        await importing.run(self._limits, self._batch_limits, file_progress)
+        if importing.summary.failures:
+            return
+        item = importing.identity.item if importing.identity is not None else ""
+        await save_known_file(bookmarks, file, digest, importing.summary, item)
+        if importing.identity is not None:
+            await importing.identity.save()
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
@@ -128,15 +148,16 @@ class _FileImport:
         problems_max: int,
     ) -> None:
         self.summary = ImportSummary(files=1)
+        self.file = file
+        self.identity: DocumentIdentity | None = None
         self._process = process
         self._library = library
-        self._file = file
         self._progress = progress
         self._problems_max = problems_max
 
     async def run(self, limits: ImportLimits, batches: BatchLimits, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
-        limits = replace(limits, has_stable_path=self._file.has_stable_path)
+        limits = replace(limits, has_stable_path=self.file.has_stable_path)
         position = await self._saved_position()
         reader = self._open(limits, batches, file_progress, position)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
@@ -157,7 +178,7 @@ class _FileImport:
     def _open(
         self, limits: ImportLimits, batches: BatchLimits, progress: FileProgress, position: ReadPosition | None
     ) -> BatchReader | ProcessBatchReader:
-        importer, path = self._file.importer, self._file.path
+        importer, path = self.file.importer, self.file.path
         if is_read_in_a_process(importer):
             return ProcessBatchReader(self._process, importer, path, limits, batches, progress, position)
         return BatchReader(importer.read(path, limits, progress, position), batches)
@@ -169,9 +190,9 @@ class _FileImport:
             self._progress.items += count
 
     async def _saved_position(self) -> ReadPosition | None:
-        if self._library is None or not self._file.has_stable_path or self._file.importer.output_version:
+        if self._library is None or not self.file.has_stable_path or self.file.importer.output_version:
             return None
-        bookmark = await self._library.bookmarks.get(bookmark_key(self._file))
+        bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
         return None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
 
     async def _write(self, batch: Batch) -> None:
@@ -181,11 +202,11 @@ class _FileImport:
             self._add_report(report)
         for kind, items in batch.items.items():
             await self._upsert(kind, items)
-        if batch.position is not None and self._library is not None and self._file.has_stable_path:
+        if batch.position is not None and self._library is not None and self.file.has_stable_path:
             bookmark = msgspec.json.encode(batch.position).decode()
-            await self._library.bookmarks.set(bookmark_key(self._file), bookmark)
+            await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
 
-    def _add_report(self, report: SkippedItem | FailedItem | PreviouslyImported) -> None:
+    def _add_report(self, report: SkippedItem | FailedItem | DoubtfulItem | PreviouslyImported) -> None:
         match report:
             case SkippedItem(reason):
                 self.summary.skip(reason)
@@ -194,12 +215,18 @@ class _FileImport:
             case FailedItem(location, problem):
                 self.summary.failed_items += 1
                 self._add_problem(location[:_LABEL_CHARS], problem)
+            case DoubtfulItem(location, doubt):
+                self.summary.doubtful_items += 1
+                if len(self.summary.doubts) < self._problems_max:
+                    self.summary.doubts.append(ImportProblem(self.file.name, location[:_LABEL_CHARS], doubt))
 
     def _add_problem(self, location: str, problem: str) -> None:
         if len(self.summary.problems) < self._problems_max:
-            self.summary.problems.append(ImportProblem(self._file.name, location, problem))
+            self.summary.problems.append(ImportProblem(self.file.name, location, problem))
 
     async def _upsert(self, kind: ItemKind, items: Sequence[ImportedItem]) -> None:
+        if self.identity is not None:
+            items = [await self.identity.resolve(item) for item in items]
         try:
             results = await _upsert_many(self._library, kind, items)
         except SourceTimeout:

@@ -74,6 +74,14 @@ class FailedItem(Struct, frozen=True, tag=True):
     problem: str
 
 
+class DoubtfulItem(Struct, frozen=True, tag=True):
+    """An item that was read and yielded, but may be wrong: the user should look at it. `location` is as in
+    `FailedItem`, or empty for the whole file."""
+
+    location: str
+    doubt: str
+
+
 class ReadPosition(Struct, frozen=True):
     """How far a file that grows at its end has been read: the offset and number of the first unread line. `digest`
     covers bytes before the offset and tells whether the file is still the same. `counts` are the items before the
@@ -100,7 +108,7 @@ class PreviouslyImported(Struct, frozen=True, tag=True):
 ImportedItem = (
     ImportedNote | ImportedConversation | ImportedMedia | ImportedCharacter | ImportedPrompt | ImportedObservation
 )
-ImportEvent = ImportedItem | SkippedItem | FailedItem | Checkpoint | PreviouslyImported
+ImportEvent = ImportedItem | SkippedItem | FailedItem | DoubtfulItem | Checkpoint | PreviouslyImported
 
 KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",

@@ -29,7 +29,8 @@ A subclass implements:
   - Raise `InvalidParams` if the file as a whole cannot be read, and `TooLarge` if it exceeds a limit.
   - Call `progress(bytes_read)` from time to time.
 
-Optional: `output_version`, `reads_from_folder`, and `Checkpoint` events for files that grow at their end; see below.
+Optional: `output_version`, `recognizes_moved_files`, `reads_from_folder`, and `Checkpoint` events for files that grow
+at their end; see below.
 """
 
 from abc import ABC, abstractmethod
@@ -53,6 +54,9 @@ class Importer(ABC):
     # formats that keep everything in one file; increase it when the importer starts to read more, or differently. 0
     # means that files are always read.
     output_version: ClassVar[int] = 0
+    # Whether a file is one media item identified by its location, and is recognized by its bytes after it was moved.
+    # Needs an `output_version`.
+    recognizes_moved_files: ClassVar[bool] = False
 
     @abstractmethod
     def recognizes(self, probe: FileProbe) -> float:

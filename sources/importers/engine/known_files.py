@@ -14,11 +14,13 @@ from sources.storage.contract import Bookmarks
 
 
 class KnownFile(Struct, frozen=True):
-    """A completely imported file: its digest, its items by kind, and what was skipped by reason."""
+    """A completely imported file: its digest, its items by kind, and what was skipped by reason. `item` is the id of
+    its only item, for documents."""
 
     digest: str
     kinds: dict[str, int]
     skipped: dict[str, int]
+    item: str = ""
 
 
 def bookmark_key(file: DiscoveredFile) -> str:
@@ -43,12 +45,21 @@ def _content_digest(file: DiscoveredFile) -> str | None:
 
 
 async def find_known_file(bookmarks: Bookmarks, file: DiscoveredFile, digest: str) -> KnownFile | None:
-    bookmark = await bookmarks.get(bookmark_key(file))
-    known = None if bookmark is None else msgspec.json.decode(bookmark, type=KnownFile)
+    known = await load_known_file(bookmarks, bookmark_key(file))
     return known if known is not None and known.digest == digest else None
 
 
-async def save_known_file(bookmarks: Bookmarks, file: DiscoveredFile, digest: str, summary: ImportSummary) -> None:
+async def save_known_file(
+    bookmarks: Bookmarks, file: DiscoveredFile, digest: str, summary: ImportSummary, item: str = ""
+) -> None:
     kinds = {kind: counts.total for kind, counts in summary.kinds.items()}
-    known = KnownFile(digest, kinds, summary.skipped)
-    await bookmarks.set(bookmark_key(file), msgspec.json.encode(known).decode())
+    await store_known_file(bookmarks, bookmark_key(file), KnownFile(digest, kinds, summary.skipped, item))
+
+
+async def load_known_file(bookmarks: Bookmarks, key: str) -> KnownFile | None:
+    bookmark = await bookmarks.get(key)
+    return None if bookmark is None else msgspec.json.decode(bookmark, type=KnownFile)
+
+
+async def store_known_file(bookmarks: Bookmarks, key: str, known: KnownFile) -> None:
+    await bookmarks.set(key, msgspec.json.encode(known).decode())

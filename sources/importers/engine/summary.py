@@ -40,14 +40,17 @@ class OutcomeCounts(Struct):
 class ImportSummary(Struct, kw_only=True):
     """`files` were opened; `failed_files` could not be read, or not to the end. `kinds` counts items by kind, with
     messages counted separately from their chats; `failed_items` counts those that could not be imported. `problems`
-    holds the first of these failures."""
+    holds the first of these failures. `doubtful_items` were imported but may be wrong; `doubts` says why for the first
+    of them."""
 
     files: int = 0
     failed_files: int = 0
     failed_items: int = 0
+    doubtful_items: int = 0
     kinds: dict[str, OutcomeCounts] = {}
     skipped: dict[str, int] = {}
     problems: list[ImportProblem] = []
+    doubts: list[ImportProblem] = []
 
     @property
     def failures(self) -> int:
@@ -70,7 +73,9 @@ class ImportSummary(Struct, kw_only=True):
         self.files += other.files
         self.failed_files += other.failed_files
         self.failed_items += other.failed_items
+        self.doubtful_items += other.doubtful_items
         self.problems += other.problems
+        self.doubts += other.doubts
         for reason, count in other.skipped.items():
             self.skip(reason, count)
         for kind, counts in other.kinds.items():

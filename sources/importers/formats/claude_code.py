@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object, require_depth
@@ -19,6 +19,7 @@ from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.threads import SkipMessage
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, objects, text_or_empty, valid_uuid
+from sources.importers.formats.agent_sessions.lines import first_lines
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -43,10 +44,13 @@ class ClaudeCodeImporter(Importer):
     suffixes = (".jsonl",)
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = probe.head.lstrip()
-        if probe.is_folder or not head.startswith(b"{") or b'"sessionId"' not in head:
+        if probe.is_folder or not probe.head.lstrip().startswith(b"{"):
             return 0.0
-        return 0.95 if any(field in head for field in _SESSION_FIELDS) else 0.0
+        if _is_session(probe.head):
+            return 0.95
+        # A large prompt or snapshot may fill the first bytes; the marks then follow it.
+        is_longer = len(probe.head) == HEAD_BYTES
+        return 0.95 if is_longer and any(map(_is_session, first_lines(probe.path))) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -55,6 +59,10 @@ class ClaudeCodeImporter(Importer):
 
 
 IMPORTER = ClaudeCodeImporter()
+
+
+def _is_session(data: bytes) -> bool:
+    return b'"sessionId"' in data and any(field in data for field in _SESSION_FIELDS)
 
 
 class _ClaudeCodeLine(Struct, frozen=True):

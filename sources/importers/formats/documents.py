@@ -4,7 +4,7 @@ Plain text is read here. All other types are parsed in a subprocess with limits.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
@@ -14,12 +14,14 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe, probe_file
 from sources.importers.engine.files import (
+    encoding_doubts,
+    encoding_metadata,
     file_key,
     file_size,
     is_text,
     modified_at,
     printable_name,
-    read_text,
+    read_decoded,
 )
 from sources.importers.engine.front_matter import split_words
 from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, ReadPosition, SkippedItem, stable_uuid
@@ -39,8 +41,13 @@ _PARTS: dict[str, DocumentKind] = {
     "ppt/presentation.xml": "pptx",
     "META-INF/container.xml": "epub",
 }
+# The main part of an Office document may have any name; then it is recognized by these parts and its folder.
+_OFFICE_PARTS = frozenset(["[Content_Types].xml", "_rels/.rels"])
+_OFFICE_FOLDERS: dict[str, DocumentKind] = {"word": "docx", "ppt": "pptx"}
 _KIND_BY_SUFFIX: dict[str, DocumentKind] = {f".{kind}": kind for kind in _PARTS.values()}
 _HTML = re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
+# JSON and JSON Lines may contain HTML. Templates start with a brace too, but not with a string or a list.
+_JSON = re.compile(rb"\s*+(?:\{\s*+[\"}]|\[\s*+[\[{\"\]])")
 _HEAD_BYTES = 1024
 
 
@@ -48,7 +55,8 @@ class DocumentsImporter(Importer):
     name = "documents"
     title = "Documents (txt, html, pdf, epub, docx, pptx)"
     suffixes = (*_TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx")
-    output_version = 2
+    output_version = 3
+    recognizes_moved_files = True
 
     def __init__(self, parse: DocumentParser = parse_in_subprocess) -> None:
         self._parse = parse
@@ -71,9 +79,13 @@ class DocumentsImporter(Importer):
         if kind is None and is_zip(probe.head):
             raise InvalidParams(f"{printable_name(path.name)}: a zip file, but not docx, pptx or epub")
         if kind is None:
-            document = ParsedDocument(text=read_text(path, limits).strip())
+            text = read_decoded(path, limits)
+            document = ParsedDocument(
+                text=text.text.strip(), encoding=text.encoding, is_encoding_doubtful=text.is_doubtful
+            )
         else:
             document = self._parse(path, kind, limits)
+        yield from encoding_doubts("", document.encoding, is_doubtful=document.is_encoding_doubtful)
         if document.text:
             yield ImportedMedia(_media_draft(path, kind or "text", document, limits))
         else:
@@ -91,12 +103,23 @@ def _document_kind(probe: FileProbe) -> DocumentKind | None:
     if b"%PDF-" in probe.head[:_HEAD_BYTES]:
         return "pdf"
     if is_zip(probe.head):
-        by_content: DocumentKind | None = next((kind for part, kind in _PARTS.items() if part in probe.names), None)
         # An archive without a readable directory is a damaged document if its suffix says so, and is reported as one.
-        return by_content if probe.names else _KIND_BY_SUFFIX.get(probe.path.suffix.lower())
+        return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(probe.path.suffix.lower())
+    return "html" if _is_page(probe.head) else None
+
+
+def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
+    kind = next((kind for part, kind in _PARTS.items() if part in names), None)
+    if kind is not None or not set(names) >= _OFFICE_PARTS:
+        return kind
+    folders = {name.partition("/")[0] for name in names}
+    return next((kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders), None)
+
+
+def _is_page(head: bytes) -> bool:
     # In UTF-16, every other byte of a tag is 0.
-    is_page = is_text(probe.head) and _HTML.search(probe.head[:_HEAD_BYTES].replace(b"\0", b""))
-    return "html" if is_page else None
+    start = head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
+    return is_text(head) and not _JSON.match(start) and _HTML.search(start) is not None
 
 
 def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: ImportLimits) -> MediaDraft:
@@ -107,7 +130,11 @@ def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: 
         url=document.url or UNSET,
         content=document.text,
         tags=clean_tags(split_words(document.metadata.get("keywords"))),
-        metadata={"file": printable_name(path.name), **document.metadata},
+        metadata={
+            "file": printable_name(path.name),
+            **encoding_metadata(document.encoding),
+            **document.metadata,
+        },
         uuid=stable_uuid("documents", "media", file_key(path, limits)),
         created_at=stored_date(document.created) or modified_at(path, limits),
     )

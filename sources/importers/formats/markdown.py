@@ -15,16 +15,19 @@ from config.errors import InvalidParams, TooLarge
 from config.times import format_time
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
-    decode_text,
+    decode,
+    encoding_doubts,
+    encoding_metadata,
     file_key,
     file_size,
     is_text,
     modified_at,
     printable_name,
-    read_text,
+    read_decoded,
     text_max_bytes,
 )
 from sources.importers.engine.front_matter import normalize_keys, split_front_matter, split_words, stripped_text
@@ -72,7 +75,7 @@ class MarkdownImporter(Importer):
                 yield from _read_archive(archive, path, limits)
         else:
             vault_path = _path_in_vault(path) if limits.has_stable_path else None
-            yield ImportedNote(_note_draft(_file_note(path, vault_path, limits), limits))
+            yield from _note_events("", _file_note(path, vault_path, limits), limits)
             progress(file_size(path))
 
 
@@ -83,7 +86,7 @@ class _NoteFile(Struct, frozen=True):
     """The text of a note, its file name, and its path in a vault, if it is in one. A note without an id of its own is
     identified by `key`."""
 
-    text: str
+    text: DecodedText
     name: str
     vault_path: str | None
     key: str
@@ -108,24 +111,25 @@ def _archive_confidence(names: Sequence[str]) -> float:
 def _read_folder(folder: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
     bytes_read = 0
     for file in files_in(folder):
-        yield _read_file(file, printable_name(file.relative_to(folder).as_posix()), limits)
+        yield from _read_file(file, printable_name(file.relative_to(folder).as_posix()), limits)
         bytes_read += file_size(file)
         progress(bytes_read)
 
 
-def _read_file(file: Path, vault_path: str, limits: ImportLimits) -> ImportEvent:
+def _read_file(file: Path, vault_path: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     if not _is_note(file.name):
-        return _NOT_A_NOTE
+        yield _NOT_A_NOTE
+        return
     try:
-        return ImportedNote(_note_draft(_file_note(file, vault_path, limits), limits))
+        yield from _note_events(vault_path, _file_note(file, vault_path, limits), limits)
     except (InvalidParams, TooLarge) as error:
-        return FailedItem(vault_path, error.message)
+        yield FailedItem(vault_path, error.message)
     except OSError as error:
-        return FailedItem(vault_path, f"cannot be read: {error.strerror or 'disk error'}")
+        yield FailedItem(vault_path, f"cannot be read: {error.strerror or 'disk error'}")
 
 
 def _file_note(path: Path, vault_path: str | None, limits: ImportLimits) -> _NoteFile:
-    text = read_text(path, limits)
+    text = read_decoded(path, limits)
     key = vault_path or file_key(path, limits)
     return _NoteFile(text, printable_name(path.name), vault_path, key, modified_at(path, limits))
 
@@ -153,7 +157,7 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
             yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
         else:
             try:
-                yield ImportedNote(_note_draft(_archived_note(archive, name, path, vault, limits), limits))
+                yield from _note_events(location, _archived_note(archive, name, path, vault, limits), limits)
             except InvalidParams as error:
                 yield FailedItem(location, error.message)
 
@@ -167,7 +171,7 @@ def _archived_note(archive: Archive, name: str, path: Path, vault: str | None, l
     key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
     modified = archive.modified_at(name)
     return _NoteFile(
-        text=decode_text(data),
+        text=decode(data),
         name=decoded_name.rpartition("/")[2],
         vault_path=vault_path,
         key=vault_path or key,
@@ -191,8 +195,14 @@ def _is_note(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in _SUFFIXES
 
 
+def _note_events(location: str, note: _NoteFile, limits: ImportLimits) -> Iterator[ImportEvent]:
+    draft = _note_draft(note, limits)
+    yield from encoding_doubts(location, note.text.encoding, is_doubtful=note.text.is_doubtful)
+    yield ImportedNote(draft)
+
+
 def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
-    front_matter, body = split_front_matter(note.text, limits.depth_max)
+    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
     fields = normalize_keys(front_matter)
     prose = remove_code(body)
     title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(note.name).stem
@@ -205,7 +215,10 @@ def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
         title=short_title(title),
         content=body.strip("\n"),
         tags=clean_tags(tags),
-        metadata=_metadata(note.vault_path or note.name, front_matter, fields, prose),
+        metadata={
+            **_metadata(note.vault_path or note.name, front_matter, fields, prose),
+            **encoding_metadata(note.text.encoding),
+        },
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
         created_at=_created_at(fields) or note.modified_at,
     )

@@ -13,8 +13,9 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
+from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode_text, file_key, is_text, printable_name, read_bytes
+from sources.importers.engine.files import decode, encoding_doubts, file_key, is_text, printable_name, read_bytes
 from sources.importers.engine.front_matter import (
     normalize_keys,
     parse_yaml,
@@ -81,7 +82,9 @@ class PromptFilesImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
-        for location, entry in _read_entries(path, data, limits):
+        text = decode(data) if path.suffix.lower() != ".json" else DecodedText("")
+        yield from encoding_doubts("", text.encoding, is_doubtful=text.is_doubtful)
+        for location, entry in _read_entries(path, data, text.text, limits):
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
         progress(len(data))
 
@@ -139,16 +142,16 @@ _CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
 # -- entries of a file -------------------------------------------------------------------------------------------------
 
 
-def _read_entries(path: Path, data: bytes, limits: ImportLimits) -> Iterator[LocatedEntry]:
+def _read_entries(path: Path, data: bytes, text: str, limits: ImportLimits) -> Iterator[LocatedEntry]:
     match path.suffix.lower():
         case ".json":
             return _list_entries(parse_json(data, limits.depth_max))
         case ".yaml" | ".yml":
-            return _list_entries(parse_yaml(decode_text(data), limits.depth_max))
+            return _list_entries(parse_yaml(text, limits.depth_max))
         case ".csv" | ".tsv":
-            return _table_entries(decode_text(data))
+            return _table_entries(text)
         case _:
-            return iter([(_WHOLE_FILE, _markdown_entry(decode_text(data), limits.depth_max))])
+            return iter([(_WHOLE_FILE, _markdown_entry(text, limits.depth_max))])
 
 
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:

@@ -3,14 +3,15 @@ branches. Speakers keep their names; the character itself is imported from its c
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from config.times import format_time
+from config.times import format_time, parse_time
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
@@ -25,6 +26,9 @@ from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, require_storable, text_or_empty
 
 _NAME = "sillytavern"
+# The folder in which the program keeps copies of all chats.
+_BACKUPS = "backups"
+_BACKUP_AGE = timedelta(milliseconds=1)
 _SYSTEM_SENDER = "SillyTavern System"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # June 19, 2023 2:20pm
@@ -49,7 +53,9 @@ class SillyTavernImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        chat = _chat_draft(_read_first_line(path, limits), printable_name(path.stem))
+        chat = _chat_draft(_read_first_line(path, limits), path)
+        if _integrity(chat):
+            chat = replace(chat, last_modified=_last_modified(path, limits, chat))
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
 
@@ -62,6 +68,7 @@ class _TavernLine(Struct, frozen=True):
     user_name: Any = None
     character_name: Any = None
     create_date: Any = None
+    chat_metadata: Any = None
     name: Any = None
     is_user: Any = None
     is_system: Any = None
@@ -149,17 +156,43 @@ def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
     return _decode_line(data, limits)
 
 
-def _chat_draft(first: _TavernLine, stem: str) -> ConversationDraft:
-    """The file name is part of the chat's key, because a branched chat has the first line of the original. Old chats
-    start with a message."""
+def _chat_draft(first: _TavernLine, path: Path) -> ConversationDraft:
+    """A chat is identified by its integrity id, which its backups share. In older versions, which have none, the file
+    name is part of the key, because a branched chat has the first line of the original. Old chats start with a
+    message."""
     character, user = clean_line(first.character_name), clean_line(first.user_name)
-    metadata = {"character_name": character, "user_name": user}
+    stem = printable_name(path.stem)
+    integrity, main_chat = (clean_line(_field(first.chat_metadata, name)) for name in ("integrity", "main_chat"))
+    # Some versions copied the id to the branches of a chat, which name their origin.
+    key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
+    metadata = {"character_name": character, "user_name": user, "integrity": integrity}
     return ConversationDraft(
-        uuid=stable_uuid(_NAME, "conversation", f"{character}\0{clean_line(first.create_date)}\0{stem}"),
-        title=clean_line(stem),
+        uuid=stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+        # A backup is named after the character and the time of the backup.
+        title=(character if _is_backup(path) else "") or clean_line(stem),
         metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
         created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
     )
+
+
+def _is_backup(path: Path) -> bool:
+    return path.resolve().parent.name.lower() == _BACKUPS
+
+
+def _integrity(chat: ConversationDraft) -> str:
+    return str(chat.metadata.get("integrity", "")) if isinstance(chat.metadata, Mapping) else ""
+
+
+def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) -> str | UnsetType:
+    """Returns the time of the newest message, so that an older backup does not replace the chat. A backup with the same
+    messages counts as older, too."""
+    thread = _TavernThread(chat)
+    messages = (message for message in _parse_messages(path, limits, lambda _: None))
+    times = [thread.add_chosen(message).created_at for message in messages if isinstance(message, _TavernMessage)]
+    newest = max((time for time in times if time is not UNSET), default=UNSET)
+    if newest is UNSET or not _is_backup(path):
+        return newest
+    return format_time(parse_time(newest) - _BACKUP_AGE)
 
 
 def _parse_messages(

@@ -16,13 +16,15 @@ from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
+    encoding_doubts,
+    encoding_metadata,
     file_key,
     file_size,
     is_text,
     modified_at,
     printable_name,
+    read_decoded,
     read_json,
-    read_text,
 )
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
@@ -67,6 +69,7 @@ class SubtitlesImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         transcript = _read_transcript(path, limits)
+        yield from encoding_doubts("", transcript.encoding, is_doubtful=transcript.is_encoding_doubtful)
         yield from transcript.failures
         if not transcript.segments:
             raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
@@ -81,6 +84,8 @@ class _TimedTranscript(Struct, frozen=True):
     segments: Sequence[Segment]
     failures: Sequence[FailedItem] = ()
     language: str = ""
+    encoding: str = ""
+    is_encoding_doubtful: bool = False
 
 
 def _json_confidence(head: bytes) -> float:
@@ -97,13 +102,19 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"[")):
         return _parse_json(read_json(path, limits))
-    text = read_text(path, limits)
+    decoded = read_decoded(path, limits)
+    text = decoded.text
     if text.count("\n") > _LINES_MAX:
         raise InvalidParams(f"subtitles have more than {_LINES_MAX} lines")
     is_vtt = text.lstrip().startswith("WEBVTT")
     segments = [segment for segment in _segments(_cues(text.split("\n"), is_vtt=is_vtt)) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
-    return _TimedTranscript(segments, language=language[1] if language else "")
+    return _TimedTranscript(
+        segments,
+        language=language[1] if language else "",
+        encoding=decoded.encoding,
+        is_encoding_doubtful=decoded.is_doubtful,
+    )
 
 
 def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits) -> MediaDraft:
@@ -116,7 +127,11 @@ def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits)
         media_type="transcript",
         segments=transcript.segments,
         chunks=list(_chunks(transcript.segments, key)),
-        metadata={"file": printable_name(path.name), **({"language": language} if language else {})},
+        metadata={
+            "file": printable_name(path.name),
+            **({"language": language} if language else {}),
+            **encoding_metadata(transcript.encoding),
+        },
         uuid=stable_uuid("subtitles", "media", key),
         created_at=modified_at(path, limits),
     )

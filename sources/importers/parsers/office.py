@@ -4,7 +4,7 @@ Tracked deletions, and the fallback copies that newer programs add for older one
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
@@ -14,17 +14,18 @@ from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilde
 from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
 
 _CORE_PROPERTIES = "docProps/core.xml"
-_PRESENTATION = "ppt/presentation.xml"
+_WORD, _PRESENTATION = "word/document.xml", "ppt/presentation.xml"
 _PROPERTIES = frozenset(["title", "creator", "created", "subject", "keywords", "description", "language"])
 _HEADING = re.compile(r"heading ?([1-6])", re.IGNORECASE)
 _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
-_WORD_NOTES = ("word/footnotes.xml", "word/endnotes.xml")
+_WORD_NOTES = ("footnotes", "endnotes")
 
 
 def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         text = TextBuilder(limits.item_max_chars)
-        for name in ("word/document.xml", *(name for name in _WORD_NOTES if name in archive)):
+        main = _main_part(archive, _WORD)
+        for name in dict.fromkeys((main, *_note_parts(archive, main))):
             _write_part(archive, name, text)
         return _parsed_document(archive, text, {})
 
@@ -59,10 +60,23 @@ def _parsed_document(archive: Archive, text: TextBuilder, counts: Mapping[str, i
     )
 
 
+def _main_part(archive: Archive, usual: str) -> str:
+    """Returns the part that the package names as its main one (ECMA-376, part 2, 9.3); programs call it differently."""
+    targets = _related_parts(archive, "", "officeDocument")
+    return next(iter(targets.values()), usual)
+
+
+def _note_parts(archive: Archive, main: str) -> Iterator[str]:
+    for kind in _WORD_NOTES:
+        usual = join(dirname(main), f"{kind}.xml")
+        yield from _related_parts(archive, main, kind).values() or ([usual] if usual in archive else ())
+
+
 def _slides(archive: Archive) -> list[str]:
     """Returns the slides in the order of the presentation, or by number if it defines no order."""
-    order = _SlideOrder(_related_parts(archive, _PRESENTATION, "slide"))
-    with archive.open(_PRESENTATION) as file:
+    main = _main_part(archive, _PRESENTATION)
+    order = _SlideOrder(_related_parts(archive, main, "slide"))
+    with archive.open(main) as file:
         read_xml(file, order)
     numbered = [(int(slide[1]), name) for name in archive.names if (slide := _SLIDE.fullmatch(name))]
     # A slide listed twice is read once: a few bytes could otherwise request it without end.
@@ -83,7 +97,7 @@ class _SlideOrder(XmlHandler):
 
 def _related_parts(archive: Archive, name: str, kind: str) -> dict[str, str]:
     """Returns the parts of one kind that a part refers to, by relation id."""
-    relations_name = f"{dirname(name)}/_rels/{name.rpartition('/')[2]}.rels"
+    relations_name = join(dirname(name), "_rels", f"{name.rpartition('/')[2]}.rels")
     relations = _Relations(archive, dirname(name), kind)
     if relations_name in archive:
         with archive.open(relations_name) as file:

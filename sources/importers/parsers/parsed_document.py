@@ -19,6 +19,9 @@ class ParsedDocument(Struct, frozen=True, kw_only=True, tag=True):
     author: str = ""
     created: str = ""
     url: str = ""
+    # The encoding that was detected, for text without a declared one; "" for Unicode.
+    encoding: str = ""
+    is_encoding_doubtful: bool = False
     metadata: Mapping[str, Any] = {}
 
 
@@ -31,7 +34,7 @@ class TextBuilder:
 
     def __init__(self, max_chars: int) -> None:
         self._chars_left = self._max_chars = max_chars
-        self._paragraphs: list[str] = []
+        self.paragraphs: list[str] = []
         self._lines: list[str] = []
         self._words: list[str] = []
         self._prefix = ""
@@ -62,13 +65,26 @@ class TextBuilder:
         if self._lines:
             text = "\n".join(self._lines).strip("\n")
             if text.strip():
-                self._paragraphs.append(text)
+                self.paragraphs.append(text)
             self._lines = []
         self._prefix = prefix
 
+    def append(self, other: "TextBuilder") -> None:
+        """Adds the paragraphs of another text."""
+        self.end_paragraph()
+        other.end_paragraph()
+        self._count(sum(map(len, other.paragraphs)))
+        self.paragraphs += other.paragraphs
+
+    def start_element(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Called for every visible element of a page; see `ArticleText`."""
+
+    def end_element(self) -> None:
+        """Called when the element ends."""
+
     def build(self) -> str:
         self.end_paragraph()
-        return replace_unstorable("\n\n".join(self._paragraphs))
+        return replace_unstorable("\n\n".join(self.paragraphs))
 
     def _count(self, chars: int) -> None:
         self._chars_left -= chars

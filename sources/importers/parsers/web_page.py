@@ -13,8 +13,10 @@ from lxml import etree
 
 from config.errors import InvalidParams
 from config.text import replace_unstorable
-from sources.importers.engine.files import decode_text, read_bytes
+from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.files import decode, read_bytes
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.parsers.article_text import ArticleText
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
 
 _HIDDEN = frozenset(["script", "style", "template", "svg", "noscript", "iframe", "object", "select"])
@@ -49,25 +51,32 @@ _META_MAX_CHARS = 1_000
 
 
 def parse_page(path: Path, limits: ImportLimits) -> ParsedDocument:
-    page = read_page(decode_page(read_bytes(path, limits.line_max_bytes)), TextBuilder(limits.item_max_chars))
+    html = detect_page(read_bytes(path, limits.line_max_bytes))
+    page = read_page(html.text, ArticleText(limits.item_max_chars))
     return ParsedDocument(
         text=page.text.build(),
         title=replace_unstorable(page.title),
         author=page.meta(_AUTHORS),
         created=page.meta(_DATES),
         url=page.url if page.url.startswith(("https://", "http://")) else "",
+        encoding=html.encoding,
+        is_encoding_doubtful=html.is_doubtful,
         metadata={name: value for name in ("description", "keywords") if (value := page.meta([name]))},
     )
 
 
 def decode_page(data: bytes) -> str:
+    return detect_page(data).text
+
+
+def detect_page(data: bytes) -> DecodedText:
     """Decodes with the encoding that the page declares, if it is known and there is no byte order mark."""
     declared = None if data.startswith(BOM_UTF8) else _CHARSET.search(data[:_HEAD_BYTES])
     encoding = _python_encoding(declared[1].decode()) if declared else None
     try:
-        return data.decode(encoding) if encoding else decode_text(data)
+        return DecodedText(data.decode(encoding)) if encoding else decode(data)
     except UnicodeDecodeError:
-        return decode_text(data)
+        return decode(data)
 
 
 def html_text(html: str, max_chars: int) -> str:
@@ -75,7 +84,7 @@ def html_text(html: str, max_chars: int) -> str:
     return read_page(html, TextBuilder(max_chars)).text.build()
 
 
-def read_page(html: str, text: TextBuilder, reader: "type[PageReader] | None" = None) -> "PageReader":
+def read_page(html: str, text: TextBuilder | ArticleText, reader: "type[PageReader] | None" = None) -> "PageReader":
     """Reads HTML or XHTML. In both, a self-closing element is empty, even a script or title."""
     page = (reader or PageReader)(text, max(_DEPTH_MIN, _COMPARISONS_MAX // (html.count("</") + 1)))
     # Any: the type stubs require a target that also accepts bytes and comments.
@@ -98,7 +107,7 @@ def _python_encoding(name: str) -> str | None:
 class PageReader:
     """A parser target that writes the visible text of a page into `text`."""
 
-    def __init__(self, text: TextBuilder, depth_max: int) -> None:
+    def __init__(self, text: TextBuilder | ArticleText, depth_max: int) -> None:
         self.text = text
         self.title = ""
         self.url = ""
@@ -121,7 +130,12 @@ class PageReader:
             self._hidden.append(tag)
         elif self._hidden:
             return
-        elif tag in ("meta", "link"):
+        else:
+            self._start_visible(tag, attributes)
+
+    def _start_visible(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self.text.start_element(tag, attributes)
+        if tag in ("meta", "link"):
             self._add_meta(tag, attributes)
         elif tag == "title":
             self._is_title = not self.title
@@ -136,12 +150,17 @@ class PageReader:
         if self._hidden:
             if tag == self._hidden[-1]:
                 self._hidden.pop()
-        elif tag == "title":
+        else:
+            self._end_visible(tag)
+
+    def _end_visible(self, tag: str) -> None:
+        if tag == "title":
             self._is_title = False
         elif tag == "pre":
             self._end_code()
         elif _BLOCK.fullmatch(tag):
             self.text.end_paragraph()
+        self.text.end_element()
 
     def data(self, text: str) -> None:
         if self._hidden:

@@ -50,6 +50,18 @@ def test_file_with_a_name_that_is_not_utf_8_is_imported(program: Program) -> Non
     assert "Tea" in program.expect("search", "steep")
 
 
+def test_missing_path_and_doubtful_encoding_are_reported(program: Program) -> None:
+    missing = program.run("import", "/nope")
+    assert (missing.code, missing.stdout.strip()) == (2, "failed: /nope: no such file or folder; check the path")
+    note = program.home / "short.md"
+    note.write_bytes("文件".encode("gbk"))
+    result = program.run("import", str(note))
+    assert result.code == 0
+    assert (
+        "check: short.md: encoding: guessed gb18030; if the text is wrong, convert the file to UTF-8" in result.stdout
+    )
+
+
 def test_import_for_one_user_is_invisible_to_others(program: Program) -> None:
     program.with_users("ada", "ben")
     program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--user", "ada")
@@ -70,7 +82,7 @@ def test_exit_code_is_1_for_some_failures_and_2_if_nothing_was_imported(program:
     nothing = program.run("import", str(odd), str(program.home / "absent"))
     assert (partial.code, nothing.code) == (1, 2)
     assert "failed: odd.bin: unsupported format" in partial.stdout
-    assert "failed: absent: file 'absent' not found" in nothing.stdout
+    assert "absent: no such file or folder; check the path" in nothing.stdout
 
 
 def test_unknown_format_is_a_usage_error(program: Program) -> None:

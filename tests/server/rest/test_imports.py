@@ -282,7 +282,7 @@ async def test_upload_starts_a_job_that_can_be_followed(tmp_path: Path) -> None:
         assert events[-1].startswith("event: end\ndata: ")
         job = msgspec.json.decode(events[-1].partition("data: ")[2])
         assert (job["state"], job["name"], job["summary"]["failed_files"]) == ("failed", "odd.bin", 1)
-        assert job["problem"] == "unsupported format; docs/import.md lists the supported ones"
+        assert job["problem"].startswith("unsupported format; if it has one of these formats, name that format: ")
         assert (await api.get(path)).json() == job
         assert (await api.get("/api/v1/import")).json() == {"imports": [job]}
         assert (await api.request("DELETE", path, "ada")).json() == job

@@ -394,6 +394,29 @@ def test_only_sessions_are_recognized_and_one_without_an_id_is_rejected(tmp_path
         read(IMPORTER, write_session(tmp_path / "x.jsonl", {"type": "user", "sessionId": "../x"}))
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"type": "file-history-snapshot", "messageId": "m", "snapshot": {"files": "x" * 2_000_000}},
+        {"message": {"role": "user", "content": "x" * 100_000}, "type": "user"},
+    ],
+    ids=["snapshot", "prompt"],
+)
+def test_session_with_a_large_first_line_is_recognized(tmp_path: Path, first: SessionRecord) -> None:
+    path = session(tmp_path, first, *OPENING)
+    assert confidence(IMPORTER, path) == 0.95
+    (chat,) = imported_conversations(read(IMPORTER, path))
+    assert chat.draft.title == imported_conversations(read(IMPORTER, session(tmp_path, *OPENING)))[0].draft.title or (
+        first["type"] == "user"
+    )
+    assert len(chat.messages) >= len(imported_messages(read(IMPORTER, session(tmp_path, *OPENING))))
+
+
+def test_large_lines_of_other_programs_are_not_recognized(tmp_path: Path) -> None:
+    lines = [{"type": "user", "text": "x" * 100_000}, {"type": "user", "text": '"sessionId" "parentUuid"'}]
+    assert confidence(IMPORTER, write_session(tmp_path / "other.jsonl", *lines)) == 0.0
+
+
 def test_session_without_messages_is_reported(tmp_path: Path) -> None:
     assert skip_reasons(read(IMPORTER, session(tmp_path, OPENING[0])))[-1] == "session without messages"
 

@@ -77,6 +77,34 @@ def test_file_whose_content_does_not_match_its_suffix_is_reported(
     assert isinstance(alone, ImportProblem)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("photo.png", b"\xff\xd8\xff\xe0\0\x10JFIF"),
+        ("photo.png", b"\0\0\0\x18ftypheic"),
+        ("tsconfig.json", b'{\n  // strict\n  "a": "http://x", /* b */\n  "c": [1, 2,],\n}'),
+        ("settings.json", b'{"a": "/*", "b": "//",}'),
+    ],
+)
+def test_intact_file_of_another_kind_is_ignored(tmp_path: Path, name: str, content: bytes) -> None:
+    write(tmp_path / "folder" / name, content)
+    assert discover_all(tmp_path / "folder") == [IgnoredFiles(f"unsupported file ({Path(name).suffix})", 1)]
+
+
+def test_json_that_contains_html_is_not_a_page(tmp_path: Path) -> None:
+    for name in ("a.json", "a.jsonl", "saved.html"):
+        write(tmp_path / "folder" / name, b'{"html": "<html><body>Hello</body></html>"}\n')
+    assert discover_all(tmp_path / "folder") == [IgnoredFiles("unsupported file (.json, .jsonl, .html)", 3)]
+
+
+def test_missing_file_and_unsupported_format_say_what_to_do(tmp_path: Path) -> None:
+    missing, unsupported = discover_all(tmp_path / "nope", write(tmp_path / "a.mp3", b"\0\1"))
+    assert missing == ImportProblem(str(tmp_path / "nope"), "", "no such file or folder; check the path")
+    assert isinstance(unsupported, ImportProblem)
+    assert unsupported.problem.startswith("unsupported format; if it has one of these formats, name that format: own_")
+    assert all(importer.name in unsupported.problem for importer in all_importers())
+
+
 async def test_unsupported_files_are_counted_with_their_suffixes(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     for name in ("a.mp3", "b.MP3", "c.mp3", "sheet.xlsx", "LICENSE", "Thumbs.db"):

@@ -391,3 +391,56 @@ def test_damaged_pdf_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
 def test_any_bytes_are_read_or_rejected(name: str, data: bytes) -> None:
     with TemporaryDirectory() as folder, suppress(InvalidParams, TooLarge):
         assert isinstance(PARSERS[name](write(Path(folder, name), data), LIMITS), ParsedDocument)
+
+
+def test_word_document_with_another_main_part_is_read(tmp_path: Path) -> None:
+    parts = {
+        "[Content_Types].xml": "<Types/>",
+        "_rels/.rels": relations(rId1=("officeDocument", "/word/document2.xml")),
+        "word/document2.xml": WORD,
+        "word/_rels/document2.xml.rels": relations(rId1=("footnotes", "notes7.xml")),
+        "word/notes7.xml": FOOTNOTES,
+    }
+    path = write(tmp_path / "a.docx", packed(parts))
+    assert importer_for(path) == "documents"
+    content = read_draft(IMPORTER, path).content
+    assert content == read_draft(IMPORTER, write(tmp_path / "b.docx", word())).content
+
+
+ARTICLE = (
+    "<h1>Tides</h1><p>" + "The sea rises and falls twice a day. " * 10 + "</p><ul><li><a href=x>Moon</a></li></ul>"
+)
+MENU = "".join(f"<li><a href='/{name}'>{name}</a></li>" for name in ("Home", "Products", "Contact"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<nav><ul>{MENU}</ul></nav>{ARTICLE}<footer>Imprint</footer>",
+        f"<div class='site-nav'><a>Home</a></div>{ARTICLE}<div id='footer'>Imprint</div>",
+        f"<ul>{MENU}</ul>{ARTICLE}",
+        f"<div role='navigation'>Home</div><main><article>{ARTICLE}</article></main><aside>Products</aside>",
+        f"<div>Home <a>Products</a></div><article>{ARTICLE}</article><div>Imprint</div>",
+        f"<header><ul>{MENU}</ul></header>{ARTICLE}<div class='share-buttons'>Contact</div>",
+    ],
+)
+def test_menus_are_removed_from_a_page(tmp_path: Path, body: str) -> None:
+    content = read_draft(IMPORTER, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
+    assert content.startswith("# Tides\n\nThe sea rises")
+    assert content.endswith("- Moon")
+    assert not any(word in content for word in ("Home", "Products", "Contact", "Imprint"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<ul>{MENU}</ul>",
+        f"<nav><ul>{MENU}</ul></nav><p>Hi.</p>",
+        f"<main></main><ul>{MENU}</ul>",
+        "<article>One</article><article>Two</article><p>Home Products Contact</p>",
+        "<p>A list:</p><ul>" + MENU + "</ul>",
+    ],
+)
+def test_page_that_is_mostly_links_keeps_them(tmp_path: Path, body: str) -> None:
+    content = read_draft(IMPORTER, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
+    assert all(word in content for word in ("Home", "Products", "Contact"))

@@ -12,6 +12,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from config.settings import Settings
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.sillytavern import IMPORTER
 from tests.sources.importers.chat_files import (
     LIMITS,
@@ -26,6 +31,7 @@ from tests.sources.importers.chat_files import (
     read_or_reject,
     skip_reasons,
 )
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
 
 HEADER: dict[str, Any] = {
     "user_name": "Ada",
@@ -219,3 +225,49 @@ ANYTHING = st.recursive(
 def test_unexpected_values_in_any_field_are_tolerated(lines: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         read(IMPORTER, jsonl(Path(folder, "chat.jsonl"), *lines))
+
+
+INTEGRITY = "6b1c1f1e-1111-4222-8333-444455556666"
+
+
+def _with_integrity(**metadata: str) -> dict[str, Any]:
+    return {**HEADER, "chat_metadata": {"integrity": INTEGRITY, **metadata}}
+
+
+async def import_chats(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
+    results = list(discover([path], LIMITS, [IMPORTER]))
+    async with libraries.library(owner) as library:
+        return await run_import(library, results, Settings(), ImportProgress())
+
+
+async def test_backups_do_not_duplicate_a_chat(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for folder in ("backups", "chats/Seraphina"):
+        (data / folder).mkdir(parents=True)
+    edited = {**LINES[2], "mes": "Where was I?"}
+    jsonl(data / "backups" / "chat_seraphina_20240101-1.jsonl", _with_integrity(), LINES[1], edited)
+    jsonl(data / "backups" / "chat_seraphina_20240102-1.jsonl", _with_integrity(), *LINES[1:])
+    jsonl(data / "chats" / "Seraphina" / "First walk.jsonl", _with_integrity(), *LINES[1:])
+    async with open_sqlite(tmp_path / "libraries") as libraries:
+        await import_chats(libraries, "ada", data)
+        second = await import_chats(libraries, "ada", data)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+            chats = (await ada.chats.list(10, 0)).rows
+            messages = (await ada.chats.messages(chats[0].uuid, 20, 0)).rows
+            assert await total_items(ben) == 0
+    assert [chat.title for chat in chats] == ["First walk"]
+    assert sorted(message.content for message in messages if message.is_canonical) == sorted(
+        line["mes"] for line in LINES[1:]
+    )
+    assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
+
+
+def test_backup_alone_is_imported_and_a_branch_is_another_chat(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    backup = jsonl(tmp_path / "backups" / "chat_seraphina_20240102-1.jsonl", _with_integrity(), *LINES[1:])
+    chat = jsonl(tmp_path / "First walk.jsonl", _with_integrity(), *LINES[1:])
+    branch = jsonl(tmp_path / "Branch #1.jsonl", _with_integrity(main_chat="First walk"), *LINES[1:])
+    drafts = [imported_conversations(read(IMPORTER, path))[0].draft for path in (backup, chat, branch)]
+    assert [draft.title for draft in drafts] == ["Seraphina", "First walk", "Branch #1"]
+    assert drafts[0].uuid == drafts[1].uuid != drafts[2].uuid
+    assert str(drafts[0].last_modified) < str(drafts[1].last_modified)

@@ -1,6 +1,7 @@
 """Reads the lines of a file that another program may still be writing to, each limited in length."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
@@ -8,6 +9,10 @@ from msgspec import Struct
 from sources.importers.engine.limits import ImportLimits
 
 _BLOCK_BYTES = 1 << 16
+# A session is identified, and has a title, within its first lines.
+HEADER_LINES = 200
+# The largest prompts contain images.
+_RECOGNITION_BYTES = 32 << 20
 
 
 class SessionLine(Struct, frozen=True):
@@ -36,6 +41,24 @@ def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) 
             is_last = not problem and not data.endswith(b"\n")
             yield SessionLine(data, number, offset, end, is_last=is_last, problem=problem)
         offset, number = end, number + 1
+
+
+def first_lines(path: Path) -> Iterator[bytes]:
+    """Yields the first lines of a file, as far as they are needed to recognize it."""
+    with path.open("rb") as file:
+        yield from lines_within(file, _RECOGNITION_BYTES)
+
+
+def lines_within(file: IO[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Yields lines from the current position, at most `HEADER_LINES` with at most this many bytes together."""
+    for _ in range(HEADER_LINES):
+        line = file.readline(max_bytes)
+        max_bytes -= len(line)
+        if not line.strip():
+            continue
+        if not line.endswith(b"\n") and max_bytes <= 0:
+            return
+        yield line
 
 
 def _skip_line(file: IO[bytes]) -> int:

@@ -33,7 +33,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.threads import SkipMessage
 from sources.importers.engine.values import clean_line, require_storable, short_title, valid_uuid
-from sources.importers.formats.agent_sessions.lines import SessionLine, read_lines
+from sources.importers.formats.agent_sessions.lines import HEADER_LINES, SessionLine, lines_within, read_lines
 from sources.importers.formats.agent_sessions.observations import (
     AgentSession,
     CompletedCall,
@@ -53,8 +53,6 @@ from sources.text.excerpts import first_sentence
 
 PROGRAM_LINE = "line without a message"
 MESSAGE_WITHOUT_TEXT = "message without text"
-# Enough of a file to identify the session and find its title.
-_HEADER_LINES = 200
 _HEADER_BYTES = 1 << 20
 _TITLE_CHARS = 120
 # The most messages yielded at once, and the most observations of one exchange.
@@ -117,12 +115,19 @@ def read_session(
 
 
 def _read_header(session_format: SessionFormat, path: Path, file: IO[bytes], limits: ImportLimits) -> SessionHeader:
-    head = file.read(_HEADER_BYTES).splitlines()[:_HEADER_LINES]
-    header = session_format.read_header(path, head, limits)
+    header = SessionHeader()
+    # Most sessions are identified by a small part of the file; in some, large lines come first.
+    for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
+        file.seek(0)
+        head = list(lines_within(file, max_bytes))
+        header = session_format.read_header(path, head, limits)
+        titles = (_request_title(session_format, line, limits) for line in head)
+        header = replace(header, title=header.title or next(filter(None, titles), ""))
+        if header.session_id and header.title and header.started_at:
+            break
     if not header.session_id:
-        raise InvalidParams(f"{path.name}: no session id in the first {_HEADER_LINES} lines")
-    titles = (_request_title(session_format, line, limits) for line in head)
-    return replace(header, title=header.title or next(filter(None, titles), ""))
+        raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
+    return header
 
 
 def _request_title(session_format: SessionFormat, line: bytes, limits: ImportLimits) -> str:

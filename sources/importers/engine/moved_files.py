@@ -1,0 +1,77 @@
+"""Recognizes documents that were moved or renamed since they were imported, by their bytes.
+
+A document is identified by its location. The library also remembers, for every imported document, which item it became
+and which location owns that item. A document at a new location whose bytes are known takes the item over; another
+document that is later saved at the old location gets an item of its own. Locations are stored as digests.
+"""
+
+from collections.abc import Set
+from hashlib import sha256
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.imported_items import ImportedItem, ImportedMedia, stable_uuid
+from sources.importers.engine.known_files import KnownFile, bookmark_key, load_known_file, store_known_file
+from sources.storage.contract import Bookmarks
+
+
+class DocumentIdentity:
+    """Finds the item that a document becomes. `locations` are those of all files of this import: a document that is
+    still at its old location is a copy, and not moved."""
+
+    def __init__(self, bookmarks: Bookmarks, file: DiscoveredFile, digest: str, locations: Set[str]) -> None:
+        self._bookmarks = bookmarks
+        self._location = bookmark_key(file)
+        self._importer = file.importer.name
+        self._digest = digest
+        self._locations = locations
+        self._old_location = ""
+        self.item = ""
+
+    async def resolve(self, item: ImportedItem) -> ImportedItem:
+        """Returns the item with the id under which it is stored."""
+        if not isinstance(item, ImportedMedia) or item.draft.uuid is UNSET:
+            return item
+        self.item = await self._item(item.draft.uuid)
+        return ImportedMedia(replace(item.draft, uuid=self.item))
+
+    async def save(self) -> None:
+        """Remembers who owns the item, and forgets its old location. Called after the item was written."""
+        if self.item:
+            await self._bookmarks.set(self._content_key, self._location)
+            await self._bookmarks.set(_key("item", self.item), self._location)
+        if self._old_location:
+            await store_known_file(self._bookmarks, self._old_location, KnownFile("", {}, {}))
+
+    async def _item(self, natural: str) -> str:
+        known = await load_known_file(self._bookmarks, self._location)
+        if known is not None and known.digest:
+            return known.item or natural
+        moved = await self._moved_file()
+        if moved is not None:
+            return moved.item
+        owner = await self._bookmarks.get(_key("item", natural))
+        if owner in (None, self._location):
+            return natural
+        return stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
+
+    async def _moved_file(self) -> KnownFile | None:
+        """Returns what is known about the same document at its old location."""
+        old = await self._bookmarks.get(self._content_key)
+        if old is None or old == self._location or old in self._locations:
+            return None
+        known = await load_known_file(self._bookmarks, old)
+        if known is None or known.digest != self._digest or not known.item:
+            return None
+        self._old_location = old
+        return known
+
+    @property
+    def _content_key(self) -> str:
+        return _key("content", f"{self._importer}\0{self._digest}")
+
+
+def _key(kind: str, value: str) -> str:
+    return sha256(f"{kind}\0{value}".encode()).hexdigest()

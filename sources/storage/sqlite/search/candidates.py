@@ -19,7 +19,8 @@ class RankingResult(Struct, kw_only=True, gc=False):
     bm25: float | None = None
     more_in_item: int = 0
     has_all_terms: bool = False
-    # Whether only the less prominent text contains words of the query.
+    # Whether the less prominent text contains words of the query, and whether only that does.
+    is_matched_in_other: bool = False
     is_matched_aside: bool = False
     score: float = 0.0
     # The parts of the score, and the passage with the nearest meaning, if meanings were compared.

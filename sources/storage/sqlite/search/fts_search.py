@@ -235,8 +235,7 @@ class FtsSearch:
     def _at_matching_text(self, candidates: Sequence[HitCandidate], match: str) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
         whose own text matches: a hit should show the words that were searched for."""
-        _, counts = _count_terms(candidates, self._term_counter)
-        by_title = [candidate for candidate, _, other in counts if candidate.lexical != 0 and not any(other)]
+        by_title = [one for one in candidates if one.lexical != 0 and not one.is_matched_in_other]
         if not by_title:
             return [*candidates]
         entries = self._best_texts(by_title, match)
@@ -253,13 +252,16 @@ class FtsSearch:
         """Returns the rowid of the best entry of each item whose text matches, by item."""
         table, (_, *columns) = self._target.index.table, self._target.index.columns
         in_text, bits = f"{{{' '.join(columns)}}} : ({match})", self._item_bits
-        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank LIMIT 1"
+        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ?"
         found = {}
         for item in [int(candidate.id) for candidate in candidates]:
             # A range of rowids, so that the entries of other items are not read.
-            row = self._connection.execute(sql, (in_text, item << bits, ((item + 1) << bits) - 1)).fetchone()
-            if row is not None:
-                [found[item]] = row
+            parameters = (in_text, item << bits, ((item + 1) << bits) - 1)
+            rows = self._connection.execute(f"{sql} LIMIT 2", parameters).fetchall()
+            if len(rows) > 1:  # ranking reads all entries of every word, whatever the range
+                rows = self._connection.execute(f"{sql} ORDER BY rank LIMIT 1", parameters).fetchall()
+            if rows:
+                [(found[item],)] = rows
         return found
 
     def _count_extra(self, matching_items: Tally[int] | None) -> int:
@@ -344,7 +346,8 @@ class _ComparableScoring(BlockScoring):
             share = self._title_share(candidate, forms.form(index)) if is_prominent and candidate.has_title else 0.0
             if not candidate.has_all_terms:
                 candidate.has_all_terms = all(map(or_, prominent[:own_terms], other[:own_terms]))
-            candidate.is_matched_aside = not is_prominent and any(counted)
+            candidate.is_matched_in_other = any(counted)
+            candidate.is_matched_aside = candidate.is_matched_in_other and not is_prominent
             score = score_of(prominent, other, candidate.chars, share)
             score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
             candidate.score = round(score, SCORE_DIGITS)
@@ -385,7 +388,8 @@ class _MinMaxScoring(BlockScoring):
         _, counts = _count_terms(block, self._counter)
         for (candidate, prominent, other), score in zip(counts, scores, strict=True):
             candidate.has_all_terms = all(map(or_, prominent, other))
-            candidate.is_matched_aside = any(other) and not any(prominent)
+            candidate.is_matched_in_other = any(other)
+            candidate.is_matched_aside = candidate.is_matched_in_other and not any(prominent)
             candidate.score = round(score, SCORE_DIGITS)
 
 

@@ -32,9 +32,14 @@ _HEADERS = {
 
 def render_page(template: str, *, status: int = 200, form_action: str = "'self'", **values: Any) -> Response:
     """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`)."""
-    text = _environment().get_template(template).render(values)
+    text = render_text(template, **values)
     policy = _POLICY.format(form_action=form_action)
     return Response(text, status, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
+
+
+def render_text(template: str, **values: Any) -> str:
+    """Returns a part of a page."""
+    return _environment().get_template(template).render(values)
 
 
 @cache

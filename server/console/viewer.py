@@ -66,6 +66,12 @@ class LibraryPage:
             admitted = admission.admit_browser(incoming, browser_principal(session), operation)
         return self._viewer(admitted, session)
 
+    async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
+        """Returns the person who is signed in, or None. For pages that everyone may see."""
+        if self._runtime.settings.is_auth_configured and await self._browser.session_of(request) is None:
+            return None
+        return await self.admit(request, operation)
+
     async def run(self, viewer: Viewer, operation: Operation, args: Any) -> Any:
         """Runs an operation as a REST request of the viewer would."""
         return await run_operation(self._runtime, operation, viewer.context, args)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from auth.principal import ADMIN
 from config.settings import Settings
 from server.rest.forms import JSON
 from server.rest.operation import Location, Operation
@@ -23,6 +24,17 @@ _DESCRIPTION = (
     "Search and read a user's notes, media, chats, characters and prompts. The bearer credential decides whose library "
     "is used; nothing else in a request can."
 )
+_ADMINISTRATION = "Administration"
+_OTHERS = "Others"
+# The groups of the reference, and the beginnings of their paths.
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Search, read and write": ("/api/v1/search", "/api/v1/items", "/api/v1/library"),
+    "Import and export": ("/api/v1/import", "/api/v1/export", "/api/v1/follow"),
+    "Conversations and chat": ("/conversations", "/namespaces", "/chat", "/v1/", "/models"),
+    "Message bus": ("/api/search", "/api/agents", "/api/threads"),
+    "Account": ("/api/v1/",),
+    _ADMINISTRATION: (),
+}
 _COMMON_ERROR_STATUSES = frozenset((400, 401, 403, 429, 500, 503))
 _BODY_ERROR_STATUSES = frozenset((413, 415))
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Send it back as If-None-Match."}}
@@ -38,11 +50,13 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.public_path, {})[operation.method.lower()] = _operation(operation, schemas)
+    groups = dict.fromkeys(_group(operation) for operation in operations)
     return {
         "openapi": OPENAPI_VERSION,
         "info": {"title": "Florilegium", "version": VERSION, "description": _DESCRIPTION},
         "servers": [{"url": settings.public_url or "/"}],
         "security": _security(settings),
+        "tags": [{"name": name} for name in (*_GROUPS, _OTHERS) if name in groups],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -51,6 +65,14 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
             },
         },
     }
+
+
+def _group(operation: Operation) -> str:
+    """Returns the name under which the reference lists the operation."""
+    if operation.scope == ADMIN:
+        return _ADMINISTRATION
+    paths = ((group, path) for group, paths in _GROUPS.items() for path in paths)
+    return next((group for group, path in paths if operation.path.startswith(path)), _OTHERS)
 
 
 def _security(settings: Settings) -> list[dict[str, list[str]]]:
@@ -68,6 +90,7 @@ def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     schema, locations = operation.input_schema(), operation.locations()
     described: dict[str, Any] = {
         "operationId": operation.id,
+        "tags": [_group(operation)],
         "summary": operation.summary,
         "description": operation.description,
         "parameters": [

@@ -1,74 +1,137 @@
-"""The reference page of the REST operations, generated on the server from the OpenAPI document."""
+"""The reference of the REST operations, generated on the server from the OpenAPI document.
 
-from collections.abc import Iterator, Mapping
+It is readable without a script. With one, people who are signed in can also send requests; see `reference.js`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
+from markupsafe import Markup
+from msgspec import Struct
+from starlette.requests import Request
 from starlette.responses import Response
 
-from server.console.pages import render_page
+from server.console.browser import BrowserGuard
+from server.console.pages import render_text
+from server.console.viewer import LibraryPage
+from server.rest.account import account_operations
+from server.runtime import Runtime
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 _REF_PREFIX = "#/components/schemas/"
 
 
-def reference_page(document: Mapping[str, Any]) -> Response:
-    info = document["info"]
-    operations = "\n".join(_operations(document["paths"]))
-    schemas = "\n".join(_schema(name, schema) for name, schema in document["components"]["schemas"].items())
-    body = (
-        f"<h1>{escape(info['title'])} REST API</h1>\n"
-        f'<p class="meta">version {escape(info["version"])} · <a href="/openapi.json">openapi.json</a></p>\n'
-        f"<p>{escape(info['description'])}</p>\n{operations}\n<h2>Response bodies</h2>\n{schemas}"
+class FieldRow(Struct, frozen=True, kw_only=True):
+    """A parameter, or a field of a body."""
+
+    name: str
+    location: str
+    type: str
+    description: str
+    is_required: bool
+
+
+class OperationEntry(Struct, frozen=True, kw_only=True):
+    id: str
+    method: str
+    path: str
+    summary: str
+    description: str
+    fields: Sequence[FieldRow]
+    responses: Sequence[tuple[str, str, str]]
+
+
+class SchemaEntry(Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    fields: Sequence[FieldRow]
+
+
+class DocumentSource(Protocol):
+    """Has the OpenAPI document, which is built on first use."""
+
+    @property
+    def document(self) -> Mapping[str, Any]: ...
+
+
+class ReferencePage(LibraryPage):
+    """Everyone may read it: it holds no user data."""
+
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, source: DocumentSource) -> None:
+        super().__init__(runtime, browser)
+        self._source = source
+        self._account = next(operation for operation in account_operations(runtime) if operation.id == "get_account")
+
+    @cached_property
+    def _body(self) -> Markup:
+        """Rendered once: it depends only on the version of the server."""
+        return Markup(reference_body(self._source.document))  # noqa: S704 - the template escapes all values
+
+    async def show(self, request: Request) -> Response:
+        viewer = await self.find_viewer(request, self._account)
+        return await self._browser.render(
+            request,
+            "reference.html",
+            viewer=viewer,
+            info=self._source.document["info"],
+            body=self._body,
+            section="docs",
+        )
+
+
+def reference_body(document: Mapping[str, Any]) -> str:
+    """Returns the contents, the operations by group, and the schemas as HTML."""
+    groups: dict[str, list[OperationEntry]] = {}
+    for path, methods in document["paths"].items():
+        for method in (method for method in _METHODS if method in methods):
+            [group] = methods[method]["tags"]
+            groups.setdefault(group, []).append(_operation(method, path, methods[method]))
+    schemas = [_schema(name, schema) for name, schema in document["components"]["schemas"].items()]
+    order = [tag["name"] for tag in document["tags"]]
+    ordered = {group: groups[group] for group in sorted(groups, key=order.index)}
+    return render_text("reference-body.html", groups=ordered, schemas=schemas)
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> OperationEntry:
+    return OperationEntry(
+        id=operation["operationId"],
+        method=method,
+        path=path,
+        summary=operation["summary"],
+        description=operation["description"],
+        fields=list(_fields(operation)),
+        responses=[
+            (status, response["description"], Markup(_content(response)))  # noqa: S704 - escaped
+            for status, response in operation["responses"].items()
+        ],
     )
-    return render_page("reference.html", title="REST API reference", body=body)
 
 
-def _operations(paths: Mapping[str, Any]) -> Iterator[str]:
-    for path, methods in paths.items():
-        for method in _METHODS:
-            if method in methods:
-                yield _operation(method, path, methods[method])
-
-
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    name = escape(operation["operationId"])
-    return (
-        f'<section id="{name}">\n<h2>{escape(operation["summary"])}</h2>\n'
-        f"<p><code>{method.upper()} {escape(path)}</code> · <code>{name}</code></p>\n"
-        f"<p>{escape(operation['description'])}</p>\n{_parameters(operation)}\n{_responses(operation)}\n</section>"
-    )
-
-
-def _parameters(operation: Mapping[str, Any]) -> str:
-    rows = [row for p in operation["parameters"] for row in _rows(p["name"], p["in"], {**p["schema"], **p})]
+def _fields(operation: Mapping[str, Any]) -> Iterator[FieldRow]:
+    for parameter in operation["parameters"]:
+        yield from _rows(parameter["name"], parameter["in"], {**parameter["schema"], **parameter})
     # A form can be sent in several encodings, with the same fields.
     for media_type, content in list(operation.get("requestBody", {}).get("content", {}).items())[:1]:
         body = content.get("schema", {})
         for name, schema in body.get("properties", {}).items():
-            rows += _rows(name, "body", {**schema, "required": name in body["required"]})
+            yield from _rows(name, "body", {**schema, "required": name in body["required"]})
         if not body:
-            rows += _rows("the body", "body", {"type": media_type, "required": True})
-    return f"<table>\n<tr><th>name</th><th>in</th><th>type</th><th></th></tr>\n{''.join(rows)}</table>"
+            yield from _rows("the body", "body", {"type": media_type, "required": True})
 
 
-def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[FieldRow]:
     """Yields a row for a parameter, and below it the rows of its nested fields."""
-    required = ", required" if schema.get("required") is True else ""
-    yield (
-        f"<tr><td><code>{escape(name)}</code></td><td>{location}{required}</td>"
-        f"<td>{type_html(schema)}</td><td>{escape(schema.get('description', ''))}</td></tr>\n"
+    yield FieldRow(
+        name=name,
+        location=location,
+        type=Markup(type_html(schema)),  # noqa: S704 - escaped
+        description=schema.get("description", ""),
+        is_required=schema.get("required") is True,
     )
     for field, declared in schema.get("properties", {}).items():
         yield from _rows(f"{name}.{field}", location, declared)
-
-
-def _responses(operation: Mapping[str, Any]) -> str:
-    rows = "\n".join(
-        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td><td>{_content(response)}</td></tr>"
-        for status, response in operation["responses"].items()
-    )
-    return f"<table>\n<tr><th>status</th><th></th><th>body</th></tr>\n{rows}\n</table>"
 
 
 def _content(response: Mapping[str, Any]) -> str:
@@ -80,16 +143,14 @@ def _content(response: Mapping[str, Any]) -> str:
     return " or ".join(parts)
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> str:
-    rows = "\n".join(
-        f"<tr><td><code>{escape(field)}</code></td><td>{type_html(declared)}</td>"
-        f"<td>{escape(declared.get('description', ''))}</td></tr>"
+def _schema(name: str, schema: Mapping[str, Any]) -> SchemaEntry:
+    required = schema.get("required", ())
+    fields = [
+        row
         for field, declared in schema.get("properties", {}).items()
-    )
-    description = f"<p>{escape(schema.get('description', ''))}</p>" if schema.get("description") else ""
-    return (
-        f'<section id="{escape(name)}">\n<h3>{escape(name)}</h3>\n{description}\n<table>\n{rows}\n</table>\n</section>'
-    )
+        for row in list(_rows(field, "", {**declared, "required": field in required}))[:1]
+    ]
+    return SchemaEntry(name=name, description=schema.get("description", ""), fields=fields)
 
 
 def type_html(schema: Mapping[str, Any]) -> str:

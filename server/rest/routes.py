@@ -14,6 +14,7 @@ from config.errors import NotFound
 from server.compat.agentchatbus.routes import bus_operations, health
 from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
 from server.compat.agentkit.routes import agentkit_operations
+from server.console.page_handler import PageHandler
 from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.http_services import HttpServices
 from server.rest.account import account_operations
@@ -30,7 +31,7 @@ from server.rest.links import links_operation
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.own_data import own_data_operations
-from server.rest.reference_page import reference_page
+from server.rest.reference_page import ReferencePage
 from server.rest.server_status import status_operation
 from server.rest.usage import usage_operation
 from server.runtime import Runtime
@@ -44,6 +45,7 @@ _REVALIDATE = {"Cache-Control": "no-cache"}
 def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     operations = rest_operations(runtime, services)
     documentation = Documentation(runtime, operations)
+    reference = ReferencePage(runtime, services.browser, documentation)
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
@@ -54,7 +56,7 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         *(Route(path, RestHandler(runtime, services.browser, by_path[path])) for path in paths),
         Route("/health", health),
         Route("/openapi.json", documentation.openapi),
-        Route("/docs", documentation.reference),
+        Route("/docs", PageHandler(runtime.settings, services.browser, get=reference.show)),
         Mount("/api", NotFoundHandler(runtime)),
         Mount("/conversations", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
         Mount("/namespaces", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
@@ -84,7 +86,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
 
 
 class Documentation:
-    """The OpenAPI document and the reference page. They hold no user data and need no credential."""
+    """The OpenAPI document. It holds no user data and needs no credential."""
 
     def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
         self._settings = runtime.settings
@@ -92,23 +94,15 @@ class Documentation:
         self._operations = operations
 
     @cached_property
-    def _document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Built on first use, to keep start-up fast."""
         return openapi_document(self._settings, self._operations)
 
     async def openapi(self, request: Request) -> Response:
-        headers = self._check_origin(request)
-        body = msgspec.json.encode(self._document)
-        return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
-
-    async def reference(self, request: Request) -> Response:
-        self._check_origin(request)
-        return reference_page(self._document)
-
-    def _check_origin(self, request: Request) -> Headers:
         headers = Headers(request.scope["headers"])
         self._admission.check_origin(headers)
-        return headers
+        body = msgspec.json.encode(self.document)
+        return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
 
 
 class NotFoundHandler:

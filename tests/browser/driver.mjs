@@ -11,11 +11,12 @@ const axe = require.resolve("axe-core/axe.min.js");
 const browser = await chromium.launch({ executablePath: path, args });
 
 /** Collects what must not happen on any page: errors, and requests to other hosts. */
-function watch(page, url, problems) {
+function watch(page, url, problems, expectedStatuses) {
   page.on("console", (message) => {
     // Chromium also reports the status of a page itself, such as that of a form that was refused.
-    const isStatus = message.text().startsWith("Failed to load resource") && message.location().url === page.url();
-    if (message.type() === "error" && !isStatus) problems.push(`console: ${message.text()}`);
+    const status = /^Failed to load resource: .* status of (\d+)/.exec(message.text())?.[1];
+    const isExpected = status && (message.location().url === page.url() || expectedStatuses.has(status));
+    if (message.type() === "error" && !isExpected) problems.push(`console: ${message.text()}`);
   });
   page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
   page.on("dialog", async (dialog) => {
@@ -44,9 +45,10 @@ async function run({ file, step, url, cookie, values, options }) {
     await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
     const page = await context.newPage();
     page.setDefaultTimeout(15_000);
-    watch(page, url, problems);
+    const expectedStatuses = new Set();
+    watch(page, url, problems, expectedStatuses);
     const { [step]: test } = await import(`./steps/${file}`);
-    const result = await test({ page, context, url, values, audit: () => audit(page) });
+    const result = await test({ page, context, url, values, audit: () => audit(page), expectStatus: (status) => expectedStatuses.add(String(status)) });
     return { result: result ?? null, problems };
   } finally {
     await context.close();

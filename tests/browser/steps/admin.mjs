@@ -160,3 +160,67 @@ export async function rejected({ page, url, values }) {
     assert.equal(await page.evaluate(() => globalThis.xss), undefined, path);
   }
 }
+
+/** Finds an operation in the contents, fills in its form, sends it and reads the answer; then a second and a third. */
+export async function reference({ page, url, audit, expectStatus }) {
+  expectStatus(400);
+  await page.goto(`${url}/docs`);
+  await page.locator("#find-operation").fill("search_know");
+  const listed = await page.locator(".contents li:not([hidden])").allInnerTexts();
+  await page.locator("#find-operation").fill("");
+  const search = await open(page, "search_knowledge");
+  await search.locator("textarea").fill('{"query": "galleon"}');
+  const found = await send(search);
+  const findings = await audit();
+  await search.locator("textarea").fill('{"query": ');
+  const refused = await send(search);
+  const list = await open(page, "list_items");
+  await list.locator("[name=source]").selectOption("notes");
+  await list.locator("[name=limit]").fill("1");
+  const items = await send(list);
+  const uri = JSON.parse(items.body).items[0].uri;
+  const read = await open(page, "read_item");
+  await read.locator("[name=source]").selectOption("notes");
+  await read.locator("[name=id]").fill(uri.split("://")[1]);
+  const item = await send(read);
+  const create = await open(page, "create_key");
+  await create.locator("textarea").fill('{"name": "made here"}');
+  const created = await send(create);
+  const exported = await open(page, "export_library");
+  await exported.getByRole("button", { name: "Send" }).click();
+  await exported.getByRole("link", { name: /Download florilegium-export.zip/ }).waitFor();
+  await exported.getByRole("button", { name: "Close" }).click();
+  assert.equal(await exported.locator(".trial").count(), 0);
+  return { listed, found, refused, items, item, created, findings };
+}
+
+async function open(page, id) {
+  const section = page.locator(`#${id}`);
+  await section.getByRole("button", { name: "Try it" }).click();
+  await section.locator("form.try").waitFor();
+  return section;
+}
+
+async function send(section) {
+  await section.getByRole("button", { name: "Send" }).click();
+  await section.locator(".status").waitFor();
+  await section.locator(".answer > pre:not(:empty)").waitFor();
+  const body = await section.locator(".answer > pre").innerText();
+  await section.locator(".answer summary", { hasText: "Headers" }).click();
+  const headers = await section.locator(".answer .headers").innerText();
+  const status = await section.locator(".status strong").innerText();
+  const command = await section.locator(".answer .command").textContent();
+  await section.locator(".answer").evaluate((answer) => answer.replaceChildren());
+  return { status, headers, command, body };
+}
+
+/** Reads the reference without signing in, or without a script. */
+export async function readable({ page, url }) {
+  await page.goto(`${url}/docs`);
+  return {
+    operations: await page.locator(".operation").count(),
+    links: await page.locator(".contents li a").count(),
+    buttons: await page.getByRole("button", { name: "Try it" }).count(),
+    note: (await page.locator(".note").allInnerTexts()).join(" "),
+  };
+}

@@ -32,6 +32,7 @@ _OPENAPI_SCHEMA: dict[str, Any] = {
         },
         "servers": {"type": "array", "items": {"type": "object", "required": ["url"]}},
         "security": {"$ref": "#/$defs/security"},
+        "tags": {"type": "array", "items": {"type": "object", "required": ["name"]}},
         "paths": {
             "type": "object",
             "propertyNames": {"pattern": "^/"},
@@ -93,6 +94,7 @@ _OPENAPI_SCHEMA: dict[str, Any] = {
             "additionalProperties": False,
             "properties": {
                 "operationId": {"pattern": "^[a-z][a-z0-9_]*$"},
+                "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                 "summary": {"type": "string"},
                 "description": {"type": "string"},
                 "security": {"$ref": "#/$defs/security"},
@@ -282,8 +284,8 @@ async def test_the_reference_page_shows_all_operations_and_schemas_and_loads_no_
 
     assert response.header("content-type") == "text/html; charset=utf-8"
     assert (response.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
-    assert page.loads == [asset_url("console.css"), asset_url("favicon.svg")]
-    assert "script" not in page.tags
+    files = ("console.css", "favicon.svg", "page.js", "reference.js")
+    assert page.loads == [asset_url(name) for name in files]
     assert page.targets <= page.ids
     for operation in operations_of(document).values():
         names = {operation["operationId"], operation["path"], *(p["name"] for p in operation["parameters"])}

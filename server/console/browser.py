@@ -31,7 +31,7 @@ ACCOUNT_PATH = "/account"
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CLIENT = "browser"
-_FORM = FormSpec(files=frozenset(), parts_max=100)
+_FORM = FormSpec(files=frozenset(), parts_max=1000)
 _SECRET_MAX_CHARS = 200
 
 

@@ -1,10 +1,11 @@
 """The pages that create and change items, and the forms that tag, delete and restore them."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,18 +30,25 @@ from server.tools.items import (
 )
 from server.tools.writing import LibraryWriter
 from sources.items import uri_of
+from sources.records import Role
 
 _LINKS = Permalinks("")
+_DIGITS_MAX = 15
 
 
 class FieldLabels(Struct, frozen=True, kw_only=True):
-    """The form of one kind of item. A label that is empty means that there is no such field; `texts` are long ones."""
+    """The form of one kind of item. A label that is empty means that there is no such field. `texts` are long ones,
+    `lists` are lists of long ones, `numbers` are whole numbers, and `choices` have their values besides the label."""
 
     name: str
     title: str = "Title"
     content: str = "Text"
     texts: Mapping[str, str] = {}
+    lists: Mapping[str, str] = {}
     lines: Mapping[str, str] = {}
+    numbers: Mapping[str, str] = {}
+    choices: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+    has_arguments: bool = False
 
 
 FORMS = {
@@ -48,7 +56,12 @@ FORMS = {
     "media": FieldLabels(
         name="media item", lines={"media_type": "Type", "url": "Address of the original", "author": "Author"}
     ),
-    "chats": FieldLabels(name="conversation", content="First message", lines={"namespace": "Namespace"}),
+    "chats": FieldLabels(
+        name="conversation",
+        content="First message",
+        lines={"namespace": "Namespace"},
+        numbers={"character_id": "Number of the character"},
+    ),
     "characters": FieldLabels(
         name="character",
         title="Name",
@@ -59,8 +72,10 @@ FORMS = {
             "first_message": "First message",
             "message_example": "Example messages",
             "system_prompt": "System prompt",
+            "post_history_instructions": "Instructions after the history",
             "creator_notes": "Notes of the creator",
         },
+        lists={"alternate_greetings": "Alternate greetings", "group_only_greetings": "Greetings in groups"},
         lines={"nickname": "Nickname", "creator": "Creator", "character_version": "Version"},
     ),
     "prompts": FieldLabels(
@@ -69,9 +84,18 @@ FORMS = {
         content="Prompt ({{name}} is a placeholder)",
         texts={"system_prompt": "System prompt", "details": "Description"},
         lines={"author": "Author"},
+        has_arguments=True,
     ),
 }
-_MESSAGE = FieldLabels(name="message", title="", lines={"sender": "Sender", "model": "Model"})
+_MESSAGE = FieldLabels(
+    name="message",
+    title="",
+    choices={"role": ("Role", get_args(Role))},
+    lines={"sender": "Sender", "model": "Model"},
+)
+_ARGUMENTS = "arguments"
+# The number of a part of a list in the name of its field, such as alternate_greetings.2 and arguments.0.name.
+_PART = re.compile(r"(\w+)\.(\d{1,4})(?:\.(\w+))?\Z")
 
 
 class EditPages(LibraryPage):
@@ -225,26 +249,60 @@ def _labels(item: EditableItem) -> FieldLabels:
 
 
 def _names(labels: FieldLabels) -> set[str]:
-    return {*labels.texts, *labels.lines}
+    """Returns the fields that the form has."""
+    arguments = {_ARGUMENTS} if labels.has_arguments else set[str]()
+    return {*labels.texts, *labels.lists, *labels.lines, *labels.numbers, *labels.choices, *arguments}
 
 
 def _empty_item(source: str) -> EditableItem:
-    fields = dict.fromkeys(_names(FORMS[source]), "")
+    lists = {*FORMS[source].lists, _ARGUMENTS}
+    fields: dict[str, Any] = {name: [] if name in lists else "" for name in _names(FORMS[source])}
     return EditableItem(uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0)
 
 
 def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
-    names = _names(_labels(stored))
+    labels = _labels(stored)
     return EditableItem(
         uri=stored.uri,
         source=stored.source,
         title=values.get("title", stored.title),
         content=values.get("content", stored.content),
         tags=_tags(values["tags"]) if "tags" in values else stored.tags,
-        fields={name: values.get(name, value) if name in names else value for name, value in stored.fields.items()},
+        fields={name: _entered_field(labels, values, name, value) for name, value in stored.fields.items()},
         version=stored.version,
     )
+
+
+def _entered_field(labels: FieldLabels, values: Mapping[str, str], name: str, stored: Any) -> Any:
+    if parts := _parts(values, name):
+        is_list = name in labels.lists
+        return [text for text in parts.values() if text.strip()] if is_list else _arguments(parts)
+    if name in labels.numbers and name in values:
+        text = values[name].strip()
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else text or None
+    return values.get(name, stored) if name in _names(labels) else stored
+
+
+def _parts(values: Mapping[str, str], name: str) -> dict[tuple[int, str], str]:
+    """Returns the fields of a list by number and name of the part, in order. A form has at least one for each list."""
+    matches = ((_PART.match(field), value) for field, value in values.items())
+    parts = {(int(match[2]), match[3] or ""): value for match, value in matches if match and match[1] == name}
+    return dict(sorted(parts.items()))
+
+
+def _arguments(parts: Mapping[tuple[int, str], str]) -> list[dict[str, Any]]:
+    """Returns the arguments that have a name."""
+    numbers = dict.fromkeys(number for number, _ in parts)
+    return [
+        {
+            "name": parts[number, "name"].strip(),
+            "description": parts.get((number, "description"), "").strip(),
+            "required": (number, "required") in parts,
+        }
+        for number in numbers
+        if parts.get((number, "name"), "").strip()
+    ]
 
 
 def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
@@ -254,7 +312,10 @@ def _changes(entered: EditableItem, stored: EditableItem) -> dict[str, Any]:
         for name in ("title", "content", "tags")
         if getattr(entered, name) != getattr(stored, name)
     }
-    fields = {name: value for name, value in entered.fields.items() if value != stored.fields[name]}
+    known = to_builtins(stored.fields)
+    fields = {
+        name: value for name, value in entered.fields.items() if (to_builtins(value) or None) != (known[name] or None)
+    }
     return {**changes, "fields": fields} if fields else changes
 
 

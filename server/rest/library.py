@@ -51,14 +51,15 @@ class LibraryItem(Struct, frozen=True, kw_only=True):
 
 class LibraryOverview(Struct, frozen=True, kw_only=True):
     """What a library contains. `sources`, `media_types`, `namespaces` and `tags` count items; `tags` has the most
-    frequent ones. A quota of 0 means no limit. `bytes` and the quotas are those of the whole library, and 0 for a
-    credential restricted to some sources."""
+    frequent ones. `words` is the number of indexed words of each source, without titles. A quota of 0 means no limit.
+    `bytes` and the quotas are those of the whole library, and 0 for a credential restricted to some sources."""
 
     items: int
     max_items: int
     bytes: int
     max_bytes: int
     sources: Mapping[str, int]
+    words: Mapping[str, int]
     media_types: Mapping[str, int]
     namespaces: Mapping[str, int]
     tags: tuple[TagCount, ...]
@@ -97,12 +98,14 @@ class LibraryEndpoints:
             namespaces = await library.chats.namespaces() if "chats" in sources else ()
             pages = await _pages(library, sources, ItemFilter(), _RECENT_MAX)
             tags = await asyncio.gather(*(getattr(library, name).tags(_TAGS_MAX) for name in sources))
+            words = await asyncio.gather(*(getattr(library, name).words() for name in sources))
         return LibraryOverview(
             items=sum(total for _, total in pages.values()),
             bytes=usage.bytes,
             max_items=usage.max_items,
             max_bytes=usage.max_bytes,
             sources={name: total for name, (_, total) in pages.items()},
+            words=dict(zip(sources, words, strict=True)),
             media_types=dict(types),
             namespaces={namespace.name: namespace.conversations for namespace in namespaces},
             tags=_most_frequent(tags),
@@ -208,8 +211,8 @@ def overview_operation(endpoints: LibraryEndpoints) -> Operation:
         path="/api/v1/library",
         summary="Get an overview of the library",
         description=(
-            "How many items each source has, the most frequent tags, the media types and namespaces with their numbers "
-            "of items, the size of the library and its quotas, and the items that were changed last."
+            "How many items and words each source has, the most frequent tags, the media types and namespaces with "
+            "their numbers of items, the size of the library and its quotas, and the items that were changed last."
         ),
         input=LibraryRequest,
         response=LibraryOverview,

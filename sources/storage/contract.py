@@ -216,6 +216,10 @@ class BrowsableCollection(Protocol[RecordT]):
         """Returns the most frequent tags."""
         ...
 
+    async def words(self) -> int:
+        """Returns how many words the texts of all items have. Human-only messages do not count."""
+        ...
+
 
 class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_contra, IdT_contra]):
     """The methods that notes, media, characters, prompts and observations have in common."""

@@ -105,6 +105,9 @@ class RedactedChats:
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._chats.tags(limit)
 
+    async def words(self) -> int:
+        return await self._chats.words()
+
     async def restore(self, item_id: str) -> Conversation:
         return await self._chats.restore(item_id)
 

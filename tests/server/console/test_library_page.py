@@ -114,12 +114,38 @@ async def test_conflicting_edit_shows_both_texts_and_can_be_saved_again(api: Res
     assert (await ada.read("notes", note))["content"] == "my text"
 
 
+async def test_lists_of_a_character_and_a_prompt_are_changed_in_the_form(api: RestClient, ada: LibraryUser) -> None:
+    browser = await sign_in(api, "ada")
+    greetings = {
+        "alternate_greetings.0": "Ahoy",
+        "alternate_greetings.1": " ",
+        "alternate_greetings.2": "Hello,\r\nyou",
+    }
+    created = await browser.send("/new", source="characters", title="Ana", content="A pilot", **greetings)
+    path = (created.header("location") or "").partition("?")[0].replace("/items/", "/edit/")
+    page = await browser.text(path)
+    assert re.findall(r'<textarea name="alternate_greetings.(\d)"[^>]*>\n([^<]*)<', page) == [
+        *(("0", "Ahoy"), ("1", "Hello,\nyou"), ("2", "")),
+    ]
+    assert (await browser.send(path, content="Another pilot", version="1")).status == 303
+    assert "Ahoy" in await browser.text(path)
+    assert (await browser.send(path, version="2", **{"alternate_greetings.0": ""})).status == 303
+    assert "Ahoy" not in await browser.text(path)
+
+    prompt = f"/edit/prompts/{await ada.add_prompt('Summary', 'Summarise {{text}}.')}"
+    arguments = {"arguments.0.name": "text", "arguments.0.description": "What?", "arguments.0.required": "yes"}
+    assert (await browser.send(prompt, version="1", **arguments, **{"arguments.1.name": ""})).status == 303
+    fields = (await api.get(f"/api/v1/items/fields?uri={prompt[6:].replace('/', '://')}")).json()["fields"]
+    assert fields["arguments"] == [{"name": "text", "description": "What?", "required": True}]
+
+
 async def test_message_can_be_changed_and_deleted(api: RestClient, ada: LibraryUser) -> None:
     chat = await ada.add_chat("Talk", "first words", "second words")
     browser = await sign_in(api, "ada")
     (first, second) = re.findall(r'href="(/edit/chats/[^"]+/[^"]+)"', await browser.text(f"/items/chats/{chat}"))
 
-    assert (await browser.send(first, content="changed words", version="1")).status == 303
+    assert (await browser.send(first, content="changed words", role="assistant", version="1")).status == 303
+    assert "<option selected>assistant</option>" in await browser.text(first)
     assert (await browser.send(second.replace("/edit/", "/delete/"))).status == 303
 
     page = await browser.text(f"/items/chats/{chat}")

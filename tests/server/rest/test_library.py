@@ -26,6 +26,9 @@ async def test_overview_counts_the_items_of_one_user(api: RestClient, ada: Libra
     assert {one["tag"].lower(): one["items"] for one in library["tags"]} == {"sea": 6, "north": 1}
     assert library["media_types"]["video"] == 1
     assert library["namespaces"] == {"default": 1}
+    # The tags of notes are indexed with their texts.
+    assert (library["words"]["notes"], library["words"]["media"], other["words"]["notes"]) == (7, 4, 3)
+    assert other["words"]["media"] == 0
     assert library["bytes"] > 0
     assert {item["title"] for item in library["recent"]} >= {"Film", "Another"}
     assert ([item["title"] for item in other["recent"]], other["items"]) == (["Harbour"], 1)

@@ -28,7 +28,7 @@ HUMAN_ONLY = MessageDraft(
 RETURNS_NO_MESSAGE = {
     *("get", "get_by_session", "list", "list_created", "ids", "last_message_number"),
     *("create", "get_or_create", "upsert_many", "update"),
-    *("browse", "tags", "delete", "delete_message", "restore", "purge"),
+    *("browse", "tags", "words", "delete", "delete_message", "restore", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),
 }
 

@@ -17,6 +17,7 @@ from sources.storage.contract import ItemFilter, Search, TagCount
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.statistics import CorpusStatistics
+from sources.storage.sqlite.index.word_count import count_words
 from sources.storage.sqlite.search.fts_search import FtsSearch
 from sources.storage.sqlite.search.fused_search import FusedSearch
 from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
@@ -169,6 +170,9 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
 
     async def tags(self, limit: int) -> Sequence[TagCount]:
         return await self._read(lambda connection: self.table.tag_counts(connection, limit))
+
+    async def words(self) -> int:
+        return await self._read(lambda connection: count_words(connection, self.target.index))
 
     async def update(
         self,

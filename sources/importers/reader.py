@@ -18,6 +18,7 @@ from sources.importers.engine.batches import Batch, BatchReader
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.imported_items import FailedItem, ImportedItem
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.reader_messages import (
     HEADER_BYTES,
     Confine,
@@ -36,7 +37,6 @@ from sources.importers.engine.reader_messages import (
     found_file,
     frame,
 )
-from sources.importers.formats.documents import DocumentsImporter
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind
 from sources.importers.registry import all_importers, importer_by_name
@@ -81,14 +81,15 @@ class _Reader:
         if self._batches is not None:
             self._batches.close()
         importer = importer_by_name(request.importer, all_importers())
-        if isinstance(importer, DocumentsImporter):
-            importer = DocumentsImporter(self._parse)
+        if isinstance(importer, ParsingImporter):
+            importer = type(importer)(self._parse)
         path = Path(os.fsdecode(request.path))
         events = importer.read(path, request.limits, self._report_progress, request.position)
         self._batches = BatchReader(events, request.batch_limits)
 
-    def _parse(self, path: Path, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
-        self._send(ParseDocument(kind))
+    def _parse(self, document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
+        """A path is that of the file that is being read."""
+        self._send(ParseDocument(kind, document if isinstance(document, bytes) else None))
         answer = next(self._requests)
         assert isinstance(answer, DocumentResult)
         if isinstance(answer.result, ParseFailure):

@@ -36,6 +36,7 @@ FORMATS: Mapping[str, str] = {
     "jupyter": "jupyter",
     "org": "org",
     "rst": "restructured_text",
+    "mail": "mail.importer",
     "markdown": "markdown",
     "documents": "documents",
 }

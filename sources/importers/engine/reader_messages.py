@@ -78,9 +78,11 @@ class ReadProgress(Struct, frozen=True, tag=True):
 
 
 class ParseDocument(Struct, frozen=True, tag=True):
-    """Asks for the current file to be parsed as a document, in another process: the reader may not start one."""
+    """Asks for the current file, or for a document inside it, to be parsed in another process: the reader may not start
+    one."""
 
     kind: DocumentKind
+    data: bytes | None = None
 
 
 class ReadBatch(Struct, frozen=True, tag=True):

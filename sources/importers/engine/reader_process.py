@@ -46,7 +46,7 @@ from sources.importers.engine.reader_messages import (
     frame,
 )
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind, parse_in_subprocess
+from sources.importers.parsers.parser_process import OUT_OF_MEMORY, parse_in_subprocess
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
@@ -81,6 +81,7 @@ class ReaderProcess:
         self._errors: IO[bytes] | None = None
         self._received = bytearray()
         self._file: ReadFile | None = None
+        self._parses_left = 0
         self._is_closed = False
 
     def find_files(self, format_name: str | None) -> list[DiscoveryResult]:
@@ -94,6 +95,7 @@ class ReaderProcess:
 
     def open_file(self, request: ReadFile) -> None:
         self._file = request
+        self._parses_left = request.limits.entries_max
         self._write(request)
 
     def next_batch(self, progress: ProgressCallback) -> Batch:
@@ -102,7 +104,7 @@ class ReaderProcess:
             response = self._request(NextBatch())
             while not isinstance(response, ReadBatch):
                 if isinstance(response, ParseDocument):
-                    self._write(DocumentResult(self._parse(response.kind)))
+                    self._write(DocumentResult(self._parse(response)))
                 elif isinstance(response, ReadProgress):
                     progress(response.bytes_read)
                 response = self._receive()
@@ -110,15 +112,17 @@ class ReaderProcess:
             return Batch(is_last=True, failure=error.message)
         return response.batch
 
-    def _parse(self, kind: DocumentKind) -> ParsedDocument | ParseFailure:
-        """Parses the current file, once: a reader that was taken over could otherwise ask for it forever."""
-        file, self._file = self._file, None
-        process = self._process
-        if file is None or process is None:
+    def _parse(self, request: ParseDocument) -> ParsedDocument | ParseFailure:
+        """Parses the current file once, and as many documents inside it as an archive may have: a reader that was taken
+        over could otherwise ask for it forever."""
+        file, process = self._file, self._process
+        if file is None or process is None or self._parses_left == 0:
             self.kill()
             return ParseFailure("the document was already parsed")
+        self._parses_left = self._parses_left - 1 if request.data is not None else 0
+        document = Path(os.fsdecode(file.path)) if request.data is None else request.data
         try:
-            return parse_in_subprocess(Path(os.fsdecode(file.path)), kind, file.limits, process.pid)
+            return parse_in_subprocess(document, request.kind, file.limits, process.pid)
         except InvalidParams as error:
             return ParseFailure(error.message)
         except OSError:

@@ -25,15 +25,15 @@ from sources.importers.engine.files import (
 )
 from sources.importers.engine.front_matter import split_words
 from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_date
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.parser_process import DocumentKind, DocumentParser, parse_in_subprocess
+from sources.importers.parsers.parser_process import DocumentKind
 
-_TEXT_SUFFIXES = (".txt", ".text")
+TEXT_SUFFIXES = (".txt", ".text")
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 # The part by which an archive with a document is recognized.
 _PARTS: dict[str, DocumentKind] = {
@@ -51,31 +51,28 @@ _JSON = re.compile(rb"\s*+(?:\{\s*+[\"}]|\[\s*+[\[{\"\]])")
 _HEAD_BYTES = 1024
 
 
-class DocumentsImporter(Importer):
+class DocumentsImporter(ParsingImporter):
     name = "documents"
     title = "Documents (txt, html, pdf, epub, docx, pptx)"
-    suffixes = (*_TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx")
+    suffixes = (*TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx")
     output_version = 3
     recognizes_moved_files = True
-
-    def __init__(self, parse: DocumentParser = parse_in_subprocess) -> None:
-        self._parse = parse
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             return 0.0
-        kind = _document_kind(probe)
+        kind = document_kind(probe)
         if kind == "html":
             return 0.8 if probe.path.suffix.lower() in _PAGE_SUFFIXES else 0.3
         if kind is not None:
             return 0.95
-        return 0.2 if probe.path.suffix.lower() in _TEXT_SUFFIXES and is_text(probe.head) else 0.0
+        return 0.2 if probe.path.suffix.lower() in TEXT_SUFFIXES and is_text(probe.head) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         probe = probe_file(path, limits)
-        kind = _document_kind(probe)
+        kind = document_kind(probe)
         if kind is None and is_zip(probe.head):
             raise InvalidParams(f"{printable_name(path.name)}: a zip file, but not docx, pptx or epub")
         if kind is None:
@@ -97,7 +94,7 @@ class DocumentsImporter(Importer):
 IMPORTER = DocumentsImporter()
 
 
-def _document_kind(probe: FileProbe) -> DocumentKind | None:
+def document_kind(probe: FileProbe) -> DocumentKind | None:
     """Detects the kind by content. Returns None for plain text, and for files that are not documents."""
     # Some programs write a line before the header (PDF 1.7, annex H, note 13).
     if b"%PDF-" in probe.head[:_HEAD_BYTES]:

@@ -3,12 +3,14 @@
 Whatever happens there, including crashes and endless loops, results in a value or in one error with a message.
 """
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Collection
 from pathlib import Path
 from signal import SIGKILL, SIGXCPU, Signals
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 
@@ -18,20 +20,42 @@ from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailu
 from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx"]
-DocumentParser = Callable[[Path, DocumentKind, ImportLimits], ParsedDocument]
+# A document is a file, or the bytes of one inside another file.
+DocumentParser = Callable[[Path | bytes, DocumentKind, ImportLimits], ParsedDocument]
 # The exit code of the subprocess after a MemoryError.
 OUT_OF_MEMORY = 3
 _MODULE = "sources.importers.parsers"
+# Where a process finds the files that it was started with.
+DESCRIPTOR_FOLDER = "/dev/fd/"
 
 
 def parse_in_subprocess(
-    path: Path, kind: DocumentKind, limits: ImportLimits, process_group: int | None = None
+    document: Path | bytes, kind: DocumentKind, limits: ImportLimits, process_group: int | None = None
 ) -> ParsedDocument:
     """Parses one document. With a process group, killing that group also ends the parser."""
-    command = [sys.executable, "-P", "-m", _MODULE, kind, str(path.resolve()), msgspec.json.encode(limits).decode()]
+    if isinstance(document, Path):
+        return _parse(str(document.resolve()), kind, limits, process_group, ())
+    with _memory_file() as file:
+        file.write(document)
+        file.flush()
+        return _parse(f"{DESCRIPTOR_FOLDER}{file.fileno()}", kind, limits, process_group, (file.fileno(),))
+
+
+def _memory_file() -> IO[bytes]:
+    """Returns a file without a name. Its content stays in memory where the system supports that."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("document"), "wb")
+    return tempfile.TemporaryFile()
+
+
+def _parse(
+    path: str, kind: DocumentKind, limits: ImportLimits, process_group: int | None, descriptors: Collection[int]
+) -> ParsedDocument:
+    command = [sys.executable, "-P", "-m", _MODULE, kind, path, msgspec.json.encode(limits).decode()]
     try:
         process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
             command,
+            pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

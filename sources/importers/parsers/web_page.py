@@ -72,7 +72,7 @@ def decode_page(data: bytes) -> str:
 def detect_page(data: bytes) -> DecodedText:
     """Decodes with the encoding that the page declares, if it is known and there is no byte order mark."""
     declared = None if data.startswith(BOM_UTF8) else _CHARSET.search(data[:_HEAD_BYTES])
-    encoding = _python_encoding(declared[1].decode()) if declared else None
+    encoding = python_encoding(declared[1].decode()) if declared else None
     try:
         return DecodedText(data.decode(encoding)) if encoding else decode(data)
     except UnicodeDecodeError:
@@ -98,7 +98,8 @@ def read_page(html: str, text: TextBuilder | ArticleText, reader: "type[PageRead
     return page
 
 
-def _python_encoding(name: str) -> str | None:
+def python_encoding(name: str) -> str | None:
+    """Returns the name of an encoding for Python; None for unknown encodings and for those that are slow to decode."""
     if _LATIN.fullmatch(name):
         return "cp1252"
     return name if _ENCODING.fullmatch(name) else None

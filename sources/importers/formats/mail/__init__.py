@@ -1,0 +1,1 @@
+"""Email: mbox files and single messages."""

@@ -1,0 +1,198 @@
+"""Email: the threads of an mbox file become conversations, a single message (`.eml`) becomes a media item.
+
+Attachments that are documents become media items, too.
+"""
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams, TooLarge
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_size, modified_at, read_bytes
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedMedia,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.parsing_importer import ParsingImporter
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.threads import conversation_parts
+from sources.importers.engine.values import clean_tags, short_title
+from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded
+from sources.importers.formats.mail.mbox import MboxEntry, group_threads, index_mbox, read_entry
+from sources.importers.formats.mail.messages import MailMessage, parse_message
+
+_MBOX_START = re.compile(rb"From [^\r\n]{1,300}\d{4}[^\r\n]{0,20}\r?\n[A-Za-z0-9-]{2,60}:")
+_HEADER_NAME = re.compile(rb"^([A-Za-z-]{2,40}):", re.MULTILINE)
+_ADDRESSES = frozenset([b"from", b"sender", b"return-path", b"to"])
+_TRANSPORT = frozenset([b"date", b"message-id", b"mime-version", b"received", b"subject"])
+_REPLY = re.compile(r"(?:(?:re|aw|sv|fwd?|wg|tr)(?:\[\d{1,3}\])?:[ \t]*+)+", re.IGNORECASE)
+
+
+class MailImporter(ParsingImporter):
+    name = "mail"
+    title = "Email (mbox, eml)"
+    suffixes = (".mbox", ".mbx", ".eml", "mbox")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if _MBOX_START.match(probe.head):
+            return 0.95
+        headers = probe.head.lstrip(b"\r\n").replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+        if not _HEADER_NAME.match(headers):
+            return 0.0
+        names = {name.lower() for name in _HEADER_NAME.findall(headers)}
+        # Any text may start with lines such as `From:` and `Date:`, so a file without the suffix needs more of them.
+        needed = 1 if probe.path.suffix.lower() == ".eml" else 3
+        return 0.9 if names & _ADDRESSES and len(names & _TRANSPORT) >= needed else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with path.open("rb") as file:
+            is_mbox = file.read(5) == b"From "
+            file.seek(0)
+            if is_mbox:
+                yield from self._read_mbox(file, limits, progress)
+        if not is_mbox:
+            yield from self._read_message(path, limits)
+        progress(file_size(path))
+
+    def _read_mbox(self, file: IO[bytes], limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
+        file.seek(0)
+        entries = index_mbox(file, progress)
+        yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
+        threads = group_threads([entry for entry in entries if not entry.is_unwanted])
+        for thread, group in threads.items():
+            yield from self._read_thread(file, thread, group, limits)
+            progress((file.tell() + group[-1].end) // 2)
+
+    def _read_thread(
+        self, file: IO[bytes], thread: str, entries: list[MboxEntry], limits: ImportLimits
+    ) -> Iterator[ImportEvent]:
+        """Reads the first message for the title of the conversation. Attachments follow the conversation."""
+        uuid = stable_uuid("mail", "chats", thread)
+        attachments: list[tuple[MailMessage, str]] = []
+        messages = _messages(file, entries, limits)
+        first = next(messages, None)
+        while isinstance(first, FailedItem):
+            yield first
+            first = next(messages, None)
+        if first is None:
+            return
+        yield from conversation_parts(
+            _conversation_draft(uuid, first, entries), _message_drafts(first, messages, attachments)
+        )
+        for message, message_uuid in attachments:
+            yield from self._read_attachments(message, {"conversation": uuid, "message": message_uuid}, limits)
+
+    def _read_message(self, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
+        message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
+        if message.text:
+            yield ImportedMedia(_media_draft(message, path, limits))
+        elif not message.attachments:
+            yield SkippedItem("message without text")
+        yield from self._read_attachments(message, {"message": _message_uuid("media", message.key)}, limits)
+
+    def _read_attachments(
+        self, message: MailMessage, origin: dict[str, str], limits: ImportLimits
+    ) -> Iterator[ImportEvent]:
+        for number, attachment in enumerate(message.attachments, 1):
+            if not is_document(attachment.name, attachment.data):
+                yield SkippedItem("attachment that is not a document")
+                continue
+            key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
+            created_at = message.date or UNSET
+            document = EmbeddedDocument(attachment.name, attachment.data, "mail", key, dict(origin), created_at)
+            yield read_embedded(document, self._parse, limits)
+
+
+IMPORTER = MailImporter()
+
+
+def _messages(file: IO[bytes], entries: list[MboxEntry], limits: ImportLimits) -> Iterator[MailMessage | FailedItem]:
+    """Yields the messages of a thread. A message that is in the file twice is yielded once."""
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.key in seen:
+            continue
+        seen.add(entry.key)
+        try:
+            yield parse_message(read_entry(file, entry, limits), limits)
+        except (InvalidParams, TooLarge) as error:
+            yield FailedItem(f"message at byte {entry.start}", error.message)
+
+
+def _conversation_draft(uuid: str, first: MailMessage, entries: list[MboxEntry]) -> ConversationDraft:
+    dates = [entry.date for entry in entries if entry.date]
+    return ConversationDraft(
+        uuid=uuid,
+        title=short_title(_REPLY.sub("", first.subject, count=1)) or first.subject,
+        tags=clean_tags(first.labels),
+        metadata={"media_type": "email"},
+        created_at=min(dates) if dates else UNSET,
+        last_modified=max(dates) if dates else UNSET,
+    )
+
+
+def _message_drafts(
+    first: MailMessage, others: Iterator[MailMessage | FailedItem], attachments: list[tuple[MailMessage, str]]
+) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
+    message: MailMessage | FailedItem | None = first
+    while message is not None:
+        if isinstance(message, FailedItem):
+            yield message
+        else:
+            uuid = _message_uuid("messages", message.key)
+            if message.attachments:
+                attachments.append((message, uuid))
+            yield _message_draft(message, uuid)
+        message = next(others, None)
+
+
+def _message_draft(message: MailMessage, uuid: str) -> MessageDraft | SkippedItem:
+    if not message.text and not message.attachments:
+        return SkippedItem("message without text")
+    return MessageDraft(
+        uuid=uuid,
+        role="user",
+        sender=short_title(message.sender),
+        content=message.text or f"[{', '.join(file.name for file in message.attachments)}]",
+        attachments=[
+            {"name": file.name, "type": file.content_type, "bytes": len(file.data)} for file in message.attachments
+        ],
+        metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
+        created_at=message.date or UNSET,
+    )
+
+
+def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> MediaDraft:
+    return MediaDraft(
+        title=short_title(message.subject),
+        media_type="email",
+        author=short_title(message.sender),
+        content=message.text,
+        tags=clean_tags(message.labels),
+        metadata=compact_metadata(
+            to=message.to, cc=message.cc, attachments=[attachment.name for attachment in message.attachments]
+        ),
+        uuid=_message_uuid("media", message.key),
+        created_at=message.date or modified_at(path, limits),
+    )
+
+
+def _message_uuid(kind: str, key: str) -> str:
+    return stable_uuid("mail", kind, key)

@@ -1,0 +1,195 @@
+"""Parses one email message: its headers, its text and its attachments."""
+
+import re
+from collections.abc import Iterator
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from email.policy import Compat32
+from email.utils import getaddresses, parsedate_to_datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+from config.errors import InvalidParams
+from config.text import replace_unstorable
+from config.times import format_time
+from sources.importers.engine.files import decode_text
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.values import clean_line
+from sources.importers.parsers.web_page import html_text, python_encoding
+
+# Parsing takes about a microsecond for a line, times the number of nested parts around it.
+_LINES_MAX = 2_000_000
+_LINE_STEPS_MAX = 10_000_000
+_BOUNDARY = re.compile(rb"boundary[ \t]{0,5}=", re.IGNORECASE)
+_RAW_HEADER_MAX_CHARS = 10_000
+# The decoder of encoded words takes quadratic time, too.
+_HEADER_MAX_CHARS = 2_000
+_ID = re.compile(r"<([^<>\s]{1,250})>")
+_IDS_MAX = 1_000
+_PARTS_MAX = 10_000
+_ADDRESSES_MAX = 50
+_NO_SUBJECT = "(no subject)"
+
+
+class _ShortHeaders(Compat32):
+    """Cuts headers while a message is parsed: splitting the parameters of a header takes quadratic time."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:_RAW_HEADER_MAX_CHARS]
+
+
+class MailAttachment(Struct, frozen=True):
+    name: str
+    content_type: str
+    data: bytes
+
+
+class MailMessage(Struct, frozen=True):
+    """`key` identifies the message: its Message-ID, or a digest of it if it has none."""
+
+    key: str
+    subject: str
+    sender: str
+    to: str
+    cc: str
+    date: str | None
+    text: str
+    attachments: tuple[MailAttachment, ...]
+    labels: tuple[str, ...]
+
+
+_POLICY = _ShortHeaders()
+
+
+def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
+    _require_moderate(data)
+    try:
+        message = message_from_bytes(data, policy=_POLICY)
+        parts = list(_leaf_parts(message))
+    except RecursionError as error:
+        raise InvalidParams("the message has too many levels of parts") from error
+    sender = header_text(message, "From")
+    ids = message_ids(_raw_header(message, "Message-ID"))
+    return MailMessage(
+        key=ids[0] if ids else sha256(data).hexdigest(),
+        subject=header_text(message, "Subject") or _NO_SUBJECT,
+        sender=_names(sender) or sender,
+        to=header_text(message, "To"),
+        cc=header_text(message, "Cc"),
+        date=mail_date(_raw_header(message, "Date")),
+        text=_text(parts, limits),
+        attachments=tuple(_attachments(parts)),
+        labels=split_labels(header_text(message, "X-Gmail-Labels")),
+    )
+
+
+def message_ids(header: str) -> list[str]:
+    """Returns the ids in a header such as References, in order."""
+    return _ID.findall(header[:_RAW_HEADER_MAX_CHARS])[:_IDS_MAX]
+
+
+def split_labels(labels: str) -> tuple[str, ...]:
+    """Splits the labels that Gmail exports."""
+    return tuple(label for part in labels.split(",") if (label := part.strip().strip('"')))
+
+
+def mail_date(text: str) -> str | None:
+    try:
+        return format_time(parsedate_to_datetime(text[:100]))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def header_text(message: Message, name: str) -> str:
+    """Returns a header with its encoded words decoded."""
+    return decode_words(_raw_header(message, name))
+
+
+def decode_words(header: str) -> str:
+    unfolded = " ".join(header[:_HEADER_MAX_CHARS].split())
+    try:
+        parts = decode_header(unfolded)
+    except (HeaderParseError, ValueError):
+        return clean_line(unfolded)
+    return clean_line("".join(_decoded(part, charset or "utf-8") for part, charset in parts))
+
+
+def _raw_header(message: Message, name: str) -> str:
+    value = message.get(name, "")
+    # Bytes that are not ASCII are represented by surrogates.
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _decoded(value: bytes | str, charset: str) -> str:
+    if isinstance(value, str):
+        return value
+    encoding = python_encoding(charset)
+    return value.decode(encoding, "replace") if encoding else value.decode("utf-8", "replace")
+
+
+def _require_moderate(data: bytes) -> None:
+    lines = data.count(b"\n")
+    if lines > _LINES_MAX:
+        raise InvalidParams(f"the message has more than {_LINES_MAX} lines")
+    if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
+        raise InvalidParams("the message has too many parts")
+
+
+def _leaf_parts(message: Message) -> Iterator[Message]:
+    """Yields the parts that contain no other parts. Those of a forwarded message are included."""
+    count = 0
+    for part in message.walk():
+        if not part.is_multipart():
+            count += 1
+            if count > _PARTS_MAX:
+                raise InvalidParams(f"the message has more than {_PARTS_MAX} parts")
+            yield part
+
+
+def _is_text(part: Message) -> bool:
+    is_attached = part.get_content_disposition() == "attachment" or part.get_filename() is not None
+    return part.get_content_type() in ("text/plain", "text/html") and not is_attached
+
+
+def _text(parts: list[Message], limits: ImportLimits) -> str:
+    """Returns the plain text. A message has HTML as well, or only HTML, which is then converted."""
+    texts = [part for part in parts if _is_text(part)]
+    plain = [_part_text(part) for part in texts if part.get_content_type() == "text/plain"]
+    text = "\n\n".join(stripped for one in plain if (stripped := one.strip()))
+    if not text:
+        pages = (_part_text(part) for part in texts if part.get_content_type() == "text/html")
+        text = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages)
+    return replace_unstorable(text).strip()
+
+
+def _part_text(part: Message) -> str:
+    data = _payload(part)
+    encoding = python_encoding(part.get_content_charset("utf-8"))
+    try:
+        text = data.decode(encoding or "utf-8")
+    except UnicodeDecodeError:
+        text = decode_text(data.replace(b"\0", b""))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _payload(part: Message) -> bytes:
+    payload: Any = part.get_payload(decode=True)
+    return payload if isinstance(payload, bytes) else b""
+
+
+def _attachments(parts: list[Message]) -> Iterator[MailAttachment]:
+    for number, part in enumerate(parts, 1):
+        if not _is_text(part):
+            name = decode_words(part.get_filename() or "") or f"part {number}"
+            yield MailAttachment(name, part.get_content_type(), _payload(part))
+
+
+def _names(header: str) -> str:
+    """Returns the names in an address header, or the addresses of those without one."""
+    pairs = getaddresses([header])[:_ADDRESSES_MAX]
+    return ", ".join(name or address for name, address in pairs if name or address)

@@ -9,13 +9,19 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 import msgspec
 import pytest
+from starlette.routing import Route
 
+from auth.oauth.metadata import METADATA_PATH
 from auth.principal import READ, WRITE
+from server.console.library_routes import library_page_routes
+from server.console.routes import console_routes
 from server.http_services import build_http_services
+from server.oauth.routes import oauth_routes
 from server.rest.operation import Operation
 from server.rest.routes import rest_operations
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ObservationDraft
@@ -141,6 +147,58 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("delete_namespace", "search_bus", "register_agent", "list_threads", "open_thread"), "chats"),
     **dict.fromkeys(("sync_thread", "state_thread", "archive_thread", "unarchive_thread"), "chats"),
     **dict.fromkeys(("read_thread", "post_message"), "chats"),
+}
+
+PEOPLE = "people who are signed in"
+NOBODY = "no data of a user"
+# The same for pages, which also accept an API key where they show a library. A person who is signed in has all sources.
+# The forms that such a page sends are in the third place.
+PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]] = {
+    "/": (
+        ("GET", "/", None),
+        *(("GET", f"/?{urlencode({'q': query})}", None) for query in QUERIES),
+        *(("GET", f"/?q=harbour&source={source}", None) for source in SOURCES),
+        *(("GET", f"/?similar={uri}", None) for uri in URIS.values()),
+        ("GET", "/?q=harbour&namespace=bus", None),
+        ("GET", "/?tag=secret&sort=recent", None),
+    ),
+    "/library": (
+        ("GET", "/library", None),
+        ("GET", "/library?tag=secret", None),
+        *(("GET", f"/library?source={source}", None) for source in SOURCES),
+    ),
+    "/items/{source}/{id:path}": tuple(("GET", f"/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
+    "/library/bulk": tuple(
+        ("POST", "/library/bulk", {"action": "delete", "uri": uri, "tag": "new"}) for uri in URIS.values()
+    ),
+    "/new": (
+        *(("GET", f"/new?source={source}", None) for source in SOURCES),
+        *(("POST", "/new", {"source": source, "title": "A title", "content": "A text"}) for source in SOURCES),
+    ),
+    "/edit/{source}/{id:path}": tuple(
+        (method, f"/edit/{uri.replace('://', '/')}", form)
+        for uri in URIS.values()
+        for method, form in (("GET", None), ("POST", {"title": "New", "content": "new"}))
+    ),
+    **{
+        f"/{name}/{{source}}/{{id:path}}": tuple(
+            ("POST", f"/{name}/{uri.replace('://', '/')}", {"tag": "new"}) for uri in URIS.values()
+        )
+        for name in ("tag", "delete")
+    },
+    "/restore": tuple(("POST", "/restore", {"uri": uri}) for uri in URIS.values()),
+    **dict.fromkeys(("/import", "/import/cancel"), ALL),
+    **dict.fromkeys(("/account", "/account/password", "/account/sessions", "/account/delete"), PEOPLE),
+    **dict.fromkeys(("/account/passkeys", "/account/passkeys/options", "/account/passkeys/remove"), PEOPLE),
+    **dict.fromkeys(("/admin", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
+    **dict.fromkeys(("/admin/invitations", "/admin/invitations/revoke"), PEOPLE),
+    **dict.fromkeys(("/authorize", "/device", "/account/connections"), PEOPLE),
+    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NOBODY),
+    **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NOBODY),
+    **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NOBODY),
+    **dict.fromkeys(("/setup/{secret}", "/invitation/{secret}", "/reset/{secret}"), NOBODY),
+    **dict.fromkeys((METADATA_PATH, METADATA_PATH + "/{path:path}"), NOBODY),
+    **dict.fromkeys(("/register", "/token", "/revoke", "/device_authorization"), NOBODY),
 }
 
 
@@ -326,14 +384,73 @@ async def test_operations_on_all_sources_know_only_the_permitted_ones(api: RestC
             require_equal(request, source, *responses)
 
 
-async def test_pages_of_items_of_other_sources_do_not_exist(api: RestClient) -> None:
-    for uri in URIS.values():
+async def test_every_page_is_decided_here(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path) as api:
+        runtime, services = api.server.runtime, build_http_services(api.server.runtime)
+        routes = (
+            *library_page_routes(runtime, services.browser),
+            *console_routes(runtime, services),
+            *oauth_routes(runtime, services.browser),
+        )
+        assert {route.path for route in routes if isinstance(route, Route)} == set(PAGES)
+
+
+async def open_page(
+    api: RestClient, key: Mapping[str, str], method: str, path: str, form: Mapping[str, str] | None = None
+) -> HttpResponse:
+    """Sends the key and, with a form, the token that everyone gets with the sign-in page."""
+    headers = {**key, "Accept": "text/html"}
+    if form is None:
+        return await call_app(api.app, method, path, headers)
+    page = await call_app(api.app, "GET", "/sign-in", {"Accept": "text/html"})
+    token = re.search(rb'name="csrf_token" value="([^"]+)"', page.body)
+    assert token is not None
+    headers["Cookie"] = (page.header("set-cookie") or "").partition(";")[0]
+    headers |= {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+    body = urlencode({**form, "csrf_token": token[1].decode()}).encode()
+    return await call_app(api.app, method, path, headers, body)
+
+
+@pytest.mark.parametrize("page", [page for page, decision in PAGES.items() if not isinstance(decision, str)])
+async def test_pages_know_only_the_permitted_sources(api: RestClient, page: str) -> None:
+    for request in PAGES[page]:
+        assert not isinstance(request, str)
         for source in SOURCES:
             ada, other = await key_of(api, "ada", source), await key_of(api, source, source)
-            path = f"/items/{uri.replace('://', '/')}"
-            responses = [await rest(api, key, "GET", path) for key in (ada, other)]
-            require_equal(path, source, *responses)
-            assert (responses[0].status == 200) == uri.startswith(f"{source}://")
+            responses = [await open_page(api, key, *request) for key in (ada, other)]
+            require_equal(request, source, *responses)
+            if page.startswith("/items/"):
+                assert (responses[0].status == 200) == request[1].startswith(f"/items/{source}/")
+
+
+async def test_forms_change_only_items_of_permitted_sources(api: RestClient) -> None:
+    key, unrestricted = await key_of(api, "ada", "notes"), await key_of(api, "ada", *SOURCES)
+    uris = [uri for source, uri in URIS.items() if source != "notes"]
+
+    async def items() -> list[bytes]:
+        paths = [f"/api/v1/items/fields?uri={uri}" for uri in uris]
+        return [(await rest(api, unrestricted, "GET", path)).body for path in paths]
+
+    before = await items()
+    for decision in PAGES.values():
+        for method, path, form in () if isinstance(decision, str) else decision:
+            if form is not None:
+                await open_page(api, key, method, path, form)
+    assert await items() == before
+    assert (await rest(api, unrestricted, "GET", f"/api/v1/items/notes/{NOTE}")).status == 404
+
+
+async def test_pages_of_accounts_and_administration_are_not_for_keys(api: RestClient) -> None:
+    key = await key_of(api, "ada", "notes")
+    for page, decision in PAGES.items():
+        path = re.sub(r"\{\w+\}", "ada", page)
+        for method, form in (("GET", None), ("POST", {})):
+            if decision in (ALL, PEOPLE):
+                response = await open_page(api, key, method, path, form)
+                is_sign_in = response.status == 303 and (response.header("location") or "").startswith("/sign-in")
+                assert is_sign_in or response.status in (400, 403, 405), (page, method)
+            if decision == ALL and response.status != 405:
+                assert "restricted to notes" in response.body.decode(), page
 
 
 async def test_a_restricted_key_reads_and_writes_its_own_sources(api: RestClient) -> None:

@@ -37,6 +37,13 @@ FORMATS: Mapping[str, str] = {
     "org": "org",
     "rst": "restructured_text",
     "mail": "mail.importer",
+    "kindle": "reading.kindle",
+    "readwise": "reading.readwise",
+    "bookmarks": "reading.bookmarks",
+    "pocket": "reading.pocket",
+    "karakeep": "reading.karakeep",
+    "omnivore": "reading.omnivore",
+    "zotero": "reading.zotero",
     "markdown": "markdown",
     "documents": "documents",
 }

@@ -3,7 +3,6 @@
 Fields are recognized by the names that such files commonly use. Other fields are kept in the prompt's metadata.
 """
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
+from sources.importers.engine.csv_rows import table_rows
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import decode, encoding_doubts, file_key, is_text, printable_name, read_bytes
@@ -56,8 +56,6 @@ _OTHER_FORMATS = re.compile(rb'"(?:first_mes|mapping|chat_messages|spec|segments
 _SECTION = re.compile(
     r"^#{1,4}[ \t]+(?P<role>system|user)(?:[ \t]+(?:prompt|message))?[ \t]*+:?[ \t]*+$", re.IGNORECASE | re.MULTILINE
 )
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_COLUMNS_MAX = 100_000
 # The nesting allowed in front matter while a file is being recognized.
 _PROBE_DEPTH_MAX = 20
 _WHOLE_FILE = "the file"
@@ -149,7 +147,7 @@ def _read_entries(path: Path, data: bytes, text: str, limits: ImportLimits) -> I
         case ".yaml" | ".yml":
             return _list_entries(parse_yaml(text, limits.depth_max))
         case ".csv" | ".tsv":
-            return _table_entries(text)
+            return table_rows(text)
         case _:
             return iter([(_WHOLE_FILE, _markdown_entry(text, limits.depth_max))])
 
@@ -167,36 +165,6 @@ def _list_entries(value: Any) -> Iterator[LocatedEntry]:
     if isinstance(value, list):
         return ((f"prompt {number}", entry) for number, entry in enumerate(value, 1))
     raise InvalidParams("expected a prompt or a list of prompts")
-
-
-def _table_entries(text: str) -> Iterator[LocatedEntry]:
-    """Reads a table with column names in the first line, separated by commas, semicolons or tabs."""
-    first_line = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first_line.count)
-    reader = csv.reader(_table_lines(text, delimiter), delimiter=delimiter)
-    try:
-        columns = next(reader, [])
-    except csv.Error as error:
-        raise InvalidParams(f"line 1: invalid column names: {error}") from error
-    while True:
-        location = f"line {reader.line_num + 1}"
-        try:
-            values = next(reader, None)
-        except csv.Error as error:
-            yield location, str(error)
-            continue
-        if values is None:
-            return
-        if any(value.strip() for value in values):
-            yield location, dict(zip(columns, values, strict=False))
-
-
-def _table_lines(text: str, delimiter: str) -> Iterator[str]:
-    """Yields lines with their ends, and rejects lines that would become huge rows."""
-    for number, line in enumerate(_LINE.finditer(text), 1):
-        if line[0].count(delimiter) > _COLUMNS_MAX:
-            raise InvalidParams(f"line {number}: more than {_COLUMNS_MAX} columns")
-        yield line[0]
 
 
 def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from tests.sources.importers import test_character_cards, test_markdown, test_pr
 from tests.sources.importers.mail_files import MAIL_SAMPLES
 from tests.sources.importers.note_exports import NOTE_SAMPLES
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
+from tests.sources.importers.reading_files import READING_SAMPLES
 from tests.sources.importers.single_files import LIMITS, damaged_files, read_or_reject, write
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
 
@@ -38,7 +39,7 @@ OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
     "a.pdf": ("documents", pdf("Low water.")),
     "a.txt": ("documents", b"Plain words."),
 }
-OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES}
+OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES}
 SAMPLES = {**OTHER_SAMPLES, **OWN_SAMPLES}
 
 

@@ -1,0 +1,1 @@
+"""What people keep from reading: highlights, bookmarks, saved articles and references."""

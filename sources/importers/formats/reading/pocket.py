@@ -1,0 +1,66 @@
+"""Pocket's export: a CSV file, or the older HTML file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sources.importers.engine.csv_rows import first_columns, table_rows
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import decode_text, is_text, read_bytes
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.times import stored_time
+from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links
+from sources.importers.parsers.web_page import decode_page
+
+_COLUMNS = frozenset(["title", "url", "time_added", "tags", "status"])
+_TITLE = b"<title>pocket export</title>"
+
+
+class PocketImporter(Importer):
+    name = "pocket"
+    title = "Pocket export (CSV, HTML)"
+    suffixes = (".csv", ".html")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_text(probe.head):
+            return 0.0
+        is_pocket = _TITLE in probe.head[:2048].lower() or first_columns(probe.head) >= _COLUMNS
+        return 0.95 if is_pocket else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        data = read_bytes(path, limits.line_max_bytes)
+        if data.lstrip().startswith(b"<"):
+            yield from read_links("pocket", _page_links(data, limits))
+        else:
+            rows = list(table_rows(decode_text(data)))
+            yield from (FailedItem(location, row) for location, row in rows if isinstance(row, str))
+            yield from read_links("pocket", (_row_link(row) for _, row in rows if not isinstance(row, str)))
+        progress(len(data))
+
+
+IMPORTER = PocketImporter()
+
+
+def _row_link(row: dict[str, str]) -> SavedLink:
+    return SavedLink(
+        url=row.get("url", ""),
+        title=row.get("title", ""),
+        tags=tuple(row.get("tags", "").split("|")),
+        created=stored_time(row.get("time_added")),
+        state=row.get("status", ""),
+    )
+
+
+def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
+    for link in links_in_page(decode_page(data), limits):
+        yield SavedLink(
+            url=link.attributes.get("href", ""),
+            title=link.title,
+            tags=tuple(link.attributes.get("tags", "").split(",")),
+            created=stored_time(link.added),
+            state="archive" if link.folder == "Read Archive" else "unread",
+        )

@@ -308,6 +308,10 @@ class Registry:
 
         return await self._database.withdraw(operation)
 
+    async def delete_key(self, key_id: str) -> None:
+        """Removes a key without a trace. Revoked keys stay in lists; this is for keys that nobody has seen."""
+        await self._database.withdraw(lambda db: db.execute("DELETE FROM keys WHERE id = ?", (key_id,)))
+
     async def touch_keys(self, used_at: Mapping[str, float]) -> None:
         """Updates the last-used times of many keys at once. A time never moves backwards."""
         rows = [(at, key_id) for key_id, at in used_at.items()]

@@ -1152,6 +1152,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
     ] = 90
     audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
+    recent_calls_max: Annotated[
+        int,
+        _number(
+            "calls", "MCP calls of a user that are kept in memory, so that people can see them. 0: none.", 0, 10_000
+        ),
+    ] = 50
+    recent_calls_users_max: Annotated[
+        int,
+        _number(
+            "users", "Users whose recent calls are kept. The least recent caller is forgotten first.", 1, 1_000_000
+        ),
+    ] = 1_000
     audit_flush_s: Annotated[
         float, _number("s", "How long reads wait to be written together. Other events are written at once.", 0.01, 60)
     ] = 1

@@ -41,6 +41,7 @@ from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.options import DispatcherOptions
 from server.protocol.request_state import RequestStateSigner
+from server.recent_calls import RecentCalls
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
 from server.tools.knowledge import add_knowledge_tools
@@ -117,7 +118,7 @@ async def open_runtime(
         authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
         open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
-        bus = build_message_bus(libraries, settings)
+        bus, recent_calls = build_message_bus(libraries, settings), RecentCalls(settings)
         store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
             settings=settings,
@@ -144,7 +145,9 @@ async def open_runtime(
                 open_streams,
                 observer,
                 profiles,
+                recent_calls,
             ),
+            recent_calls=recent_calls,
             imports=imports,
             bus=bus,
         )

@@ -23,6 +23,7 @@ from server.compat.agentchatbus.service import MessageBus
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
+from server.recent_calls import RecentCalls
 from server.transports.open_streams import OpenStreams
 from sessions.state import SessionStates
 from sources.source import Source
@@ -57,5 +58,6 @@ class Runtime(Struct, frozen=True, kw_only=True):
     open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher
+    recent_calls: RecentCalls
     imports: ImportJobs
     bus: MessageBus

@@ -19,7 +19,6 @@ REGISTRATION_PATH = "/register"
 REVOCATION_PATH = "/revoke"
 DEVICE_AUTHORIZATION_PATH = "/device_authorization"
 DEVICE_PATH = "/device"
-CONNECTIONS_PATH = "/account/connections"
 
 
 def authorization_server_metadata(settings: Settings) -> dict[str, Any]:

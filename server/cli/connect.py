@@ -9,10 +9,10 @@ import click
 from config.errors import InvalidParams
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings, is_loopback
-from server.cli.clients import CLIENTS, ClientGuide, ConnectionTarget
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.urls import require_url
+from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.profiles import PROFILE_NAMES
 
 _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -65,6 +65,8 @@ def render(guide: ClientGuide) -> str:
     parts = [f"# {guide.title}"]
     for snippet in guide.snippets:
         parts += [f"# {snippet.where}:", snippet.text]
+    if guide.link:
+        parts.append(f"# or open this link:\n\n{guide.link}")
     parts += [f"# {note}" for note in guide.notes]
     return "\n\n".join(parts) + "\n"
 
@@ -105,4 +107,4 @@ def _list_clients(target: ConnectionTarget, as_json: bool) -> None:
 
 
 def _as_data(guide: ClientGuide) -> dict[str, object]:
-    return {"title": guide.title, "snippets": guide.snippets, "notes": guide.notes}
+    return {"title": guide.title, "snippets": guide.snippets, "notes": guide.notes, "link": guide.link}

@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.browser import BrowserGuard
+from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.edit_page import EditPages
 from server.console.import_page import IMPORT_PATH, ImportPage
 from server.console.item_page import PERMALINK, ItemPage
@@ -28,7 +29,7 @@ _INDEX = {
 
 def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
-    imports = ImportPage(runtime, browser)
+    imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -44,6 +45,11 @@ def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRou
         page("/tag/{source}/{id:path}", post=edit.tag),
         page("/delete/{source}/{id:path}", post=edit.delete),
         page("/restore", post=edit.restore),
+        page(CONNECT_PATH, connect.show),
+        page(f"{CONNECT_PATH}/keys", post=connect.create_key),
+        page(f"{CONNECT_PATH}/keys/revoke", post=connect.revoke_key),
+        page(f"{CONNECT_PATH}/applications", post=connect.disconnect),
+        page(f"{CONNECT_PATH}/test", post=connect.test),
         page(IMPORT_PATH, imports.show, imports.upload),
         page(f"{IMPORT_PATH}/cancel", post=imports.cancel),
         Route(PERMALINK, ItemPage(runtime, browser)),

@@ -61,10 +61,13 @@ FLOWS: Mapping[str, ClientFlow] = {
         title="MCP Inspector", redirect_uri="http://localhost:6274/oauth/callback", origin="http://localhost:6274"
     ),
     "librechat": ClientFlow(title="LibreChat"),
+    "lm-studio": ClientFlow(title="LM Studio"),
     "mcp-remote": ClientFlow(
         title="mcp-remote", redirect_uri="http://localhost:3334/oauth/callback", registrations=("dynamic",)
     ),
     "open-webui": ClientFlow(title="Open WebUI"),
     "openai-responses": ClientFlow(title="OpenAI Responses API", is_hosted=True),
     "vscode": ClientFlow(title="VS Code", redirect_uri="http://127.0.0.1:33418/"),
+    "windsurf": ClientFlow(title="Windsurf"),
+    "zed": ClientFlow(title="Zed", redirect_uri="http://127.0.0.1:33418/callback"),
 }

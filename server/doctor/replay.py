@@ -47,12 +47,16 @@ class _Session(Struct):
 
 
 class ConnectionReplay:
-    """The connection of one client to one server."""
+    """The connection of one client to one server. With `checks_sign_in`, the hops of signing in are replayed although
+    the client could use the token."""
 
-    def __init__(self, url: str, flow: ClientFlow, token: str = "", timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str, flow: ClientFlow, token: str = "", timeout_s: float = 10.0, *, checks_sign_in: bool = False
+    ) -> None:
         self._url = url
         self._flow = flow
         self._token = token
+        self._checks_sign_in = checks_sign_in
         self._requests = Requests(timeout_s, flow.origin)
         self._state = _Session()
 
@@ -199,7 +203,7 @@ class ConnectionReplay:
     @property
     def _signs_in(self) -> bool:
         """Whether the client has to get a token: it would use one that it was given."""
-        is_given = bool(self._token) and self._flow.accepts_keys
+        is_given = bool(self._token) and self._flow.accepts_keys and not self._checks_sign_in
         return self._state.needs_token and self._flow.has_oauth and not is_given
 
     @property

@@ -4,7 +4,6 @@ from starlette.routing import BaseRoute, Route
 
 from auth.oauth.metadata import (
     AUTHORIZE_PATH,
-    CONNECTIONS_PATH,
     DEVICE_AUTHORIZATION_PATH,
     DEVICE_PATH,
     METADATA_PATH,
@@ -15,7 +14,6 @@ from auth.oauth.metadata import (
 from server.console.browser import BrowserGuard
 from server.console.page_handler import PageFunction, PageHandler
 from server.oauth.authorize_page import AuthorizePage
-from server.oauth.connections_page import ConnectionsPage
 from server.oauth.device_page import DevicePage
 from server.oauth.endpoints import OAuthEndpoints
 from server.oauth.public_endpoint import EndpointFunction, PublicEndpoint
@@ -29,7 +27,6 @@ def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
     services = build_oauth_services(runtime)
     endpoints = OAuthEndpoints(services)
     authorize, device = AuthorizePage(services, browser), DevicePage(services, browser)
-    connections = ConnectionsPage(services, browser)
 
     def endpoint(path: str, method: str, function: EndpointFunction) -> Route:
         return Route(path, PublicEndpoint(method, function))
@@ -49,5 +46,4 @@ def oauth_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
         endpoint(DEVICE_AUTHORIZATION_PATH, "POST", endpoints.device_authorization),
         page(AUTHORIZE_PATH, authorize.show, authorize.decide),
         page(DEVICE_PATH, device.show, device.submit),
-        page(CONNECTIONS_PATH, connections.show, connections.revoke),
     ]

@@ -58,6 +58,12 @@ class CallObserver(Protocol):
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None: ...
 
 
+class CallLog(Protocol):
+    """Keeps calls for the user who made them."""
+
+    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None: ...
+
+
 class Limits(Protocol):
     """Refuses calls by raising. A tool takes from its own limit, which includes the capacity."""
 
@@ -78,7 +84,9 @@ class Dispatcher:
         streams: StreamRegistry,
         observer: CallObserver | None = None,
         profiles: Profiles | None = None,
+        call_log: CallLog | None = None,
     ) -> None:
+        self._call_log = call_log
         self.catalog = catalog
         self.options = options
         self.profiles = profiles or Profiles()
@@ -139,8 +147,11 @@ class Dispatcher:
         finally:
             method_name, tool_name = self._metric_labels(call, request)
             _log_call(method_name, tool_name, call.client.name, outcome)
+            seconds = time.perf_counter() - started_at
             if self._observer is not None:
-                self._observer.record_call(method_name, tool_name, outcome, time.perf_counter() - started_at)
+                self._observer.record_call(method_name, tool_name, outcome, seconds)
+            if self._call_log is not None:
+                self._call_log.record(call, method_name, tool_name, outcome, seconds)
         return self._with_server_meta(result) if call.era is Era.MODERN else result
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:

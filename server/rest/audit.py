@@ -1,23 +1,33 @@
 """The audit log over REST: a user's own events and reads, and for administrators those of all users."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFilter
 from auth.context import RequestContext
+from auth.oauth.grants import OAuthGrants
 from auth.principal import ADMIN
 from auth.registry import Registry
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.numbers import clamp
+from config.paths import UserId
 from config.times import format_timestamp, parse_time
 from server.rest.operation import Operation
 from server.runtime import Runtime
+from server.tools.items import parse_item_uri
+from sources.items import short_title
+from sources.records import Character, SavedPrompt
+from sources.source import numeric_id
+from sources.storage.contract import Libraries, Library
 
 # There is no such tool, so a key restricted to some tools cannot see the log.
 ACCOUNT_TOOLS = ("account",)
 _LIMIT_MAX = 1_000
+# Titles are looked up one by one.
+_TITLES_MAX = 100
+_NUMBERED_SOURCES = frozenset(("media", "characters", "prompts"))
 
 _Since = Annotated[str | None, Meta(description="Only events since this time, such as 2026-01-31T00:00:00Z.")]
 _Limit = Annotated[int, Meta(description="Events per page, 1..1000.")]
@@ -35,6 +45,7 @@ class AuditRequest(Struct, frozen=True, kw_only=True):
 
 class ReadsRequest(Struct, frozen=True, kw_only=True):
     uri: Annotated[str | None, Meta(description="Only reads of this item.")] = None
+    titles: Annotated[bool, Meta(description="Also return the titles of the items; at most 100 per page.")] = False
     since: _Since = None
     limit: _Limit = 100
     before: _Before = None
@@ -63,11 +74,13 @@ class AuditPage(Struct, frozen=True):
 
 
 class ReadEntry(Struct, frozen=True, kw_only=True):
-    """`count` is how often the item was read within a moment, for example page by page."""
+    """`count` is how often the item was read within a moment, for example page by page. `title` is null if it was not
+    requested, or if the item is deleted."""
 
     id: int
     time: str
     uri: str
+    title: str | None
     client: str
     client_name: str
     count: int
@@ -79,9 +92,11 @@ class ReadPage(Struct, frozen=True):
 
 
 class AuditEndpoints:
-    def __init__(self, audit: Audit, registry: Registry) -> None:
+    def __init__(self, audit: Audit, registry: Registry, grants: OAuthGrants, libraries: Libraries) -> None:
         self._audit = audit
         self._registry = registry
+        self._grants = grants
+        self._libraries = libraries
 
     async def list_events(self, context: RequestContext, request: AuditRequest) -> AuditPage:
         where = AuditFilter(
@@ -119,13 +134,16 @@ class AuditEndpoints:
             since=_since(request.since),
             before=request.before,
         )
-        events, next_before = await self._page(where, request.limit)
+        limit = min(request.limit, _TITLES_MAX) if request.titles else request.limit
+        events, next_before = await self._page(where, limit)
         names = await self._client_names(context)
+        titles = await self._titles(context, {event.target for event in events}) if request.titles else {}
         entries = [
             ReadEntry(
                 id=event.id,
                 time=format_timestamp(event.time),
                 uri=event.target,
+                title=titles.get(event.target),
                 client=event.client,
                 client_name=names.get(event.client, ""),
                 count=event.count,
@@ -152,46 +170,74 @@ class AuditEndpoints:
         return events[:limit], events[limit - 1].id if len(events) > limit else None
 
     async def _client_names(self, context: RequestContext | None) -> Mapping[str, str]:
-        keys = await self._registry.list_keys(None if context is None else context.user_id)
-        return {key.id: key.name for key in keys}
+        return await client_names(self._registry, self._grants, None if context is None else context.user_id)
+
+    async def _titles(self, context: RequestContext, uris: Iterable[str]) -> Mapping[str, str]:
+        async with self._libraries.library(context) as library:
+            return {uri: title for uri in uris if (title := await _title(library, uri)) is not None}
 
 
 def audit_operations(runtime: Runtime) -> list[Operation]:
-    endpoints = AuditEndpoints(runtime.audit, runtime.registry)
-    return [
-        Operation(
-            id="list_audit_events",
-            method="GET",
-            path="/api/v1/audit",
-            summary="List audit events",
-            description=(
-                "Who signed in, which client read which item, and changes of users, keys and connections, newest "
-                "first. Users see their own events; with the scope admin, those of all users."
-            ),
-            input=AuditRequest,
-            response=AuditPage,
-            handler=endpoints.list_events,
-            tools=ACCOUNT_TOOLS,
-            other_scopes=(ADMIN,),
-            needs_all_sources=True,
-            error_statuses=frozenset((404,)),
+    endpoints = AuditEndpoints(runtime.audit, runtime.registry, runtime.oauth_grants, runtime.libraries)
+    return [_events_operation(endpoints), reads_operation(endpoints)]
+
+
+def _events_operation(endpoints: AuditEndpoints) -> Operation:
+    return Operation(
+        id="list_audit_events",
+        method="GET",
+        path="/api/v1/audit",
+        summary="List audit events",
+        description=(
+            "Who signed in, which client read which item, and changes of users, keys and connections, newest "
+            "first. Users see their own events; with the scope admin, those of all users."
         ),
-        Operation(
-            id="list_reads",
-            method="GET",
-            path="/api/v1/reads",
-            summary="List reads of your items",
-            description=(
-                "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
-                "count as read; snippets in a list of hits do not."
-            ),
-            input=ReadsRequest,
-            response=ReadPage,
-            handler=endpoints.list_reads,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
+        input=AuditRequest,
+        response=AuditPage,
+        handler=endpoints.list_events,
+        tools=ACCOUNT_TOOLS,
+        other_scopes=(ADMIN,),
+        needs_all_sources=True,
+        error_statuses=frozenset((404,)),
+    )
+
+
+def reads_operation(endpoints: AuditEndpoints) -> Operation:
+    return Operation(
+        id="list_reads",
+        method="GET",
+        path="/api/v1/reads",
+        summary="List reads of your items",
+        description=(
+            "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
+            "count as read; snippets in a list of hits do not."
         ),
-    ]
+        input=ReadsRequest,
+        response=ReadPage,
+        handler=endpoints.list_reads,
+        tools=ACCOUNT_TOOLS,
+        needs_all_sources=True,
+    )
+
+
+async def client_names(registry: Registry, grants: OAuthGrants, user_id: UserId | None) -> dict[str, str]:
+    """Returns the names of API keys by id, and those of the connected applications of one user."""
+    connections = await grants.list(user_id) if user_id is not None else ()
+    keys = await registry.list_keys(user_id)
+    return {grant.client_id: grant.client_name for grant in connections} | {key.id: key.name for key in keys}
+
+
+async def _title(library: Library, uri: str) -> str | None:
+    """Returns the title of an item, or of the conversation of a message; None if there is no such item."""
+    try:
+        address = parse_item_uri(uri)
+        key = numeric_id(address.item_id) if address.source in _NUMBERED_SOURCES else address.item_id
+        item: Any = await getattr(library, address.source).get(key) if key is not None else None
+    except (NotFound, InvalidParams):
+        return None
+    if item is None:
+        return None
+    return short_title(item.name if isinstance(item, Character | SavedPrompt) else item.title)
 
 
 def _since(text: str | None) -> float | None:

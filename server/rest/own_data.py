@@ -118,6 +118,7 @@ class OwnDataEndpoints:
         await self._runtime.imports.cancel_all(context)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
+        self._runtime.recent_calls.forget(context.user_id)
         self._runtime.audit.record("data.delete", context.user_id, client=context.client_id)
         return DeletedData(usage.items, usage.bytes)
 

@@ -21,6 +21,8 @@ from server.rest.account import account_operations
 from server.rest.administration import administration_operations
 from server.rest.audit import audit_operations
 from server.rest.browser_sessions import browser_session_operations
+from server.rest.calls import calls_operation
+from server.rest.connection_test import connection_test_operation
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
 from server.rest.invitations import invitation_operations
@@ -76,7 +78,9 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *account_operations(runtime),
         *browser_session_operations(runtime, services.passkeys),
         *own_data_operations(runtime),
+        connection_test_operation(runtime),
         *audit_operations(runtime),
+        calls_operation(runtime),
         *administration_operations(runtime),
         *invitation_operations(runtime),
         status_operation(runtime, services.metrics),

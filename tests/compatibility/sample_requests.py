@@ -189,6 +189,8 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "get_quotas": (SampleRequest("GET", "/api/v1/users/{other_user}/quotas", has_content=False),),
     "set_quotas": (SampleRequest("PUT", "/api/v1/users/{other_user}/quotas", {"max_items": 1000}, has_content=False),),
     "get_server_status": (SampleRequest("GET", "/api/v1/server", has_content=False),),
+    "list_calls": (SampleRequest("GET", "/api/v1/calls", has_content=False),),
+    "test_connection": (SampleRequest("POST", "/api/v1/connection-test", {"client": "any"}, has_content=False),),
     "list_import_formats": (SampleRequest("GET", "/api/v1/import/formats", has_content=False),),
     "list_imports": (SampleRequest("GET", "/api/v1/import"),),
     "get_import": (SampleRequest("GET", "/api/v1/import/{job}"),),

@@ -127,7 +127,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
         *(("GET", f"/api/v1/library/items?source={source}", None) for source in SOURCES),
     ),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
-    "list_import_formats": ALL,
+    **dict.fromkeys(("list_import_formats", "list_calls", "test_connection"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
     **dict.fromkeys(("export_library", "prepare_deletion", "delete_data", "delete_account"), ALL),
     **dict.fromkeys(("list_browser_sessions", "end_browser_session", "end_browser_sessions"), ALL),

@@ -1,19 +1,22 @@
 import ast
+import base64
 import json
 import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams
-from server.cli.clients import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
 from server.cli.connect import render
 from server.cli.urls import local_url, require_url
+from server.client_guides import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
+from server.doctor.flows import FLOWS
 from tests.live import make_settings
 from tests.server.cli.program import Program
 
@@ -66,7 +69,7 @@ def test_every_snippet_can_be_read_and_names_the_server(client: str, target: Con
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_key_appears_only_if_it_was_passed(client: str) -> None:
-    assert KEY in render(CLIENTS[client](TARGETS["key"]))
+    assert (KEY in render(CLIENTS[client](TARGETS["key"]))) == FLOWS[client].accepts_keys
     assert "flo_" not in render(CLIENTS[client](TARGETS["variable"]))
 
 
@@ -125,6 +128,21 @@ def test_gemini_gets_the_url_under_the_name_that_means_streamable_http() -> None
     assert "url" not in server
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_install_links_contain_the_same_configuration_as_the_snippets(name: str) -> None:
+    for client, key in (("cursor", "mcpServers"), ("lm-studio", "mcpServers"), ("vscode", "servers")):
+        query = urlsplit(CLIENTS[client](TARGETS[name]).link).query
+        (server,) = snippet(client, TARGETS[name], "json")[key].values()
+        if client == "vscode":
+            installed = json.loads(unquote(query))
+            assert (installed.pop("name"), bool(installed.pop("inputs", None))) == ("florilegium", name == "variable")
+        else:
+            values = parse_qs(query)
+            assert values["name"] == ["florilegium"]
+            installed = json.loads(base64.b64decode(values["config"][0]))
+        assert installed == server
+
+
 def test_everyone_in_librechat_enters_a_key_of_their_own() -> None:
     (server,) = snippet("librechat", TARGETS["variable"], "yaml")["mcpServers"].values()
     assert server["type"] == "streamable-http"
@@ -144,7 +162,10 @@ def test_json_holds_the_snippets_of_the_guide(program: Program) -> None:
     guide = CLIENTS["cursor"](TARGETS["variable"])
     assert data["client"] == "cursor"
     assert (
-        ClientGuide(data["title"], tuple(ConfigSnippet(**s) for s in data["snippets"]), tuple(data["notes"])) == guide
+        ClientGuide(
+            data["title"], tuple(ConfigSnippet(**s) for s in data["snippets"]), tuple(data["notes"]), data["link"]
+        )
+        == guide
     )
 
 

@@ -6,8 +6,8 @@ import click
 import pytest
 
 from server.cli import COMMANDS, florilegium
-from server.cli.clients import CLIENTS, ConnectionTarget
 from server.cli.options import SettingOption
+from server.client_guides import CLIENTS, ConnectionTarget
 from tests.server.cli.program import ROOT, Program
 
 CLI = (ROOT / "docs" / "cli.md").read_text()

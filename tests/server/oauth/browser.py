@@ -15,7 +15,7 @@ from tests.transport_requests import TRANSPORT_REQUESTS
 
 
 class Form(Struct, frozen=True):
-    """The first form in the main part of a page. Checkboxes that are checked have the value `on`."""
+    """A form in the main part of a page. Checkboxes that are checked have the value `on`."""
 
     action: str
     values: Mapping[str, str]
@@ -30,7 +30,12 @@ class Page(Struct, frozen=True):
 
     @property
     def form(self) -> Form:
-        found = self._root.xpath("//main//form")[0]
+        """The first form."""
+        return self.form_to("")
+
+    def form_to(self, action: str) -> Form:
+        """Returns the first form whose target contains `action`."""
+        found = next(form for form in self._root.xpath("//main//form") if action in form.action)
         values = {
             field.get("name"): "on" if field.get("type") == "checkbox" else field.get("value", "")
             for field in found.iter("input")
@@ -68,9 +73,12 @@ class Browser:
         navigation = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
         return await self._follow(await self._send("GET", url, {**navigation, **headers}))
 
-    async def submit(self, page: Page, changes: Mapping[str, str | None] | None = None, **headers: str) -> Page:
-        """Sends the form of a page. `changes` replace its values, or remove them if None."""
-        form = page.form
+    async def submit(
+        self, page: Page, changes: Mapping[str, str | None] | None = None, action: str = "", **headers: str
+    ) -> Page:
+        """Sends the first form of a page that leads to `action`. `changes` replace its values, or remove them if
+        None."""
+        form = page.form_to(action)
         values = {name: value for name, value in {**form.values, **(changes or {})}.items() if value is not None}
         own = {"Origin": self._origin, "Sec-Fetch-Site": "same-origin"}
         return await self._follow(await self._send("POST", form.action, {**own, **headers}, values))

@@ -160,14 +160,14 @@ async def test_consent_cannot_be_given_by_another_site(server: LiveServer) -> No
             await ada.submit(page, allow, **{"Sec-Fetch-Site": "same-site"}),
             await ada.open(client.authorization_url() + "&decision=allow"),
         ]
-        connections = await ada.open(f"{server.url}/account/connections")
+        connections = await ada.open(f"{server.url}/connect")
 
     assert [attempt.location for attempt in attempts] == [""] * 7
     assert [attempt.status for attempt in attempts] == [403] * 6 + [200]
     assert "No application has access." in connections.words
 
 
-@pytest.mark.parametrize("path", ["/authorize", "/device", "/account/connections"])
+@pytest.mark.parametrize("path", ["/authorize", "/device", "/connect/applications"])
 async def test_forms_need_a_session_and_its_token(path: str, server: LiveServer) -> None:
     async with open_browser(server) as stranger, open_browser(server, "ada") as ada:
         responses = [
@@ -193,7 +193,7 @@ async def test_consent_cannot_be_widened_in_the_form(server: LiveServer) -> None
     assert principal.sources is None
 
 
-@pytest.mark.parametrize("path", ["/authorize", "/device", "/account/connections"])
+@pytest.mark.parametrize("path", ["/authorize", "/device", "/connect"])
 async def test_pages_cannot_be_framed_or_cached(path: str, server: LiveServer) -> None:
     client = await OAuthTestClient.register(server)
     async with open_browser(server, "ada") as ada:

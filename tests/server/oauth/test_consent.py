@@ -9,6 +9,8 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.oauth_client import OAuthTestClient, call, connect, user_of
 
+APPLICATIONS = "/connect/applications"
+
 
 async def set_role(server: LiveServer, user: str, role: str) -> None:
     record = await server.user(user)
@@ -45,14 +47,14 @@ async def test_people_can_drop_writing_and_sources(tmp_path: Path) -> None:
             asked = await ada.open(client.authorization_url())
             changes = {f"scope_{WRITE}": None, "source_chats": None, "source_media": None, "decision": "allow"}
             page = await ada.submit(asked, changes)
-            connections = await ada.open(f"{server.url}/account/connections")
+            connections = await ada.open(f"{server.url}/connect")
         tokens = (await client.redeem(page.answer["code"])).json()
         principal = await server.runtime.authenticator.authenticate(f"Bearer {tokens['access_token']}")
 
     assert tokens["scope"] == READ
     assert (principal.kind, principal.scopes) == ("oauth", frozenset((READ,)))
     assert principal.sources == frozenset(("notes", "characters", "prompts"))
-    assert "It can search and read your library: characters, notes, prompts." in connections.words
+    assert "Can search and read · characters, notes, prompts" in connections.words
 
 
 async def test_nothing_chosen_is_asked_again(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ async def test_denial_leads_back_with_access_denied(tmp_path: Path) -> None:
         client = await OAuthTestClient.register(server)
         async with open_browser(server, "ada") as ada:
             page = await ada.submit(await ada.open(client.authorization_url()), {"decision": "deny"})
-            connections = await ada.open(f"{server.url}/account/connections")
+            connections = await ada.open(f"{server.url}/connect")
 
     assert page.answer["error"] == "access_denied"
     assert (page.answer["state"], page.answer["iss"]) == (client.state, server.url)
@@ -185,21 +187,23 @@ async def test_connections_show_last_use_and_end_at_the_next_call(tmp_path: Path
         _, others = await connect(server, "bob", client_name="Other App")
         before = await user_of(server, tokens["access_token"])
         async with open_browser(server, "ada") as ada, open_browser(server, "bob") as bob:
-            unused = await ada.open(f"{server.url}/account/connections")
+            unused = await ada.open(f"{server.url}/connect")
             await server.runtime.authenticator.flush()
-            used = await ada.open(f"{server.url}/account/connections")
+            used = await ada.open(f"{server.url}/connect")
             stolen = await bob.submit(
-                await bob.open(f"{server.url}/account/connections"), {"connection": used.form.values["connection"]}
+                await bob.open(f"{server.url}/connect"),
+                {"connection": used.form_to(APPLICATIONS).values["connection"]},
+                APPLICATIONS,
             )
             still = await user_of(server, tokens["access_token"])
-            ended = await ada.submit(used)
+            ended = await ada.submit(used, action=APPLICATIONS)
             asked = await ada.open(client.authorization_url())
         after = await user_of(server, tokens["access_token"])
         refreshed = await client.refresh(tokens["refresh_token"])
         other = await user_of(server, others["access_token"])
 
     assert "never used" in unused.words
-    assert "last used 20" in used.words
+    assert "last used just now" in used.words
     assert "Other App" not in used.words
     assert (stolen.status, before, still, after, other) == (404, "ada", "ada", "401", "bob")
     assert "No application has access." in ended.words

@@ -45,7 +45,7 @@ async def test_client_with_a_document_connects_each_user(server: LiveServer, hos
         asked = await ada.open(client.authorization_url())
         tokens = [await client.connect(ada), await client.connect(bob)]
         remembered = await ada.open(client.authorization_url())
-        connections = await ada.open(f"{server.url}/account/connections")
+        connections = await ada.open(f"{server.url}/connect")
     refreshed = (await client.refresh(tokens[0]["refresh_token"])).json()
     users = [await user_of(server, token["access_token"]) for token in (*tokens, refreshed)]
 

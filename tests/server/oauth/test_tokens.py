@@ -139,7 +139,7 @@ async def test_open_stream_ends_with_its_connection(tmp_path: Path) -> None:
         principal = await server.runtime.authenticator.authenticate(f"Bearer {tokens['access_token']}")
         open_before = await server.runtime.open_streams.is_open(principal)
         async with open_browser(server, "ada") as ada:
-            await ada.submit(await ada.open(f"{server.url}/account/connections"))
+            await ada.submit(await ada.open(f"{server.url}/connect"), action="/connect/applications")
         open_after = await server.runtime.open_streams.is_open(principal)
 
     assert (open_before, open_after) == (True, False)

@@ -1,13 +1,15 @@
-"""Client configurations: the exact text to paste, in each client's own format.
+"""Client configurations: the exact text to paste, in each client's own format, and links that install it.
 
-A credential appears as a reference to an environment variable, in the client's syntax. The key itself appears only if
-the user passed it.
+The command `connect`, the console and docs/clients.md show them. A credential appears as a reference to an environment
+variable, in the client's syntax. The key itself appears only if the user passed it.
 """
 
+import base64
 import json
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
@@ -44,11 +46,16 @@ class ConfigSnippet(Struct, frozen=True):
 
 
 class ClientGuide(Struct, frozen=True):
-    """The instructions for one client."""
+    """The instructions for one client. `link` adds the server with one click, or opens the page where that is done."""
 
     title: str
     snippets: tuple[ConfigSnippet, ...]
     notes: tuple[str, ...] = ()
+    link: str = ""
+
+
+_SIGNS_IN = "You sign in with your browser when it connects. It takes no other credential."
+_HOSTED = "It calls the server from the internet: the URL must use https and be reachable from there."
 
 
 def claude_code(target: ConnectionTarget) -> ClientGuide:
@@ -85,6 +92,36 @@ def claude_desktop(target: ConnectionTarget) -> ClientGuide:
     )
 
 
+def claude_ai(target: ConnectionTarget) -> ClientGuide:
+    return ClientGuide(
+        "claude.ai",
+        (
+            ConfigSnippet(
+                "under Customize > Connectors > Add custom connector",
+                "text",
+                _form({"Name": "Florilegium", "Remote MCP server URL": target.url}),
+            ),
+        ),
+        (_SIGNS_IN, _HOSTED, "The connector then also works in Claude Desktop and the mobile apps."),
+        "https://claude.ai/settings/connectors",
+    )
+
+
+def chatgpt(target: ConnectionTarget) -> ClientGuide:
+    return ClientGuide(
+        "ChatGPT",
+        (
+            ConfigSnippet(
+                "under Settings > Apps, with developer mode switched on under Advanced settings, > Create",
+                "text",
+                _form({"Name": "Florilegium", "MCP server URL": target.url, "Authentication": "OAuth"}),
+            ),
+        ),
+        (_SIGNS_IN, _HOSTED, "Deep research uses the tools search and fetch, which /mcp and /mcp/research list."),
+        "https://chatgpt.com/#settings/Connectors",
+    )
+
+
 def codex(target: ConnectionTarget) -> ClientGuide:
     lines = [f"[mcp_servers.{NAME}]", f"url = {json.dumps(target.url)}"]
     command = f"codex mcp add {NAME} --url {shlex.quote(target.url)}"
@@ -116,6 +153,7 @@ def cursor(target: ConnectionTarget) -> ClientGuide:
                 _json({"mcpServers": {NAME: server}}),
             ),
         ),
+        link=f"cursor://anysphere.cursor-deeplink/mcp/install?{urlencode({'name': NAME, 'config': _base64(server)})}",
     )
 
 
@@ -125,7 +163,46 @@ def vscode(target: ConnectionTarget) -> ClientGuide:
     question = {"type": "promptString", "id": f"{NAME}-key", "description": "Florilegium API key", "password": True}
     server = {"type": "http", "url": target.url, **_headers(target, f"${{input:{NAME}-key}}")}
     value = {**({"inputs": [question]} if asks else {}), "servers": {NAME: server}}
-    return ClientGuide("VS Code", (ConfigSnippet("in the file .vscode/mcp.json of a project", "json", _json(value)),))
+    installed = {"name": NAME, **server, **({"inputs": [question]} if asks else {})}
+    return ClientGuide(
+        "VS Code",
+        (ConfigSnippet("in the file .vscode/mcp.json of a project", "json", _json(value)),),
+        link=f"vscode:mcp/install?{quote(json.dumps(installed), safe='')}",
+    )
+
+
+def windsurf(target: ConnectionTarget) -> ClientGuide:
+    server = {"serverUrl": target.url, **_headers(target, f"${{env:{target.token_env}}}")}
+    return ClientGuide(
+        "Windsurf",
+        (
+            ConfigSnippet(
+                "in the file ~/.codeium/windsurf/mcp_config.json", "json", _json({"mcpServers": {NAME: server}})
+            ),
+        ),
+    )
+
+
+def zed(target: ConnectionTarget) -> ClientGuide:
+    """Zed has no variables in headers, so the key is pasted."""
+    server = {"url": target.url, **_headers(target, PASTE_HERE)}
+    return ClientGuide(
+        "Zed", (ConfigSnippet("in Zed's settings.json", "json", _json({"context_servers": {NAME: server}})),)
+    )
+
+
+def lm_studio(target: ConnectionTarget) -> ClientGuide:
+    """LM Studio has no variables in headers, so the key is pasted."""
+    server = {"url": target.url, **_headers(target, PASTE_HERE)}
+    return ClientGuide(
+        "LM Studio",
+        (
+            ConfigSnippet(
+                "in the file mcp.json, under Program > Install", "json", _json({"mcpServers": {NAME: server}})
+            ),
+        ),
+        link=f"lmstudio://add_mcp?{urlencode({'name': NAME, 'config': _base64(server)})}",
+    )
 
 
 def gemini_cli(target: ConnectionTarget) -> ClientGuide:
@@ -166,7 +243,7 @@ def open_webui(target: ConnectionTarget) -> ClientGuide:
             ConfigSnippet(
                 "under Admin Settings > External Tools > + (Add Server)",
                 "text",
-                "\n".join(f"{label + ':':<6}{value}" for label, value in fields.items()),
+                _form(fields),
             ),
         ),
         ("Everyone who uses this connection acts as the owner of its key.",) if target.needs_credential else (),
@@ -204,9 +281,14 @@ def openai_responses(target: ConnectionTarget) -> ClientGuide:
 CLIENTS: Mapping[str, Callable[[ConnectionTarget], ClientGuide]] = {
     "claude-code": claude_code,
     "claude-desktop": claude_desktop,
+    "claude-ai": claude_ai,
+    "chatgpt": chatgpt,
     "codex": codex,
     "cursor": cursor,
     "vscode": vscode,
+    "windsurf": windsurf,
+    "zed": zed,
+    "lm-studio": lm_studio,
     "gemini-cli": gemini_cli,
     "librechat": librechat,
     "open-webui": open_webui,
@@ -223,6 +305,16 @@ def _header_option(target: ConnectionTarget) -> str:
     """Uses double quotes, so that the shell expands the variable."""
     header = target.bearer(f"${target.token_env}").get("Authorization")
     return f' --header "Authorization: {header}"' if header else ""
+
+
+def _form(fields: Mapping[str, str]) -> str:
+    """Renders the fields of a form, with their values in one column."""
+    width = max(map(len, fields)) + 2
+    return "\n".join(f"{label + ':':<{width}}{value}" for label, value in fields.items())
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(json.dumps(value).encode()).decode()
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,215 @@
+"""The connect page: how to set up each client, API keys, connected applications, a test, and what clients did."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.principal import ADMIN, READ, SCOPES, WRITE
+from config.errors import FlorilegiumError
+from config.loading import CLIENT_TOKEN_VARIABLE
+from config.times import format_time_seconds
+from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
+from server.console.browser import BrowserGuard, see_other
+from server.console.forms import form_error
+from server.console.page_form import PageForm
+from server.console.viewer import PersonalPage, Viewer
+from server.doctor.flows import FLOWS
+from server.profiles import PROFILE_NAMES
+from server.rest.account import (
+    ConnectionList,
+    ConnectionRequest,
+    CreateKeyRequest,
+    KeyList,
+    KeyRequest,
+    NewKey,
+    NoArguments,
+    account_operations,
+)
+from server.rest.audit import ReadPage, ReadsRequest, audit_operations
+from server.rest.calls import CallList, CallsRequest, calls_operation
+from server.rest.connection_test import ConnectionReport, ConnectionTestRequest, connection_test_operation
+from server.rest.operation import Operation
+from server.runtime import Runtime
+
+CONNECT_PATH = "/connect"
+_DAY_S = 86_400
+_ACTIVITY_LIMIT = 20
+_EXPIRIES = {"": "Never", "7": "In 7 days", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+_RIGHTS = {
+    "write": ("Search, read and write", (READ, WRITE)),
+    "read": ("Search and read", (READ,)),
+    "admin": ("Manage this server too", SCOPES),
+}
+_DONE = {
+    "key-revoked": "The key is revoked. It is refused from its next call on.",
+    "disconnected": "The application is disconnected. It is refused from its next call on.",
+}
+
+
+class ConnectForm(PageForm, frozen=True, kw_only=True):
+    """The client that was chosen, and how it authenticates: `sign-in` or `key`."""
+
+    path: ClassVar[str] = CONNECT_PATH
+    field_max_chars: ClassVar[int] = 40
+
+    client: str = ""
+    auth: str = ""
+    done: str = ""
+
+
+class ClientSetup(Struct, frozen=True, kw_only=True):
+    """The instructions for the chosen client. `auth` is empty if the server needs no credential."""
+
+    client: str
+    guide: ClientGuide
+    auth: str
+    can_sign_in: bool
+    accepts_keys: bool
+    is_unreachable: bool
+
+
+class ConnectPages(PersonalPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        self._test = connection_test_operation(runtime)
+        self._calls = calls_operation(runtime)
+        operations = (*account_operations(runtime), *audit_operations(runtime))
+        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
+        self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
+
+    async def show(self, request: Request) -> Response:
+        viewer = await self.admit(request, self._operations["list_keys"])
+        form = ConnectForm.of(request)
+        return await self._page(request, viewer, form, done=_DONE.get(form.done, ""))
+
+    async def create_key(self, request: Request) -> Response:
+        """Shows the key in the response to the form, and never again."""
+        viewer, values = await self._admit_form(request, self._operations["create_key"])
+        form = ConnectForm(client=values.get("client", "")[:40], auth="key")
+        try:
+            key: NewKey = await self.run(viewer, self._operations["create_key"], self._key_request(values))
+        except FlorilegiumError as error:
+            return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
+        return await self._page(request, viewer, form, new_key=key, status=201)
+
+    async def revoke_key(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._operations["revoke_key"])
+        await self.run(viewer, self._operations["revoke_key"], KeyRequest(id=values.get("key", "")))
+        return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
+
+    async def disconnect(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._operations["revoke_connection"])
+        connection = ConnectionRequest(id=values.get("connection", ""))
+        await self.run(viewer, self._operations["revoke_connection"], connection)
+        return see_other(f"{CONNECT_PATH}?done=disconnected#applications")
+
+    async def test(self, request: Request) -> Response:
+        viewer, values = await self._admit_form(request, self._test)
+        client = values.get("client", "any")
+        form = ConnectForm(client=client[:40], auth=values.get("auth", "")[:40])
+        try:
+            report: ConnectionReport = await self.run(viewer, self._test, ConnectionTestRequest(client=client or "any"))
+        except FlorilegiumError as error:
+            return await self._page(request, viewer, form, error=form_error(error), status=error.status)
+        return await self._page(request, viewer, form, report=report)
+
+    async def _admit_form(self, request: Request, operation: Operation) -> tuple[Viewer, Mapping[str, str]]:
+        values = await self._browser.check_form(request)
+        return await self.admit(request, operation), values
+
+    def _key_request(self, values: Mapping[str, str]) -> CreateKeyRequest:
+        chosen = tuple(name for name, _ in self._sources if values.get(f"source_{name}") == "on")
+        days = values.get("expires", "")
+        expires_at = time.time() + int(days) * _DAY_S if days in _EXPIRIES and days else None
+        return CreateKeyRequest(
+            name=values.get("name", "").strip(),
+            scopes=_RIGHTS.get(values.get("rights", ""), _RIGHTS["read"])[1],
+            profile=values.get("profile") or None,
+            sources=None if len(chosen) in (0, len(self._sources)) else chosen,
+            expires_at=None if expires_at is None else format_time_seconds(expires_at),
+        )
+
+    async def _page(
+        self,
+        request: Request,
+        viewer: Viewer,
+        form: ConnectForm,
+        *,
+        new_key: NewKey | None = None,
+        report: ConnectionReport | None = None,
+        values: Mapping[str, str] | None = None,
+        done: str = "",
+        error: str = "",
+        status: int = 200,
+    ) -> Response:
+        keys: KeyList = await self.run(viewer, self._operations["list_keys"], NoArguments())
+        return await self.render(
+            request,
+            viewer,
+            "connect.html",
+            status=status,
+            section="connect",
+            url=self._runtime.settings.resource_url,
+            is_local=not self._runtime.settings.is_auth_configured,
+            form=form,
+            clients={name: guide(ConnectionTarget("")).title for name, guide in CLIENTS.items()},
+            setup=self._setup(form, new_key),
+            new_key=new_key,
+            keys=[key for key in keys.keys if key.state == "active"],
+            old_keys=[key for key in keys.keys if key.state != "active"],
+            rights={name: words for name, (words, scopes) in _RIGHTS.items() if self._may(viewer, scopes)},
+            rights_of=rights_text,
+            profiles=PROFILE_NAMES,
+            sources=self._sources,
+            expiries=_EXPIRIES,
+            values=values or {},
+            report=report,
+            done=done,
+            error=error,
+            **await self._activity(viewer),
+        )
+
+    async def _activity(self, viewer: Viewer) -> dict[str, Any]:
+        connections: ConnectionList = await self.run(viewer, self._operations["list_connections"], NoArguments())
+        calls: CallList = await self.run(viewer, self._calls, CallsRequest(limit=_ACTIVITY_LIMIT))
+        reads: ReadPage = await self.run(
+            viewer, self._operations["list_reads"], ReadsRequest(limit=_ACTIVITY_LIMIT, titles=True)
+        )
+        return {"connections": connections.connections, "calls": calls.calls, "reads": reads.reads}
+
+    def _may(self, viewer: Viewer, scopes: tuple[str, ...]) -> bool:
+        return viewer.context.scopes.issuperset(scopes)
+
+    def _setup(self, form: ConnectForm, new_key: NewKey | None) -> ClientSetup:
+        settings = self._runtime.settings
+        client = form.client if form.client in CLIENTS else next(iter(CLIENTS))
+        flow, is_open = FLOWS[client], not settings.is_auth_configured
+        can_sign_in = flow.has_oauth and bool(settings.has_oauth_server or settings.authorization_servers)
+        uses_key = not is_open and flow.accepts_keys and (form.auth == "key" or not can_sign_in)
+        target = ConnectionTarget(
+            settings.resource_url,
+            token_env=CLIENT_TOKEN_VARIABLE if uses_key and new_key is None else "",
+            key=new_key.secret if uses_key and new_key is not None else "",
+        )
+        return ClientSetup(
+            client=client,
+            guide=CLIENTS[client](target),
+            auth="" if is_open else "key" if uses_key else "sign-in",
+            can_sign_in=can_sign_in,
+            accepts_keys=flow.accepts_keys,
+            is_unreachable=flow.is_hosted and urlsplit(settings.resource_url).scheme != "https",
+        )
+
+
+def rights_text(scopes: "tuple[str, ...] | list[str]") -> str:
+    """Returns what scopes allow, in words."""
+    if ADMIN in scopes:
+        return "manage this server"
+    if WRITE in scopes:
+        return "search, read and write" if READ in scopes else "write"
+    return "search and read"

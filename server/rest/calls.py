@@ -1,0 +1,84 @@
+"""The caller's recent MCP calls over REST."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from auth.context import RequestContext
+from auth.oauth.grants import OAuthGrants
+from auth.registry import Registry
+from config.numbers import clamp
+from config.times import format_timestamp
+from server.recent_calls import RecentCalls
+from server.rest.audit import ACCOUNT_TOOLS, client_names
+from server.rest.operation import Operation
+from server.runtime import Runtime
+
+_LIMIT_MAX = 1_000
+
+
+class CallsRequest(Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="How many calls, 1..1000.")] = 50
+
+
+class RecordedCall(Struct, frozen=True, kw_only=True):
+    """`client` is the id of an API key or of an application, `client_name` its name if it is known, `application` what
+    the client calls itself. `outcome` is ok, failed, refused, unavailable, cancelled, error or input_required."""
+
+    time: str
+    method: str
+    tool: str
+    client: str
+    client_name: str
+    application: str
+    outcome: str
+    ms: float
+
+
+class CallList(Struct, frozen=True):
+    calls: Sequence[RecordedCall]
+
+
+class CallEndpoints:
+    def __init__(self, recent_calls: RecentCalls, registry: Registry, grants: OAuthGrants) -> None:
+        self._recent_calls = recent_calls
+        self._registry = registry
+        self._grants = grants
+
+    async def list(self, context: RequestContext, request: CallsRequest) -> CallList:
+        calls = self._recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
+        names = await client_names(self._registry, self._grants, context.user_id)
+        return CallList(
+            [
+                RecordedCall(
+                    time=format_timestamp(call.time),
+                    method=call.method,
+                    tool=call.tool,
+                    client=call.client,
+                    client_name=names.get(call.client, ""),
+                    application=call.application,
+                    outcome=call.outcome,
+                    ms=round(call.seconds * 1000, 1),
+                )
+                for call in calls
+            ]
+        )
+
+
+def calls_operation(runtime: Runtime) -> Operation:
+    return Operation(
+        id="list_calls",
+        method="GET",
+        path="/api/v1/calls",
+        summary="List your recent MCP calls",
+        description=(
+            "Which tools, resources and prompts your clients used, newest first, without arguments and results. They "
+            "are kept in memory until the server is restarted."
+        ),
+        input=CallsRequest,
+        response=CallList,
+        handler=CallEndpoints(runtime.recent_calls, runtime.registry, runtime.oauth_grants).list,
+        tools=ACCOUNT_TOOLS,
+        needs_all_sources=True,
+    )

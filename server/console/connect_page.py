@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.principal import ADMIN, READ, SCOPES, WRITE
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
@@ -147,6 +148,8 @@ class ConnectPages(PersonalPage):
         error: str = "",
         status: int = 200,
     ) -> Response:
+        with suppress(StorageError):  # so that the last use of each key is that of this moment
+            await self._runtime.authenticator.flush()
         keys: KeyList = await self.run(viewer, self._operations["list_keys"], NoArguments())
         return await self.render(
             request,

@@ -36,6 +36,7 @@ async def test_key_works_until_it_is_revoked_and_its_reads_are_listed(
 
     assert seen["statuses"] == [200, 200, 401]
     assert "Can search and read · characters, chats, notes, prompts" in seen["row"]
+    assert "used just now" in seen["row"]
     assert [row.split("\t")[:2] for row in seen["calls"]] == [
         ["knowledge_search", "Laptop (browser-test)"],
         ["notes_get", "Laptop (browser-test)"],

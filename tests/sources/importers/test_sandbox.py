@@ -163,6 +163,17 @@ def test_reader_is_confined_before_it_opens_a_file(tmp_path: Path, report: Sandb
     assert (namespace != Path("/proc/self/ns/net").readlink()) == ("namespaces" in report.active)
 
 
+def test_reader_has_a_lower_priority_than_the_server(tmp_path: Path) -> None:
+    process = ReaderProcess(import_limits(Settings()), [tmp_path])
+    try:
+        process.find_files(None)
+        [pid] = _children("sources.importers.reader")
+        priority = os.getpriority(os.PRIO_PROCESS, pid)
+    finally:
+        process.close()
+    assert priority == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+
+
 def _children(module: str) -> list[int]:
     children = []
     for status in Path("/proc").glob("[0-9]*/stat"):

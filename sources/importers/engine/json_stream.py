@@ -53,6 +53,13 @@ def iter_objects(file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]
     yield from _ObjectSplitter(base=1 if first[:1] == b"[" else 0, limits=limits).split(_blocks(first, file))
 
 
+def iter_list(first: bytes, file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]:
+    """Yields the objects of a list inside another value. `first` starts with the bracket of the list and ends where the
+    file continues. What follows the list is ignored."""
+    blocks = _blocks(_complete_escape(first, file), file)
+    yield from _ObjectSplitter(base=1, limits=limits, is_whole_file=False).split(blocks)
+
+
 def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
     """Decodes one object; raises InvalidParams if it is malformed.
 
@@ -187,9 +194,10 @@ class _BoundaryFinder:
 class _ObjectSplitter:
     """Assembles objects from blocks. An object that is too large is read to its end but not kept."""
 
-    def __init__(self, base: int, limits: ImportLimits) -> None:
+    def __init__(self, base: int, limits: ImportLimits, *, is_whole_file: bool = True) -> None:
         self._base = base
         self._limits = limits
+        self._is_whole_file = is_whole_file
         self._finder = _BoundaryFinder(base, base + limits.depth_max)
         self._parts: list[bytes] = []
         self._bytes = 0
@@ -204,7 +212,8 @@ class _ObjectSplitter:
             # The first byte of a list is its opening bracket.
             yield from self._split_block(block, 1 if index == 0 and self._base else 0)
             if self._after_list is not None:
-                yield from self._check_end(chain((self._after_list,), blocks))
+                if self._is_whole_file:
+                    yield from self._check_end(chain((self._after_list,), blocks))
                 return
         if self._is_inside or self._base:
             yield self._failed("file is truncated")

@@ -17,6 +17,7 @@ from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers, importer_by_name
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
+from tests.sources.importers.chat_exports import CHAT_SAMPLES
 from tests.sources.importers.mail_files import MAIL_SAMPLES
 from tests.sources.importers.note_exports import NOTE_SAMPLES
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
@@ -39,7 +40,7 @@ OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
     "a.pdf": ("documents", pdf("Low water.")),
     "a.txt": ("documents", b"Plain words."),
 }
-OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES}
+OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES, **CHAT_SAMPLES}
 SAMPLES = {**OTHER_SAMPLES, **OWN_SAMPLES}
 
 

@@ -1,0 +1,218 @@
+"""Conversations with messages, as most chat exports contain them: an importer says what a message is, and this module
+assigns ids, checks texts and keeps branches."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.importers.engine.imported_items import FailedItem, ImportedConversation, SkippedItem, stable_uuid
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
+from sources.importers.engine.values import clean_line, objects, require_storable
+from sources.text.excerpts import first_sentence
+
+EMPTY_MESSAGE = "empty message"
+_TITLE_CHARS = 120
+_CITATIONS_MAX = 100
+_ROLES = {
+    **dict.fromkeys(("user", "human", "prompter", "you", "request"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "ai", "bot", "model", "chatgpt", "bing", "bard", "response"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function", "observation", "function_call"), "tool"),
+}
+# Parts of a message that are not text, by their type.
+_PLACEHOLDERS = {
+    **dict.fromkeys(("image", "image_url", "input_image", "image_file"), "[image]"),
+    **dict.fromkeys(("audio", "input_audio"), "[audio]"),
+    **dict.fromkeys(("video", "video_url"), "[video]"),
+    **dict.fromkeys(("file", "input_file", "document"), "[file]"),
+}
+
+MessageReport = SkippedItem | FailedItem
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """A message of an export. `key` is unique in its conversation and stays the same in later exports; `parent` is the
+    key of the message that it answers."""
+
+    key: str
+    role: str
+    text: str
+    sender: str = ""
+    time: str | None = None
+    parent: str | None = None
+    model: str = ""
+    tool: str = ""
+    attachments: Sequence[Mapping[str, Any]] = ()
+    citations: Sequence[Mapping[str, Any]] = ()
+    metadata: Mapping[str, Any] = {}
+
+
+def conversation_draft(
+    importer: str,
+    uuid: str,
+    title: str,
+    *,
+    created: str | None = None,
+    modified: str | None = None,
+    tags: Sequence[str] | UnsetType = UNSET,
+    **metadata: Any,
+) -> ConversationDraft:
+    return ConversationDraft(
+        uuid=uuid,
+        title=title,
+        tags=tags,
+        metadata={"imported_from": importer, **compact_metadata(**_without_false(metadata))},
+        created_at=created or UNSET,
+        last_modified=modified or UNSET,
+    )
+
+
+def _without_false(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not False}
+
+
+def title_of(text: str) -> str:
+    """Returns a title for a conversation that has none: the first sentence of its first message."""
+    return clean_line(first_sentence(text, _TITLE_CHARS))
+
+
+def message_id(importer: str, conversation: str, key: str) -> str:
+    """Includes the conversation, because a copied or branched conversation may repeat the keys of the original."""
+    return stable_uuid(importer, "message", f"{conversation}\0{key}")
+
+
+def conversation_in_order(
+    importer: str,
+    draft: ConversationDraft,
+    messages: Iterable[ChatMessage | MessageReport],
+    limits: ImportLimits,
+) -> Iterator[ImportedConversation | MessageReport]:
+    """Yields a conversation whose messages are listed in order, one after the other. A message that answers an earlier
+    one refers to it. A conversation without a time gets that of its first message."""
+    remaining = iter(messages)
+    before: list[ChatMessage | MessageReport] = []
+    for message in remaining:
+        before.append(message)
+        if isinstance(message, ChatMessage):
+            created = message.time if draft.created_at is UNSET else None
+            draft = replace(draft, created_at=created) if created else draft
+            break
+    return conversation_parts(draft, _drafts_in_order(importer, draft, chain(before, remaining), limits))
+
+
+def conversation_with_branches(
+    importer: str,
+    draft: ConversationDraft,
+    messages: Sequence[ChatMessage],
+    limits: ImportLimits,
+    current: str | None = None,
+) -> Iterator[ImportedConversation | MessageReport]:
+    """Yields a conversation whose messages form a tree. The canonical path ends at the message `current` or, without
+    one, at the last message."""
+    uuid = str(draft.uuid)
+    drafts: dict[str, MessageDraft] = {}
+    for message in messages:
+        result = _checked_draft(message, limits)
+        if isinstance(result, MessageDraft):
+            drafts[message.key] = result
+        else:
+            yield result
+    tree = MessageTree({message.key: message.parent for message in messages})
+    path = tree.path_to(current) or tree.path_to(messages[-1].key if messages else None)
+    threaded = thread_messages(tree, path, drafts, lambda key: message_id(importer, uuid, key), draft.created_at)
+    yield from conversation_parts(draft, threaded)
+
+
+def _drafts_in_order(
+    importer: str, draft: ConversationDraft, messages: Iterable[ChatMessage | MessageReport], limits: ImportLimits
+) -> Iterator[MessageDraft | MessageReport]:
+    conversation, time = str(draft.uuid), draft.created_at
+    seen: set[str] = set()
+    for message in messages:
+        if not isinstance(message, ChatMessage):
+            yield message
+            continue
+        result = _checked_draft(message, limits)
+        if not isinstance(result, MessageDraft):
+            yield result
+            continue
+        # A message without a time gets that of the message before it.
+        time = time if result.created_at is UNSET else result.created_at
+        yield replace(
+            result,
+            uuid=message_id(importer, conversation, message.key),
+            parent_id=message_id(importer, conversation, message.parent or "") if message.parent in seen else UNSET,
+            created_at=time,
+        )
+        seen.add(message.key)
+
+
+def _checked_draft(message: ChatMessage, limits: ImportLimits) -> MessageDraft | MessageReport:
+    if not message.text.strip():
+        return SkippedItem(EMPTY_MESSAGE)
+    try:
+        require_storable(message.text, limits)
+    except InvalidParams as error:
+        return FailedItem(f"message {message.key[:40]}", error.message)
+    return MessageDraft(
+        role=message.role,
+        sender=message.sender or message.role,
+        content=message.text,
+        model=message.model or None,
+        tool=message.tool or None,
+        attachments=message.attachments,
+        citations=message.citations,
+        metadata=message.metadata,
+        created_at=message.time or UNSET,
+    )
+
+
+# -- values of messages ------------------------------------------------------------------------------------------------
+
+
+def role_of(value: object) -> str:
+    """Maps the names that programs use for the speakers; other speakers are people."""
+    return _ROLES.get(clean_line(value).lower(), "user")
+
+
+def link_citations(results: object) -> tuple[Mapping[str, Any], ...]:
+    """Returns the title and address of every search result that has an address."""
+    found = ({name: clean_line(result.get(name)) for name in ("title", "url")} for result in objects(results))
+    return tuple(islice((citation for citation in found if citation["url"]), _CITATIONS_MAX))
+
+
+def is_role(value: object) -> bool:
+    return isinstance(value, str) and value.lower() in _ROLES
+
+
+def content_text(content: object) -> str:
+    """Returns the text of a message, which is a string or a list of parts. Other media leave a placeholder."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return content_text(content.get("parts")) if "parts" in content else _part_text(content)
+    if not isinstance(content, list):
+        return ""
+    return "\n\n".join(filter(None, map(_part_text, content)))
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return ""
+    for field in ("text", "content"):
+        value = part.get(field)
+        if isinstance(value, str):
+            return value
+        # Some programs put the text into an object.
+        if isinstance(value, Mapping) and isinstance(value.get("value"), str):
+            return str(value["value"])
+    return _PLACEHOLDERS.get(clean_line(part.get("type")), "")

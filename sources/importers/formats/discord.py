@@ -1,0 +1,211 @@
+"""Discord: channels as DiscordChatExporter saves them (JSON), and the package with your own messages that Discord sends
+you (a zip, or the unpacked folder)."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from config.errors import InvalidParams
+from sources.importers.engine.chat_messages import (
+    ChatMessage,
+    MessageReport,
+    conversation_draft,
+    conversation_in_order,
+)
+from sources.importers.engine.export_files import count_reads, is_zip_file
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.file_trees import FileTree, open_tree
+from sources.importers.engine.files import decode_text
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_members import element_object, read_member_list
+from sources.importers.engine.json_stream import JsonElement
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, objects, parse_json, text_or_empty
+
+_NAME = "discord"
+_FIELDS = tuple(
+    re.compile(pattern) for pattern in (rb'^\s*\{\s*"guild"\s*:\s*\{', rb'"channel"\s*:\s*\{', rb'"messages"\s*:\s*\[')
+)
+# The folder of a channel in the package. Its name and that of the folder around it are translated in some packages.
+_PACKAGE_MESSAGES = re.compile(r"(?P<channel>(?:.{1,300}/)?c?\d{15,20})/messages\.(?:json|csv)\Z", re.IGNORECASE)
+_ACCOUNT = re.compile(r"(?:^|/)user\.json\Z", re.IGNORECASE)
+# Messages with a text of their own; the others tell that somebody joined, pinned a message, and so on.
+_MESSAGE_TYPES = frozenset(("Default", "Reply", "ChatInputCommand", "ThreadStarterMessage", "ContextMenuCommand"))
+
+
+class DiscordImporter(Importer):
+    name = _NAME
+    title = "Discord (DiscordChatExporter JSON, data package)"
+    suffixes = (".json", ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.9 if _is_package_folder(probe) else 0.0
+        if probe.names:
+            return 0.9 if any(map(_PACKAGE_MESSAGES.fullmatch, probe.names)) else 0.0
+        head = probe.head.removeprefix(b"\xef\xbb\xbf")
+        return 0.9 if all(field.search(head) for field in _FIELDS) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        if path.is_dir() or is_zip_file(path):
+            with open_tree(path, limits, progress) as tree:
+                yield from _read_package(tree, limits)
+            return
+        with path.open("rb") as file:
+            yield from _read_channel(count_reads(file, limits, progress), limits)
+
+
+IMPORTER = DiscordImporter()
+
+
+# -- DiscordChatExporter -----------------------------------------------------------------------------------------------
+
+
+def _read_channel(file: IO[bytes], limits: ImportLimits) -> Iterator[ImportEvent]:
+    messages = read_member_list(file, ("messages",), limits)
+    if messages is None:
+        raise InvalidParams("expected a channel with a list of messages")
+    guild, channel = (_object(messages.header.get(name)) for name in ("guild", "channel"))
+    key = clean_line(channel.get("id"))
+    if not key:
+        raise InvalidParams("channel.id: expected the id of the channel, got nothing")
+    draft = conversation_draft(
+        _NAME,
+        stable_uuid(_NAME, "conversation", key),
+        f"#{clean_line(channel.get('name'))}",
+        server=clean_line(guild.get("name")),
+        category=clean_line(channel.get("category")),
+        topic=clean_line(channel.get("topic")),
+        channel_type=clean_line(channel.get("type")),
+    )
+    yield from conversation_in_order(_NAME, draft, _messages(messages.elements, limits), limits)
+
+
+def _messages(elements: Iterator[JsonElement], limits: ImportLimits) -> Iterator[ChatMessage | MessageReport]:
+    for element in elements:
+        try:
+            yield _message(element_object(element, limits))
+        except InvalidParams as error:
+            yield FailedItem(f"message {element.number}", error.message)
+
+
+def _message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
+    key = clean_line(message.get("id"))
+    if not key:
+        raise InvalidParams("id: expected the id of the message, got nothing")
+    if clean_line(message.get("type")) not in _MESSAGE_TYPES:
+        return SkippedItem("service message")
+    author, reference = _object(message.get("author")), _object(message.get("reference"))
+    return ChatMessage(
+        key=key,
+        role="assistant" if author.get("isBot") is True else "user",
+        sender=clean_line(author.get("nickname")) or clean_line(author.get("name")),
+        text="\n".join(filter(None, (text_or_empty(message.get("content")), *_embedded_texts(message)))),
+        time=stored_time(message.get("timestamp")),
+        parent=clean_line(reference.get("messageId")) or None,
+        attachments=tuple({"name": clean_line(file.get("fileName"))} for file in objects(message.get("attachments"))),
+        metadata=compact_metadata(
+            edited=stored_time(message.get("timestampEdited")), is_pinned=message.get("isPinned") is True or None
+        ),
+    )
+
+
+def _embedded_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    for embed in objects(message.get("embeds")):
+        parts = (text_or_empty(embed.get(name)).strip() for name in ("title", "description", "url"))
+        yield "\n".join(filter(None, parts))
+    for sticker in objects(message.get("stickers")):
+        yield f"[sticker: {clean_line(sticker.get('name'))}]"
+    for file in objects(message.get("attachments")):
+        yield f"[file: {clean_line(file.get('fileName')) or 'unnamed'}]"
+
+
+# -- the data package --------------------------------------------------------------------------------------------------
+
+
+def _is_package_folder(probe: FileProbe) -> bool:
+    """Looks two levels down, because the folder itself only contains folders."""
+    messages = next((name for name in probe.names if name.lower() == "messages"), None)
+    return messages is not None and (probe.path / messages / "index.json").is_file()
+
+
+def _read_package(tree: FileTree, limits: ImportLimits) -> Iterator[ImportEvent]:
+    account: Any = next((_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name)), {})
+    author = clean_line(_object(account).get("global_name")) or clean_line(_object(account).get("username")) or "me"
+    channels = {found["channel"]: name for name in sorted(tree.names) if (found := _PACKAGE_MESSAGES.fullmatch(name))}
+    if not channels:
+        raise InvalidParams("package: expected folders with messages.json, found none")
+    for folder, name in channels.items():
+        try:
+            yield from _read_own_messages(tree, folder, name, author, limits)
+        except InvalidParams as error:
+            yield FailedItem(name, error.message)
+
+
+def _read_own_messages(
+    tree: FileTree, folder: str, name: str, author: str, limits: ImportLimits
+) -> Iterator[ImportEvent]:
+    info: Mapping[str, Any] = {}
+    if f"{folder}/channel.json" in tree:
+        info = _object(_load(tree, f"{folder}/channel.json", limits))
+    key = clean_line(info.get("id")) or folder.rpartition("/")[2].lstrip("c")
+    guild = _object(info.get("guild"))
+    title = clean_line(info.get("name"))
+    draft = conversation_draft(
+        _NAME,
+        stable_uuid(_NAME, "own messages", key),
+        f"#{title}" if title else f"Discord {key}",
+        server=clean_line(guild.get("name")),
+        contains="own messages only",
+    )
+    rows = list(_own_messages(tree, name, limits))
+    # Packages list the newest message first.
+    rows.sort(key=lambda row: stored_time(row.get("Timestamp")) or "")
+    messages = (_own_message(row, author) for row in rows)
+    yield from conversation_in_order(_NAME, draft, messages, limits)
+
+
+def _own_messages(tree: FileTree, name: str, limits: ImportLimits) -> Iterator[Mapping[str, Any]]:
+    if name.lower().endswith(".json"):
+        yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max))
+        return
+    text = decode_text(tree.read(name, limits.line_max_bytes))
+    try:
+        yield from csv.DictReader(text.splitlines(keepends=True))
+    except csv.Error as error:
+        raise InvalidParams(f"not a valid table: {error}") from error
+
+
+def _own_message(row: Mapping[str, Any], author: str) -> ChatMessage | FailedItem:
+    key = str(row.get("ID") or "")
+    if not key:
+        return FailedItem("message", "ID: expected the id of the message, got nothing")
+    files = text_or_empty(row.get("Attachments")).split()
+    return ChatMessage(
+        key=key,
+        role="user",
+        sender=author,
+        text="\n".join(
+            filter(None, (text_or_empty(row.get("Contents")), *(f"[file: {file[:300]}]" for file in files)))
+        ),
+        time=stored_time(row.get("Timestamp")),
+    )
+
+
+def _load(tree: FileTree, name: str, limits: ImportLimits) -> Any:
+    with suppress(InvalidParams):
+        return parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max)
+    return {}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,246 @@
+"""Open WebUI: its database `webui.db` with chats, prompts and notes, and its JSON export of chats."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams
+from sources.drafts import NoteDraft, PromptDraft
+from sources.importers.engine.chat_messages import (
+    ChatMessage,
+    content_text,
+    conversation_draft,
+    conversation_with_branches,
+    role_of,
+)
+from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.export_files import count_reads, is_json
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_size
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedNote,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_members import element_object
+from sources.importers.engine.json_stream import JsonElement, iter_objects
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    json_or_none,
+    objects,
+    require_storable,
+    text_or_empty,
+    texts,
+    valid_uuid,
+)
+
+_NAME = "open_webui"
+_CHATS = TableSpec(
+    "chat", ("id", "user_id", "title", "chat", "created_at", "updated_at"), ("archived", "pinned", "meta", "folder_id")
+)
+_USERS = TableSpec("user", ("id", "name"), ("email",))
+_PROMPTS = TableSpec("prompt", ("command", "title", "content"), ("user_id", "timestamp"))
+_NOTES = TableSpec("note", ("id", "title", "data"), ("user_id", "created_at", "updated_at"))
+_TABLES = (_CHATS, _PROMPTS, _NOTES)
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+# Times of notes are in nanoseconds; a number above this is not in milliseconds.
+_NANOSECONDS_FROM = 1e16
+
+
+class OpenWebUiImporter(Importer):
+    name = _NAME
+    title = "Open WebUI (webui.db, JSON)"
+    suffixes = (".json", *_DATABASE_SUFFIXES)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if is_database(probe):
+            return 0.9 if table_columns(probe.path, _CHATS.name)[_CHATS.name] >= set(_CHATS.required) else 0.0
+        head = probe.head
+        fields = (b'"chat"', b'"history"', b'"messages"')
+        has_ids = b'"currentId"' in head or b'"childrenIds"' in head
+        return 0.9 if is_json(head) and has_ids and all(field in head for field in fields) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with path.open("rb") as file:
+            if is_json(file.read(64)):
+                file.seek(0)
+                for element in iter_objects(count_reads(file, limits, progress), limits):
+                    yield from _read_element(element, limits)
+                return
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not reader.has(_CHATS):
+                raise InvalidParams("not a database of Open WebUI")
+            yield from _read_tables(reader, RowProgress(progress, file_size(path), _row_count(reader)))
+
+
+IMPORTER = OpenWebUiImporter()
+
+
+def _read_element(element: JsonElement, limits: ImportLimits) -> Iterator[ImportEvent]:
+    try:
+        yield from _read_chat(element_object(element, limits), limits, "")
+    except InvalidParams as error:
+        yield FailedItem(f"chat {element.number}", error.message)
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+
+def _row_count(reader: TableReader) -> int:
+    return sum(reader.count(table) for table in _TABLES if reader.has(table))
+
+
+def _read_tables(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
+    """One database serves all users of a server; if there are several, their names are kept."""
+    names = _user_names(reader)
+    for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_prompt), (_NOTES, _read_note)):
+        for rowid in reader.rowids(table) if reader.has(table) else ():
+            try:
+                row = reader.row(table, rowid)
+                owner = names.get(row["user_id"], "") if len(names) > 1 else ""
+                yield from read(row, reader.limits, owner)
+            except InvalidParams as error:
+                yield FailedItem(f"{table.name}, row {rowid}", error.message)
+            progress.step()
+    progress.finish()
+
+
+def _user_names(reader: TableReader) -> Mapping[Any, str]:
+    if not reader.has(_USERS):
+        return {}
+    rows = (reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS))
+    return {row["id"]: clean_line(row["name"]) for row in rows}
+
+
+def _read_chat_row(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
+    chat = json_or_none(row["chat"], limits)
+    if not isinstance(chat, Mapping):
+        raise InvalidParams("chat: expected a JSON object")
+    meta = json_or_none(row["meta"], limits)
+    yield from _read_chat({**row, "chat": chat, "meta": meta}, limits, owner)
+
+
+def _read_prompt(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
+    content = text_or_empty(row["content"])
+    if not content.strip():
+        yield SkippedItem("prompt without text")
+        return
+    require_storable(content, limits)
+    command = clean_line(row["command"])
+    yield ImportedPrompt(
+        PromptDraft(
+            uuid=stable_uuid(_NAME, "prompts", f"{row['user_id']}\0{command}"),
+            name=clean_line(row["title"]) or command.lstrip("/"),
+            user_prompt=content,
+            author=owner,
+            metadata={"imported_from": _NAME, "command": command},
+            created_at=stored_time(row["timestamp"]) or UNSET,
+        )
+    )
+
+
+def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
+    data = json_or_none(row["data"], limits)
+    content = data.get("content") if isinstance(data, Mapping) else None
+    text = text_or_empty(content.get("md")) if isinstance(content, Mapping) else ""
+    if not text.strip():
+        yield SkippedItem("empty note")
+        return
+    require_storable(text, limits)
+    key = clean_line(row["id"])
+    yield ImportedNote(
+        NoteDraft(
+            uuid=valid_uuid(key) or stable_uuid(_NAME, "notes", key),
+            title=clean_line(row["title"]),
+            content=text,
+            metadata={"imported_from": _NAME, **({"owner": owner} if owner else {})},
+            created_at=_time(row["created_at"]) or UNSET,
+        )
+    )
+
+
+# -- a chat ------------------------------------------------------------------------------------------------------------
+
+
+def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
+    """Older versions exported the inner object alone."""
+    chat = fields.get("chat") if isinstance(fields.get("chat"), Mapping) else fields
+    assert isinstance(chat, Mapping)
+    key = clean_line(fields.get("id")) or clean_line(chat.get("id"))
+    if not key:
+        raise InvalidParams("id: expected the id of the chat, got nothing")
+    meta = fields.get("meta") if isinstance(fields.get("meta"), Mapping) else {}
+    assert isinstance(meta, Mapping)
+    draft = conversation_draft(
+        _NAME,
+        valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
+        clean_line(fields.get("title")) or clean_line(chat.get("title")),
+        created=stored_time(fields.get("created_at")) or stored_time(chat.get("timestamp")),
+        modified=stored_time(fields.get("updated_at")),
+        tags=clean_tags([*texts(meta.get("tags")), *texts(chat.get("tags"))]),
+        owner=owner,
+        models=list(texts(chat.get("models"))),
+        is_archived=bool(fields.get("archived")),
+        is_pinned=bool(fields.get("pinned")),
+    )
+    messages, current = _messages(chat)
+    yield from conversation_with_branches(_NAME, draft, messages, limits, current)
+
+
+def _messages(chat: Mapping[str, Any]) -> tuple[list[ChatMessage], str | None]:
+    """Returns the messages of a chat, and the key of the one shown last. Old chats have a list instead of a tree."""
+    history = chat.get("history")
+    tree = history.get("messages") if isinstance(history, Mapping) else None
+    if isinstance(tree, Mapping):
+        items = [(clean_line(key), message) for key, message in tree.items() if isinstance(message, Mapping)]
+        current = clean_line(history.get("currentId")) if isinstance(history, Mapping) else ""
+        return [_message(key, message, clean_line(message.get("parentId")) or None) for key, message in items], current
+    messages: list[ChatMessage] = []
+    for number, message in enumerate(objects(chat.get("messages")), 1):
+        key = clean_line(message.get("id")) or str(number)
+        messages.append(_message(key, message, messages[-1].key if messages else None))
+    return messages, None
+
+
+def _message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMessage:
+    role = role_of(message.get("role"))
+    files = (clean_line(file.get("name")) for file in objects(message.get("files")))
+    return ChatMessage(
+        key=key,
+        role=role,
+        text=content_text(message.get("content")),
+        time=stored_time(message.get("timestamp")),
+        model=clean_line(message.get("model")) if role == "assistant" else "",
+        parent=parent,
+        attachments=tuple({"name": name} for name in files if name),
+        citations=tuple(_sources(message)),
+    )
+
+
+def _sources(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for source in (*objects(message.get("sources")), *objects(message.get("citations"))):
+        origin = source.get("source")
+        if isinstance(origin, Mapping) and clean_line(origin.get("name")):
+            yield {"title": clean_line(origin.get("name")), "url": clean_line(origin.get("url"))}
+
+
+def _time(value: object) -> str | None:
+    is_nanoseconds = isinstance(value, int | float) and value > _NANOSECONDS_FROM
+    return stored_time(value / 1e9 if is_nanoseconds and isinstance(value, int | float) else value)

@@ -1,0 +1,192 @@
+"""Slack's workspace export: a zip or folder with `users.json`, `channels.json` and a folder of days for each channel.
+
+A channel becomes a conversation. Replies in a thread refer to the message that started it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from config.errors import InvalidParams
+from sources.importers.engine.chat_messages import (
+    ChatMessage,
+    MessageReport,
+    conversation_draft,
+    conversation_in_order,
+)
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.file_trees import FileTree, open_tree
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import compact_metadata
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, objects, parse_json, text_or_empty
+
+_NAME = "slack"
+# The lists of channels by file, and what they contain.
+_LISTS = {"channels.json": "channel", "groups.json": "private", "dms.json": "direct", "mpims.json": "group"}
+_DAY = re.compile(r"(?P<channel>[^/]{1,200})/\d{4}-\d\d-\d\d\.json\Z")
+_SKIPPED_SUBTYPES = frozenset(("channel_join", "channel_leave", "group_join", "group_leave"))
+# <@U123>, <@U123|name>, <#C123|general>, <https://…|text>
+_MARKUP = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|\n]{1,2000})(?:\|(?P<label>[^<>\n]{0,2000}))?>")
+_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"))
+
+
+class SlackImporter(Importer):
+    name = _NAME
+    title = "Slack export (zip, or the unpacked folder)"
+    suffixes = (".zip",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        names = set(probe.names)
+        roots = {name.removesuffix("users.json") for name in names if name.rpartition("/")[2] == "users.json"}
+        has_lists = any(f"{root}{name}" in names for root in roots for name in _LISTS)
+        if probe.is_folder:
+            return 0.93 if has_lists and "conversations.json" not in names else 0.0
+        return 0.93 if has_lists and any(_DAY.search(name) for name in names) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with open_tree(path, limits, progress) as tree:
+            yield from _SlackExport(tree, limits).read()
+
+
+IMPORTER = SlackImporter()
+
+
+class _SlackExport:
+    def __init__(self, tree: FileTree, limits: ImportLimits) -> None:
+        self._tree = tree
+        self._limits = limits
+        users = next((name for name in tree.names if name.rpartition("/")[2] == "users.json"), None)
+        if users is None:
+            raise InvalidParams("export: expected users.json, found no such file")
+        self._root = users.removesuffix("users.json")
+        self._names = {clean_line(user.get("id")): _display_name(user) for user in objects(self._load(users))}
+
+    def read(self) -> Iterator[ImportEvent]:
+        days: dict[str, list[str]] = {}
+        for name in sorted(self._tree.names):
+            day = _DAY.fullmatch(name.removeprefix(self._root))
+            if day is not None:
+                days.setdefault(day["channel"], []).append(name)
+        for folder, channel, kind in self._channels():
+            names = days.pop(folder, [])
+            draft = conversation_draft(
+                _NAME,
+                stable_uuid(_NAME, "conversation", clean_line(channel.get("id"))),
+                self._title(channel, kind),
+                created=stored_time(channel.get("created")),
+                channel_type=kind,
+                topic=_value(channel.get("topic")),
+                purpose=_value(channel.get("purpose")),
+                is_archived=channel.get("is_archived") is True,
+            )
+            yield from conversation_in_order(_NAME, draft, self._messages(names), self._limits)
+        for folder, names in days.items():
+            yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
+
+    def _channels(self) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+        """Yields the folder of each channel. Direct messages are in a folder named after their id."""
+        for file, kind in _LISTS.items():
+            name = f"{self._root}{file}"
+            for channel in objects(self._load(name)) if name in self._tree else ():
+                key = clean_line(channel.get("id"))
+                if key:
+                    yield key if kind == "direct" else clean_line(channel.get("name")) or key, channel, kind
+
+    def _load(self, name: str) -> Any:
+        return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits.depth_max)
+
+    def _title(self, channel: Mapping[str, Any], kind: str) -> str:
+        if kind in ("direct", "group"):
+            members = channel.get("members")
+            return ", ".join(self._name(member) for member in members) if isinstance(members, list) else kind
+        return f"#{clean_line(channel.get('name'))}"
+
+    def _messages(self, names: list[str]) -> Iterator[ChatMessage | MessageReport]:
+        for name in names:
+            try:
+                messages = self._load(name)
+            except InvalidParams as error:
+                yield FailedItem(name, error.message)
+                continue
+            yield from (self._message(message) for message in objects(messages))
+
+    def _message(self, message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
+        time = clean_line(message.get("ts"))
+        if message.get("type") != "message" or not time:
+            return SkippedItem("entry that is not a message")
+        if clean_line(message.get("subtype")) in _SKIPPED_SUBTYPES:
+            return SkippedItem("message about joining or leaving")
+        thread = clean_line(message.get("thread_ts"))
+        is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+        return ChatMessage(
+            # The time is Slack's own id of a message in its channel.
+            key=time,
+            role="assistant" if is_bot else "user",
+            sender=self._sender(message),
+            text="\n".join(filter(None, (self._plain_text(message), *_attachment_texts(message)))),
+            time=stored_time(time),
+            parent=thread if thread != time else None,
+            attachments=tuple({"name": clean_line(file.get("name"))} for file in objects(message.get("files"))),
+            metadata=compact_metadata(reactions=[_reaction(each) for each in objects(message.get("reactions"))][:50]),
+        )
+
+    def _sender(self, message: Mapping[str, Any]) -> str:
+        profile = message.get("user_profile")
+        named = _profile_name(profile) if isinstance(profile, Mapping) else ""
+        return (
+            self._names.get(clean_line(message.get("user")))
+            or named
+            or clean_line(message.get("username"))
+            or "unknown"
+        )
+
+    def _name(self, user: object) -> str:
+        return self._names.get(clean_line(user), "") or clean_line(user)
+
+    def _plain_text(self, message: Mapping[str, Any]) -> str:
+        """Replaces Slack's markup of people, channels and links by what a reader sees."""
+        text = _MARKUP.sub(self._replace_markup, text_or_empty(message.get("text")))
+        for entity, char in _ENTITIES:
+            text = text.replace(entity, char)
+        return text
+
+    def _replace_markup(self, markup: re.Match[str]) -> str:
+        kind, target, label = markup["kind"], markup["target"], markup["label"]
+        if kind == "@":
+            return f"@{self._names.get(target) or label or target}"
+        if kind:
+            return f"{'#' if kind == '#' else '@'}{label or target}"
+        return f"{label} ({target})" if label and label != target else target
+
+
+def _display_name(user: Mapping[str, Any]) -> str:
+    profile = user.get("profile")
+    named = _profile_name(profile) if isinstance(profile, Mapping) else ""
+    return named or clean_line(user.get("real_name")) or clean_line(user.get("name"))
+
+
+def _profile_name(profile: Mapping[str, Any]) -> str:
+    return clean_line(profile.get("display_name")) or clean_line(profile.get("real_name"))
+
+
+def _attachment_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    """Bots write into attachments; files have a name only."""
+    for attachment in objects(message.get("attachments")):
+        yield text_or_empty(attachment.get("text")) or text_or_empty(attachment.get("fallback"))
+    for file in objects(message.get("files")):
+        yield f"[file: {clean_line(file.get('name')) or 'unnamed'}]"
+
+
+def _reaction(reaction: Mapping[str, Any]) -> str:
+    return f"{clean_line(reaction.get('name'))} {reaction.get('count')}"
+
+
+def _value(field: object) -> str:
+    return clean_line(field.get("value")) if isinstance(field, Mapping) else ""

@@ -1,0 +1,218 @@
+"""Chats exported by WhatsApp: `_chat.txt` of an iPhone, the text file of an Android phone, or the zip with either.
+
+The file contains neither ids nor a time zone, and writes dates as the phone does. Whether the day or the month comes
+first is found out from all dates of the file; times are read as UTC.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+
+from config.errors import InvalidParams
+from config.times import format_time
+from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order
+from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.export_files import base_name, first_bytes, is_zip_file
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import decode, encoding_doubts, file_key, file_size, printable_name, read_bytes
+from sources.importers.engine.imported_items import (
+    DoubtfulItem,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.values import clean_line
+
+_NAME = "whatsapp"
+# Invisible marks of direction, and the spaces before AM and PM.
+_MARKS = dict.fromkeys(map(ord, "\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2068\u2069\ufeff"))
+_SPACES = str.maketrans("\u202f\xa0", "  ")
+_DATE = r"(?P<a>\d{1,4})(?P<separator>[./-])(?P<b>\d{1,2})[./-](?P<c>\d{1,4})\.?(?P<comma>,?) "
+_TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(?P<half>[AaPp])\.? ?[Mm]\.?)?"
+_LINE = re.compile(rf"\[?{_DATE}{_TIME}(?:\]| -) ")
+_SENDER = re.compile(r"([^:\n“\"]{1,100}): ")
+_LINES_PROBED = 5
+_CENTURY = 2000
+_MONTHS = 12
+_YEAR_DIGITS = 4
+_CHAT_NAME = re.compile(
+    r"(?:whatsapp[ -]chat|chat[ -]whatsapp)(?: (?:with|mit|avec|con|com|med|met))?[ -]*", re.IGNORECASE
+)
+_COPY = re.compile(r" ?\(\d{1,3}\)\Z")
+
+
+class WhatsAppImporter(Importer):
+    name = _NAME
+    title = "WhatsApp chat (txt, or the zip with it)"
+    suffixes = (".txt", ".zip")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or (is_zip(probe.head) and not any(map(_is_chat_file, probe.names))):
+            return 0.0
+        head = first_bytes(probe, _is_chat_file)
+        lines = [line for line in _clean(head.decode("utf-8", "replace")).split("\n") if line.strip()][:_LINES_PROBED]
+        matches = [match for line in lines if (match := _LINE.match(line)) and _is_date(match)]
+        return 0.85 if matches and _LINE.match(lines[0]) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        if not is_zip_file(path):
+            yield from _read_chat(path, "", decode(read_bytes(path, limits.line_max_bytes)), limits)
+            progress(file_size(path))
+            return
+        with open_archive(path, limits, progress) as archive:
+            yield from _read_archive(archive, path, limits)
+
+
+IMPORTER = WhatsAppImporter()
+
+
+class _WhatsAppLine(Struct):
+    """A message: the parts of its date in their order, its time, and its text with following lines."""
+
+    date: tuple[int, int, int]
+    is_year_first: bool
+    hour: int
+    minute: int
+    second: int
+    lines: list[str]
+
+
+def _is_chat_file(name: str) -> bool:
+    return base_name(name) == "_chat.txt" or ("whatsapp" in base_name(name) and name.lower().endswith(".txt"))
+
+
+def _is_date(line: re.Match[str]) -> bool:
+    """Programs write logs with a similar start, but with the year first and without a comma."""
+    return len(line["a"]) < _YEAR_DIGITS or bool(line["comma"])
+
+
+def _clean(text: str) -> str:
+    return text.translate(_MARKS).translate(_SPACES).replace("\r\n", "\n")
+
+
+def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
+    chats = [name for name in archive.names if _is_chat_file(name)]
+    if not chats:
+        raise InvalidParams("export: expected _chat.txt, found no such file")
+    for name in chats:
+        yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes)), limits)
+    yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
+
+
+def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Iterator[ImportEvent]:
+    yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
+    lines = list(_lines(_clean(text.text)))
+    if not lines:
+        raise InvalidParams("expected lines with a date, a time and a name, found none")
+    order, is_certain = _date_order(lines)
+    if not is_certain:
+        yield DoubtfulItem(
+            entry, f"dates: read with the {order[0]} before the {order[1]}, which the file does not show"
+        )
+    name = _chat_name(path, entry)
+    messages = list(_messages(lines, order))
+    speakers = Counter(message.sender for message in messages if message.sender)
+    draft = conversation_draft(
+        _NAME,
+        stable_uuid(_NAME, "conversation", name or f"{file_key(path, limits)}\0{entry}"),
+        _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
+        created=next((message.time for message in messages if message.time), None),
+        modified=max((message.time for message in messages if message.time), default=None),
+        participants=sorted(speakers)[:100],
+    )
+    yield from conversation_in_order(_NAME, draft, messages, limits)
+
+
+def _chat_name(path: Path, entry: str) -> str:
+    """Returns the name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number."""
+    candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
+    names = (_COPY.sub("", printable_name(name)).strip() for name in candidates)
+    return clean_line(next((name for name in names if "whatsapp" in name.lower()), ""))
+
+
+def _lines(text: str) -> Iterator[_WhatsAppLine]:
+    """Lines without a date belong to the message before them."""
+    current: _WhatsAppLine | None = None
+    for line in text.split("\n"):
+        match = _LINE.match(line)
+        if match is None or not _is_date(match):
+            if current is not None:
+                current.lines.append(line)
+            continue
+        if current is not None:
+            yield current
+        current = _parse_line(match, line[match.end() :])
+    if current is not None:
+        yield current
+
+
+def _parse_line(match: re.Match[str], rest: str) -> _WhatsAppLine:
+    hour = int(match["hour"])
+    if match["half"]:
+        hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
+    date = int(match["a"]), int(match["b"]), int(match["c"])
+    is_year_first = len(match["a"]) == _YEAR_DIGITS
+    return _WhatsAppLine(date, is_year_first, hour, int(match["minute"]), int(match["second"] or 0), [rest])
+
+
+def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
+    """Returns whether the day or the month comes first, and whether the dates prove it: a number above twelve is a day;
+    otherwise the order is the one in which the messages are sorted by time."""
+    if lines[0].is_year_first or any(line.date[1] > _MONTHS for line in lines):
+        return ("month", "day"), True
+    if any(line.date[0] > _MONTHS for line in lines):
+        return ("day", "month"), True
+    descents = {order: _descents(lines, order) for order in (("day", "month"), ("month", "day"))}
+    best = min(descents, key=lambda order: descents[order])
+    return best, len(set(descents.values())) > 1
+
+
+def _descents(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> int:
+    times = [_time(line, order) or "" for line in lines]
+    return sum(after < before for before, after in pairwise(times))
+
+
+def _time(line: _WhatsAppLine, order: tuple[str, str]) -> str | None:
+    first, second, third = line.date
+    if line.is_year_first:
+        year, month, day = first, second, third
+    else:
+        day, month = (first, second) if order[0] == "day" else (second, first)
+        year = third if third >= _CENTURY // 2 else _CENTURY + third
+    try:
+        return format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterator[ChatMessage]:
+    """A message is identified by its time, sender and text, so that a later export with fewer or more messages has the
+    same ids."""
+    seen = Counter[str]()
+    for line in lines:
+        text = "\n".join(line.lines).strip()
+        sender = _SENDER.match(text)
+        time, name = _time(line, order), clean_line(sender[1]) if sender else ""
+        key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
+        seen[key] += 1
+        yield ChatMessage(
+            key=f"{key}\0{seen[key]}",
+            # Without a name it is a notice of the program.
+            role="user" if sender else "system",
+            sender=name,
+            text=text[sender.end() :] if sender else text,
+            time=time,
+        )

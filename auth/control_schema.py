@@ -173,6 +173,23 @@ MIGRATIONS: tuple[Migration, ...] = (
         # Signed tokens with which clients proved their identity, so that none is accepted twice.
         "CREATE TABLE oauth_assertions (hash BLOB PRIMARY KEY NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID",
     ),
+    # Sources that are kept current. What was read from them is stored in the user's library.
+    (
+        """CREATE TABLE follows (
+            id TEXT PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            location TEXT NOT NULL,
+            format TEXT,
+            interval_s REAL,
+            keeps_deleted INTEGER NOT NULL,
+            writes_back INTEGER NOT NULL,
+            is_confined INTEGER NOT NULL,
+            created_at REAL NOT NULL,
+            paused_at REAL,
+            run_requested_at REAL,
+            UNIQUE (user_id, location)
+        ) WITHOUT ROWID""",
+    ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

@@ -758,6 +758,51 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)
     ] = _HOUR_S
 
+    # Follow
+    follow_roots: Annotated[
+        tuple[str, ...],
+        _text(
+            "Folders in which users without the scope `admin` may follow files and folders; `{user}` stands for the "
+            "name of the user, as in `/srv/vaults/{user}`. Empty: none. Administrators may follow any path that the "
+            "server can read."
+        ),
+    ] = ()
+    follow_max_per_user: Annotated[
+        int, _number("sources", "Followed sources of one user, paused ones included.", 0, 10_000)
+    ] = 20
+    follow_jobs_max: Annotated[
+        int, _number("sources", "Followed sources that are read at the same time, for all users together.", 1, 1_000)
+    ] = 2
+    follow_events: Annotated[
+        bool,
+        _text(
+            "Whether followed folders are watched for file events. Without, and where the system offers none, they are "
+            "scanned every `follow_unwatched_scan_s`."
+        ),
+    ] = True
+    follow_poll_s: Annotated[
+        float, _number("s", "Time between two looks at the times of followed files and databases.", 0.05, _HOUR_S)
+    ] = 0.5
+    follow_scan_s: Annotated[
+        float, _number("s", "Time between two scans of a watched folder, which find what events missed.", 1, _DAY_S)
+    ] = 300.0
+    follow_unwatched_scan_s: Annotated[
+        float, _number("s", "Time between two scans of a folder that cannot be watched for events.", 0.1, _DAY_S)
+    ] = 10.0
+    follow_url_s: Annotated[
+        float, _number("s", "Time between two requests for a followed URL, unless it has an interval.", 1, 30 * _DAY_S)
+    ] = 3600.0
+    follow_url_hosts: Annotated[
+        tuple[str, ...],
+        _text(
+            "Hosts, as `name` or `name:port`, whose URLs may be followed although their address is not public or their "
+            "port is not that of http or https."
+        ),
+    ] = ()
+    follow_url_timeout_s: Annotated[
+        float, _number("s", "Time limit for fetching a followed URL.", 0.1, _HOUR_S)
+    ] = 30.0
+
     # Chat
     chat_upstream_url: Annotated[
         str,
@@ -1367,6 +1412,7 @@ _GROUPS = {
     "semantic_model": "Semantic search",
     "conversation_page_max": "Conversations",
     "import_max_bytes": "Import",
+    "follow_roots": "Follow",
     "chat_upstream_url": "Chat",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",

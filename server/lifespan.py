@@ -34,6 +34,7 @@ from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
+from server.following.service import open_follow_service
 from server.import_jobs import open_import_jobs
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
@@ -110,6 +111,7 @@ async def open_runtime(
         _semantic(settings) as semantic,
         _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
+        open_follow_service(settings, data_root, registry, libraries) as following,
         _audit(data_root, settings) as audit,
     ):
         limits = RateLimits.from_settings(settings)
@@ -149,6 +151,7 @@ async def open_runtime(
             ),
             recent_calls=recent_calls,
             imports=imports,
+            following=following,
             bus=bus,
         )
         async with _flushing(runtime):

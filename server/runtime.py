@@ -20,6 +20,7 @@ from config.settings import Settings
 from server.admission import Admission
 from server.call_limits import CallLimits
 from server.compat.agentchatbus.service import MessageBus
+from server.following.service import FollowService
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
@@ -60,4 +61,5 @@ class Runtime(Struct, frozen=True, kw_only=True):
     dispatcher: Dispatcher
     recent_calls: RecentCalls
     imports: ImportJobs
+    following: FollowService
     bus: MessageBus

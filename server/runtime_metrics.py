@@ -33,9 +33,18 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
         yield from _embedding_metrics(libraries.embedding)
+        yield from self._followed_sources()
         yield from self._searches()
         yield self._breakers()
         yield from self._disk()
+
+    def _followed_sources(self) -> Iterator[Metric]:
+        following = self._runtime.following
+        yield _gauge("florilegium_followed_sources", "Followed sources.", following.sources)
+        yield _gauge("florilegium_followed_sources_paused", "Followed sources that are paused.", following.paused)
+        yield _gauge("florilegium_followed_sources_running", "Followed sources that are being read.", following.running)
+        yield _counter("florilegium_follow_runs", "Times that a followed source was read.", following.runs)
+        yield _counter("florilegium_follow_failures", "Runs that failed as a whole.", following.failures)
 
     def _searches(self) -> Iterator[Metric]:
         queue = self._runtime.knowledge.aggregator.queue

@@ -22,6 +22,7 @@ COMMANDS = {
     "tag": "server.cli.items:tag",
     "demo": "server.cli.demo:demo",
     "import": "server.cli.import_:import_",
+    "follow": "server.cli.follow:follow",
     "embed": "server.cli.embed:embed",
     "export": "server.cli.export:export",
     "backup": "server.cli.backup:backup",

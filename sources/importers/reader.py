@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchReader
-from sources.importers.engine.discovery import discover
+from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
 from sources.importers.engine.imported_items import FailedItem, ImportedItem
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.parsing_importer import ParsingImporter
@@ -27,6 +27,7 @@ from sources.importers.engine.reader_messages import (
     FoundFiles,
     NextBatch,
     ParseDocument,
+    ProbeFiles,
     ReadBatch,
     ReaderRequest,
     ReaderResponse,
@@ -67,6 +68,8 @@ class _Reader:
                 confine([Path(os.fsdecode(path)) for path in paths], mode)
             case FindFiles(paths, limits, format_name):
                 self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
+            case ProbeFiles():
+                self._probe(request)
             case ReadFile():
                 self._open(request)
             case NextBatch():
@@ -74,8 +77,15 @@ class _Reader:
                 self._send_batch(self._batches.next_batch())
 
     def _find(self, paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> None:
+        self._send_found(discover(paths, limits, all_importers(), format_name))
+
+    def _probe(self, request: ProbeFiles) -> None:
+        folder, paths = Path(os.fsdecode(request.folder)), [Path(os.fsdecode(path)) for path in request.paths]
+        self._send_found(discover_in_folder(folder, paths, request.limits, all_importers(), request.format_name))
+
+    def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
-        for result in discover(paths, limits, all_importers(), format_name):
+        for result in results:
             files.append(found_file(result))
             self._report_progress(0)
         self._send(FoundFiles(files))

@@ -239,9 +239,18 @@ class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_cont
     async def create_many(
         self, drafts: Sequence[DraftT_contra], *, idempotency_key: str | None = None
     ) -> Sequence[RecordT]: ...
-    async def upsert_many(self, drafts: Sequence[DraftT_contra]) -> Sequence[UpsertResult]:
+    async def upsert_many(
+        self, drafts: Sequence[DraftT_contra], *, keeps_edits: bool = False
+    ) -> Sequence[UpsertResult]:
         """Writes imported drafts, which must have a uuid: unknown items are created, items that changed since the last
-        import are updated. Runs in one transaction; a rejected draft does not affect the others."""
+        import are updated. With `keeps_edits`, an item that was edited here since is left alone, which is a conflict.
+        Runs in one transaction; a rejected draft does not affect the others."""
+        ...
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        """Deletes imported items whose origin has disappeared. They are restored when they are imported again, unlike
+        items that a person deleted. With `keeps_edits`, items that were edited here are kept; their uuids are
+        returned."""
         ...
 
     async def update(
@@ -404,8 +413,22 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         `namespace_max` conversations."""
         ...
 
-    async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
-        """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order."""
+    async def upsert_many(
+        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
+    ) -> Sequence[ThreadUpsertResult]:
+        """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order.
+        `keeps_edits` is that of `ItemCollection.upsert_many`."""
+        ...
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        """Withdraws conversations, as `ItemCollection.withdraw_many`. One with messages that were edited or added here
+        counts as edited."""
+        ...
+
+    async def withdraw_messages(
+        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
+    ) -> Sequence[str]:
+        """Withdraws messages, except those in the conversations `outside`."""
         ...
 
     async def append(
@@ -465,6 +488,68 @@ class Bookmarks(Protocol):
     async def set(self, name: str, text: str) -> None: ...
 
 
+class FollowedFile(Struct, frozen=True, kw_only=True):
+    """A file of a followed source as it was when it was last read. `signature` tells whether it changed since,
+    `fingerprint` recognizes its content under another name. `conflicts` counts items whose edits were kept; `problem`
+    says why the file could not be read completely."""
+
+    name: bytes
+    signature: str
+    fingerprint: str = ""
+    conflicts: int = 0
+    problem: str = ""
+
+
+class FollowedItem(Struct, frozen=True):
+    """An item of a followed file: `key` is the id that the importer gave it, `uuid` the id of the stored item."""
+
+    kind: str
+    key: str
+    uuid: str
+
+
+class FollowedCounts(Struct, frozen=True, kw_only=True):
+    """`items` does not include messages. `failed` counts files that could not be read completely, `conflicts` items
+    whose edits were kept although they changed or disappeared at their origin."""
+
+    files: int = 0
+    items: int = 0
+    conflicts: int = 0
+    failed: int = 0
+
+
+class FollowedFiles(Protocol):
+    """What is known about the files of followed sources. `follow` is the id of the followed source."""
+
+    async def files(self, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
+        """Returns all files, or those in a folder (which ends with a slash), ordered by name."""
+        ...
+
+    async def find(self, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]: ...
+    async def items(self, follow: str, name: bytes) -> Sequence[FollowedItem]: ...
+    async def other_owners(
+        self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
+    ) -> frozenset[tuple[str, str]]:
+        """Returns the kind and uuid of those stored items that come from other followed files than these, too."""
+        ...
+
+    async def counts(self, follow: str) -> FollowedCounts: ...
+    async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
+        """Returns files with a conflict or a problem, ordered by name."""
+        ...
+
+    async def save(
+        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
+    ) -> None:
+        """Replaces what is known about a file. With `moved_from`, that other file is forgotten."""
+        ...
+
+    async def remove(self, follow: str, names: Sequence[bytes]) -> None: ...
+    async def retain(self, follows: Sequence[str]) -> None:
+        """Forgets the files of all other followed sources."""
+        ...
+
+
 class LibraryUsage(Struct, frozen=True, kw_only=True):
     """What a user stores, and the quotas for it; a quota of 0 means no limit. `passages` are those with embeddings."""
 
@@ -498,6 +583,8 @@ class Library(Protocol):
     def agents(self) -> Agents: ...
     @property
     def bookmarks(self) -> Bookmarks: ...
+    @property
+    def followed_files(self) -> FollowedFiles: ...
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         """Returns how common the terms of a query are in all five sources together, or in those that the caller's

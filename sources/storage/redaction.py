@@ -151,8 +151,18 @@ class RedactedChats:
     async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
         return await self._chats.get_or_create(draft, namespace_max)
 
-    async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
-        return await self._chats.upsert_many(threads)
+    async def upsert_many(
+        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
+    ) -> Sequence[ThreadUpsertResult]:
+        return await self._chats.upsert_many(threads, keeps_edits=keeps_edits)
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        return await self._chats.withdraw_many(uuids, keeps_edits=keeps_edits)
+
+    async def withdraw_messages(
+        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
+    ) -> Sequence[str]:
+        return await self._chats.withdraw_messages(uuids, outside=outside, keeps_edits=keeps_edits)
 
     async def update(
         self,

@@ -36,6 +36,7 @@ from sources.storage.contract import (
     Characters,
     Chats,
     Corpus,
+    FollowedFiles,
     LibrariesState,
     Library,
     LibraryUsage,
@@ -258,6 +259,10 @@ class FakeLibrary:
 
     @property
     def bookmarks(self) -> Bookmarks:
+        return self._no_collection()
+
+    @property
+    def followed_files(self) -> FollowedFiles:
         return self._no_collection()
 
     async def usage(self) -> LibraryUsage:

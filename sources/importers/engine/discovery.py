@@ -67,6 +67,22 @@ def discover(
             yield _discover_file(probe, named or select_importer(probe, importers), limits, importers)
 
 
+def discover_in_folder(
+    folder: Path,
+    paths: Sequence[Path],
+    limits: ImportLimits,
+    importers: Sequence[Importer],
+    format_name: str | None = None,
+) -> Iterator[DiscoveryResult]:
+    """Yields one result for each of these files of a folder, as if the folder were read file by file."""
+    if format_name:
+        importers = (importer_by_name(format_name, importers),)
+    for path in paths:
+        name = (folder.name / path.relative_to(folder)).as_posix() if path.is_relative_to(folder) else path.name
+        result = _discover_file_in_folder(path, name, limits, importers)
+        yield result or IgnoredFiles("unsupported file", 1)
+
+
 def _discover_file(
     probe: FileProbe, importer: Importer | None, limits: ImportLimits, importers: Sequence[Importer]
 ) -> DiscoveredFile | ImportProblem:

@@ -6,7 +6,7 @@ completed by running it again. An item that cannot be imported is reported and d
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -43,6 +43,17 @@ from sources.storage.contract import Bookmarks, Library
 _LABEL_CHARS = 80
 
 
+class ItemIdentities(Protocol):
+    """Decides under which ids the items of a followed file are stored."""
+
+    # Whether items may exist that were not read this time, because reading resumed at a position.
+    is_partial: bool
+
+    async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+        """Returns the items with the ids under which they are stored."""
+        ...
+
+
 async def run_import(
     library: Library | None,
     results: Sequence[DiscoveryResult],
@@ -72,7 +83,7 @@ async def run_import(
 
 class ImportRunner:
     """Imports files into one library and sums up the results. `rereads_unchanged` also reads files that were imported
-    completely before."""
+    completely before. With `keeps_edits`, items that were edited in the library are not overwritten."""
 
     def __init__(
         self,
@@ -82,10 +93,12 @@ class ImportRunner:
         process: ReaderProcess,
         *,
         rereads_unchanged: bool,
+        keeps_edits: bool = False,
     ) -> None:
         self.summary = ImportSummary()
         # The bookmarks of all files of the import.
         self.locations: Set[str] = frozenset()
+        self._keeps_edits = keeps_edits
         self._process = process
         self._library = library
         self._limits = import_limits(settings)
@@ -94,11 +107,24 @@ class ImportRunner:
         self._progress = progress
         self._rereads_unchanged = rereads_unchanged
 
-    async def import_file(self, file: DiscoveredFile) -> None:
+    async def import_file(
+        self, file: DiscoveredFile, identities: ItemIdentities | None = None, *, from_start: bool = False
+    ) -> ImportSummary:
+        """Returns the summary of this file. `from_start` ignores the position up to which it was read before."""
         self._progress.file = file.name
         file_progress = FileProgress(self._progress)
-        importing = _FileImport(self._library, file, self._progress, self._process, self._problems_left)
-        bookmarks = None if self._library is None else self._library.bookmarks
+        importing = _FileImport(
+            self._library,
+            file,
+            self._progress,
+            self._process,
+            self._problems_left,
+            identities=identities,
+            keeps_edits=self._keeps_edits,
+            from_start=from_start,
+        )
+        # The identities of a followed source replace those of the bookmarks.
+        bookmarks = None if self._library is None or identities is not None else self._library.bookmarks
         digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
@@ -112,6 +138,7 @@ class ImportRunner:
             await self._read_and_remember(importing, bookmarks, digest, file_progress)
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
+        return importing.summary
 
     async def _read_and_remember(
         self, importing: "_FileImport", bookmarks: Bookmarks, digest: str, file_progress: FileProgress
@@ -146,10 +173,17 @@ class _FileImport:
         progress: ImportProgress,
         process: ReaderProcess,
         problems_max: int,
+        *,
+        identities: ItemIdentities | None,
+        keeps_edits: bool,
+        from_start: bool,
     ) -> None:
         self.summary = ImportSummary(files=1)
         self.file = file
         self.identity: DocumentIdentity | None = None
+        self._identities = identities
+        self._keeps_edits = keeps_edits
+        self._from_start = from_start
         self._process = process
         self._library = library
         self._progress = progress
@@ -190,10 +224,14 @@ class _FileImport:
             self._progress.items += count
 
     async def _saved_position(self) -> ReadPosition | None:
-        if self._library is None or not self.file.has_stable_path or self.file.importer.output_version:
+        if self._library is None or self._from_start or not self._keeps_position:
             return None
         bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
         return None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
+
+    @property
+    def _keeps_position(self) -> bool:
+        return self.file.has_stable_path and not self.file.importer.output_version
 
     async def _write(self, batch: Batch) -> None:
         if self._progress.before_batch is not None:
@@ -201,7 +239,8 @@ class _FileImport:
         for report in batch.reports:
             self._add_report(report)
         for kind, items in batch.items.items():
-            await self._upsert(kind, items)
+            assigned = items if self._identities is None else await self._identities.assign(kind, items)
+            await self._upsert(kind, assigned)
         if batch.position is not None and self._library is not None and self.file.has_stable_path:
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
@@ -212,6 +251,8 @@ class _FileImport:
                 self.summary.skip(reason)
             case PreviouslyImported(counts):
                 self.count_unchanged(counts)
+                if self._identities is not None:
+                    self._identities.is_partial = True
             case FailedItem(location, problem):
                 self.summary.failed_items += 1
                 self._add_problem(location[:_LABEL_CHARS], problem)
@@ -228,7 +269,7 @@ class _FileImport:
         if self.identity is not None:
             items = [await self.identity.resolve(item) for item in items]
         try:
-            results = await _upsert_many(self._library, kind, items)
+            results = await _upsert_many(self._library, kind, items, keeps_edits=self._keeps_edits)
         except SourceTimeout:
             # The machine is busy: write smaller parts, until one fits into the deadline.
             if len(items) == 1:
@@ -255,7 +296,7 @@ class _FileImport:
 
 
 async def _upsert_many(
-    library: Library | None, kind: ItemKind, items: Sequence[Any]
+    library: Library | None, kind: ItemKind, items: Sequence[Any], *, keeps_edits: bool
 ) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     """Returns the result for each item, and for a conversation also those for its messages."""
     if library is None:
@@ -263,9 +304,11 @@ async def _upsert_many(
         return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
     if kind == "chats":
         threads = [ThreadDraft(item.draft, item.messages) for item in items]
-        return [(result.conversation, result.messages) for result in await library.chats.upsert_many(threads)]
+        thread_results = await library.chats.upsert_many(threads, keeps_edits=keeps_edits)
+        return [(result.conversation, result.messages) for result in thread_results]
     collection: Any = getattr(library, kind)
-    return [(result, ()) for result in await collection.upsert_many([item.draft for item in items])]
+    results = await collection.upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
+    return [(result, ()) for result in results]
 
 
 def _label(kind: str, item: ImportedItem | MessageDraft) -> str:

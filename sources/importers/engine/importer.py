@@ -57,6 +57,9 @@ class Importer(ABC):
     # Whether a file is one media item identified by its location, and is recognized by its bytes after it was moved.
     # Needs an `output_version`.
     recognizes_moved_files: ClassVar[bool] = False
+    # Whether each file of a recognized folder can be read alone, with the same result. A followed folder is then read
+    # file by file, so that a change of one file does not mean reading all of them.
+    reads_files_alone: ClassVar[bool] = False
 
     @abstractmethod
     def recognizes(self, probe: FileProbe) -> float:

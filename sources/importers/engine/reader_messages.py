@@ -40,6 +40,15 @@ class FindFiles(Struct, frozen=True, tag=True):
     format_name: str | None
 
 
+class ProbeFiles(Struct, frozen=True, tag=True):
+    """Asks for one result for each of these files of a folder."""
+
+    folder: FilePath
+    paths: Sequence[FilePath]
+    limits: ImportLimits
+    format_name: str | None
+
+
 class ReadFile(Struct, frozen=True, tag=True):
     importer: str
     path: FilePath
@@ -89,7 +98,7 @@ class ReadBatch(Struct, frozen=True, tag=True):
     batch: Batch
 
 
-ReaderRequest = Confine | FindFiles | ReadFile | NextBatch | DocumentResult
+ReaderRequest = Confine | FindFiles | ProbeFiles | ReadFile | NextBatch | DocumentResult
 ReaderResponse = FoundFiles | ReadProgress | ParseDocument | ReadBatch
 
 encode_request = msgspec.msgpack.Encoder().encode

@@ -35,6 +35,7 @@ from sources.importers.engine.reader_messages import (
     FoundFiles,
     NextBatch,
     ParseDocument,
+    ProbeFiles,
     ReadBatch,
     ReaderRequest,
     ReaderResponse,
@@ -85,7 +86,18 @@ class ReaderProcess:
         self._is_closed = False
 
     def find_files(self, format_name: str | None) -> list[DiscoveryResult]:
-        response = self._request(FindFiles(list(map(os.fsencode, self._paths)), self._limits, format_name))
+        return self._find(FindFiles(list(map(os.fsencode, self._paths)), self._limits, format_name))
+
+    def probe_files(self, folder: Path, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
+        """Returns one result for each file."""
+        names = list(map(os.fsencode, paths))
+        results = self._find(ProbeFiles(os.fsencode(folder), names, self._limits, format_name))
+        if len(results) != len(paths):
+            raise InvalidParams("the process that looks for files returned results for others")
+        return results
+
+    def _find(self, request: FindFiles | ProbeFiles) -> list[DiscoveryResult]:
+        response = self._request(request)
         while isinstance(response, ReadProgress):
             response = self._receive()
         assert isinstance(response, FoundFiles)

@@ -21,17 +21,19 @@ class ImportProblem(Struct, frozen=True):
 
 
 class OutcomeCounts(Struct):
-    """Items of one kind by outcome. `deleted` items were deleted in the library earlier and stay deleted."""
+    """Items of one kind by outcome. `deleted` items were deleted in the library earlier and stay deleted. Items in
+    `conflict` keep the edits made in the library; only followed sources have them."""
 
     new: int = 0
     updated: int = 0
     unchanged: int = 0
     deleted: int = 0
+    conflict: int = 0
     refused: int = 0
 
     @property
     def total(self) -> int:
-        return self.new + self.updated + self.unchanged + self.deleted + self.refused
+        return sum(getattr(self, outcome) for outcome in OUTCOMES)
 
     def add(self, outcome: UpsertOutcome, count: int = 1) -> None:
         setattr(self, outcome, getattr(self, outcome) + count)

@@ -57,6 +57,7 @@ class MarkdownImporter(Importer):
     name = "markdown"
     title = "Markdown notes, Obsidian vault (a folder, or a zip of it)"
     suffixes = (*_SUFFIXES, ".zip")
+    reads_files_alone = True
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:

@@ -232,10 +232,10 @@ class SlowNotes:
         self._notes = notes
         self._drafts_max = drafts_max
 
-    async def upsert_many(self, drafts: Sequence[NoteDraft]) -> Sequence[UpsertResult]:
+    async def upsert_many(self, drafts: Sequence[NoteDraft], *, keeps_edits: bool = False) -> Sequence[UpsertResult]:
         if len(drafts) > self._drafts_max:
             raise SourceTimeout("notes", 10)
-        return await self._notes.upsert_many(drafts)
+        return await self._notes.upsert_many(drafts, keeps_edits=keeps_edits)
 
 
 class SlowLibrary:

@@ -53,6 +53,7 @@ class TldwImporter(Importer):
     name = NAME
     title = "tldw databases (ChaChaNotes, Media, prompts)"
     suffixes = (".db", ".sqlite", ".sqlite3")
+    reads_files_alone = True
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder or not is_database(probe):

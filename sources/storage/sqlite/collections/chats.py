@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from config.errors import Conflict
+from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ListPage, Message, Namespace
 from sources.storage.contract import CreationPosition, MetadataFilter
@@ -21,7 +21,13 @@ from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import WriteContext
-from sources.storage.sqlite.write.thread_upsert import ThreadUpserter, with_sender
+from sources.storage.sqlite.write.thread_upsert import (
+    ThreadUpserter,
+    messages_outside,
+    with_sender,
+    withdraw_threads,
+)
+from sources.storage.sqlite.write.upsert import withdraw_rows
 from sources.storage.sqlite.write.validation import clamp_count, is_storable
 
 T = TypeVar("T")
@@ -166,14 +172,38 @@ class SqliteChats(SearchableChats):
         existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
         return (existing, False) if existing else await self._write(work, 1)
 
-    async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
+    async def upsert_many(
+        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
+    ) -> Sequence[ThreadUpsertResult]:
         self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
 
         def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[ThreadUpsertResult]:
-            upserter = ThreadUpserter(connection, threads, context)
+            upserter = ThreadUpserter(connection, threads, context, keeps_edits=keeps_edits)
             return [upserter.upsert(thread) for thread in threads]
 
         return await self._write(work, len(threads), may_exist=True)
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        self._require_batch(uuids)
+        kept: list[str] = []
+        for uuid in uuids:
+            try:
+                extra_ms = await self._removal_ms(uuid)
+            except NotFound:
+                continue
+            kept += await self._remove(_withdrawal(uuid, keeps_edits=keeps_edits), extra_ms)
+        return kept
+
+    async def withdraw_messages(
+        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
+    ) -> Sequence[str]:
+        self._require_batch(uuids)
+
+        def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[str]:
+            withdrawn = messages_outside(connection, uuids, outside)
+            return withdraw_rows(connection, MESSAGES, withdrawn, context, keeps_edits=keeps_edits)
+
+        return await self._remove(work)
 
     async def append(
         self,
@@ -248,6 +278,10 @@ class SqliteChats(SearchableChats):
     def _live_rowid(self, connection: sqlite3.Connection, conversation_id: str) -> int:
         rowid: int = self.table.stored_values(connection, conversation_id)["id"]
         return rowid
+
+
+def _withdrawal(uuid: str, *, keeps_edits: bool) -> Callable[[sqlite3.Connection, WriteContext], Sequence[str]]:
+    return lambda connection, context: withdraw_threads(connection, [uuid], context, keeps_edits=keeps_edits)
 
 
 def _append_messages(

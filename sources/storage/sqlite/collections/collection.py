@@ -30,7 +30,7 @@ from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits, run_once
 from sources.storage.sqlite.write.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
-from sources.storage.sqlite.write.upsert import Upserter
+from sources.storage.sqlite.write.upsert import Upserter, withdraw_rows
 from sources.storage.sqlite.write.validation import FieldLimits, clamp_count, invalid_field, is_storable
 
 IdT = TypeVar("IdT", bound=ItemKey)
@@ -299,14 +299,20 @@ class SqliteItemCollection(SqliteCollection[RecordT, DraftT, IdT]):
 
         return await self._write(work, len(drafts))
 
-    async def upsert_many(self, drafts: Sequence[DraftT]) -> Sequence[UpsertResult]:
+    async def upsert_many(self, drafts: Sequence[DraftT], *, keeps_edits: bool = False) -> Sequence[UpsertResult]:
         self._require_batch(drafts)
 
         def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[UpsertResult]:
-            upserter = Upserter(connection, self.table, drafts, context)
+            upserter = Upserter(connection, self.table, drafts, context, keeps_edits=keeps_edits)
             return [upserter.upsert(draft) for draft in drafts]
 
         return await self._write(work, len(drafts), may_exist=True)
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        self._require_batch(uuids)
+        return await self._remove(
+            lambda connection, context: withdraw_rows(connection, self.table, uuids, context, keeps_edits=keeps_edits)
+        )
 
 
 def _item_condition(table: ItemTable[Any, Any], where: ItemFilter) -> SqlFilter | None:

@@ -14,6 +14,7 @@ from sources.storage.sqlite.collections.bookmarks import SqliteBookmarks
 from sources.storage.sqlite.collections.characters import SqliteCharacters
 from sources.storage.sqlite.collections.chats import SqliteChats
 from sources.storage.sqlite.collections.collection import CollectionSettings
+from sources.storage.sqlite.collections.followed_files import SqliteFollowedFiles
 from sources.storage.sqlite.collections.media import SqliteMedia
 from sources.storage.sqlite.collections.notes import SqliteNotes
 from sources.storage.sqlite.collections.observations import SqliteObservations
@@ -126,6 +127,10 @@ class SqliteLibrary:
     @property
     def bookmarks(self) -> SqliteBookmarks:
         return SqliteBookmarks(self._databases.chacha, self._settings.limits)
+
+    @property
+    def followed_files(self) -> SqliteFollowedFiles:
+        return SqliteFollowedFiles(self._databases.chacha)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._databases.chacha.corpus(query, deadline_ms, self._sources)

@@ -227,6 +227,29 @@ _AGENTS = (
     ) STRICT, WITHOUT ROWID""",
 )
 
+# The files of followed sources and the items read from them; see `sources.following`. Names are bytes, because a file
+# name need not be valid UTF-8. `key` is the id that the importer gave an item, `uuid` the one under which it is stored.
+_FOLLOWED_FILES = (
+    """CREATE TABLE followed_files (
+        follow TEXT NOT NULL,
+        name BLOB NOT NULL,
+        signature TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        conflicts INTEGER NOT NULL,
+        problem TEXT NOT NULL,
+        PRIMARY KEY (follow, name)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE followed_items (
+        follow TEXT NOT NULL,
+        name BLOB NOT NULL,
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        uuid TEXT NOT NULL,
+        PRIMARY KEY (follow, name, kind, key)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
+)
+
 CHACHA = DatabaseSchema(
     kind="chacha",
     migrations=(
@@ -235,6 +258,7 @@ CHACHA = DatabaseSchema(
         arrived_column("notes", "conversations", "messages", "characters", "observations"),
         _AGENTS,
         SEPARATE_HUMAN_ONLY_MESSAGES,
+        _FOLLOWED_FILES,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),

@@ -25,7 +25,9 @@ from sources.storage.sqlite.write.upsert import (
     Upserter,
     combine_results,
     is_older,
+    next_stamp,
     uuid_of,
+    withdraw_rows,
 )
 
 # A conversation is as new as its newest message. The messages inserted by one upsert have consecutive numbers.
@@ -36,6 +38,11 @@ _TOUCH_BY_NEW = """
 _TOUCH_BY_UPDATED = """
     UPDATE conversations SET last_modified = max(last_modified, (SELECT max(last_modified) FROM messages
         WHERE id IN (SELECT value FROM json_each(?1)))) WHERE id = ?2
+"""
+# A message without a stamp was added here, and one whose version is not that of its stamp was edited here.
+_HAS_OWN_MESSAGES = """
+    SELECT 1 FROM messages WHERE conversation_id = ? AND deleted = 0 AND
+        (arrived IS NULL OR (arrived LIKE '% v%' AND arrived NOT LIKE '% v' || version)) LIMIT 1
 """
 
 
@@ -50,13 +57,23 @@ def with_sender(draft: MessageDraft) -> MessageDraft:
 class ThreadUpserter:
     """Upserts conversations one after the other, within one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, threads: Sequence[ThreadDraft], context: WriteContext) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        threads: Sequence[ThreadDraft],
+        context: WriteContext,
+        *,
+        keeps_edits: bool = False,
+    ) -> None:
         self._connection = connection
         self._conversations: Upserter[ConversationDraft] = Upserter(
-            connection, CONVERSATIONS, [thread.draft for thread in threads], context
+            connection, CONVERSATIONS, [thread.draft for thread in threads], context, keeps_edits=keeps_edits
         )
         self._messages = _MessageUpserter(
-            connection, [message for thread in threads for message in thread.messages], context
+            connection,
+            [message for thread in threads for message in thread.messages],
+            context,
+            keeps_edits=keeps_edits,
         )
 
     def upsert(self, thread: ThreadDraft) -> ThreadUpsertResult:
@@ -85,11 +102,43 @@ class ThreadUpserter:
             self._connection.execute(_TOUCH_BY_UPDATED, (rowids, conversation))
 
 
+def withdraw_threads(
+    connection: sqlite3.Connection, uuids: Sequence[str], context: WriteContext, *, keeps_edits: bool
+) -> list[str]:
+    """Withdraws conversations. One with a message that was edited or added here counts as edited."""
+
+    def has_edits(row: StoredRow) -> bool:
+        return row.has_edits or connection.execute(_HAS_OWN_MESSAGES, (row.rowid,)).fetchone() is not None
+
+    return withdraw_rows(connection, CONVERSATIONS, uuids, context, keeps_edits=keeps_edits, has_edits=has_edits)
+
+
+def messages_outside(
+    connection: sqlite3.Connection, uuids: Sequence[str], conversations: Sequence[str]
+) -> Sequence[str]:
+    """Returns the messages that are in none of the conversations."""
+    sql = (
+        "SELECT m.uuid FROM json_each(?1) wanted CROSS JOIN messages m ON m.uuid = wanted.value "
+        "JOIN conversations c ON c.id = m.conversation_id WHERE c.uuid NOT IN (SELECT value FROM json_each(?2))"
+    )
+    rows = connection.execute(sql, (json_array(uuids), json_array(conversations)))
+    return [uuid for (uuid,) in rows]
+
+
 class _MessageUpserter(Upserter[MessageDraft]):
     """Upserts messages into the conversation of the last `begin_conversation`."""
 
-    def __init__(self, connection: sqlite3.Connection, drafts: Sequence[MessageDraft], context: WriteContext) -> None:
-        super().__init__(connection, MESSAGES, drafts, context, parent_column="r.conversation_id")
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        drafts: Sequence[MessageDraft],
+        context: WriteContext,
+        *,
+        keeps_edits: bool,
+    ) -> None:
+        super().__init__(
+            connection, MESSAGES, drafts, context, parent_column="r.conversation_id", keeps_edits=keeps_edits
+        )
         self.next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
         self._next_position = 0
         self._conversation = 0
@@ -111,6 +160,7 @@ class _MessageUpserter(Upserter[MessageDraft]):
         return self.upsert(replace(draft, is_canonical=False))
 
     def _insert(self, draft: MessageDraft, uuid: str, import_stamp: str | None) -> StoredRow:
+        stamp = next_stamp(draft, import_stamp, 0)
         rowid = MESSAGES.insert(
             self._connection,
             with_sender(draft),
@@ -118,11 +168,11 @@ class _MessageUpserter(Upserter[MessageDraft]):
             id=self.next_number,
             conversation_id=self._conversation,
             position=self._next_position,
-            arrived=import_stamp,
+            arrived=stamp,
         )
         self.next_number += 1
         self._next_position += 1
-        return StoredRow(rowid, uuid, import_stamp, parent=self._conversation)
+        return StoredRow(rowid, uuid, stamp, parent=self._conversation)
 
     def _update(self, row: StoredRow, draft: MessageDraft, import_stamp: str | None) -> None:
         super()._update(row, with_sender(draft), import_stamp)

@@ -1,14 +1,19 @@
 """Upserts of imported drafts: decides which are new, which changed since the last import, and which are unchanged.
 
-Each row keeps the import stamp (column `arrived`) of the draft it was last written from: a digest and, if the draft has
-one, its modification time. A draft that was imported before costs one lookup, and local edits of an item are
-overwritten only when the item changed at its origin. For drafts from an export of this server, the versions decide.
+Each row keeps the import stamp (column `arrived`) of the draft it was last written from: a digest, the modification
+time of the draft if it has one, and the version that the row got (`v3`). A draft that was imported before costs one
+lookup, and local edits of an item are overwritten only when the item changed at its origin, or not at all with
+`keeps_edits`. A row has local edits if its version is not that of its stamp. For drafts from an export of this server,
+the versions decide.
+
+An item whose origin has disappeared is withdrawn: it is deleted and its stamp says so, which tells it from an item that
+a person deleted. Only a withdrawn item is restored when its origin comes back.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Generic
 
@@ -24,11 +29,14 @@ from sources.storage.sqlite.write.validation import invalid_field, is_storable
 
 # 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
 _DIGEST_BYTES = 8
-NEW, UPDATED, UNCHANGED, DELETED = (
+_WITHDRAWN = "-"
+_VERSION_MARK = " v"
+NEW, UPDATED, UNCHANGED, DELETED, CONFLICT = (
     UpsertResult("new"),
     UpsertResult("updated"),
     UpsertResult("unchanged"),
     UpsertResult("deleted"),
+    UpsertResult("conflict"),
 )
 
 
@@ -44,6 +52,16 @@ class StoredRow(Struct, frozen=True):
     # For a message, the rowid of its conversation.
     parent: int = 0
 
+    @property
+    def has_edits(self) -> bool:
+        """Whether the row was edited since it was last imported. Unknown, and False, for stamps without a version."""
+        version = _stamped_version(self.import_stamp)
+        return self.import_stamp is None or (version is not None and version != self.version)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        return self.is_deleted and self.import_stamp == with_version(_WITHDRAWN, self.version)
+
 
 class Upserter(Generic[DraftT]):
     """Upserts drafts into one table, within one transaction. `rows` are the rows that already exist, by uuid."""
@@ -55,11 +73,14 @@ class Upserter(Generic[DraftT]):
         drafts: Iterable[DraftT],
         context: WriteContext,
         parent_column: str = "0",
+        *,
+        keeps_edits: bool = False,
     ) -> None:
         self._connection = connection
         self._table = table
         self._context = context
         self._parent_column = parent_column
+        self._keeps_edits = keeps_edits
         self.rows = stored_rows(connection, table.name, drafts, parent_column)
 
     def upsert(self, draft: DraftT) -> UpsertResult:
@@ -74,23 +95,41 @@ class Upserter(Generic[DraftT]):
         if row is None:
             self._remember(self._insert(draft, uuid, import_stamp), draft)
             return NEW
-        if row.is_deleted:
+        if row.is_deleted and not row.is_withdrawn:
             return DELETED
+        if row.is_deleted:
+            row = self._restore(row)
         # The creation time is kept: that of a file changes whenever the file is copied.
         changes = replace(draft, created_at=UNSET)
         if self._is_known(row, changes, import_stamp):
             return UNCHANGED
-        self._update(row, changes, import_stamp)
-        self._remember(replace(row, import_stamp=import_stamp), draft)
+        if self._keeps_edits and row.has_edits and draft.bookkeeping is UNSET:
+            return self._settle(row, changes, import_stamp)
+        stamp = next_stamp(draft, import_stamp, row.version)
+        self._update(row, changes, stamp)
+        self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
         return UPDATED
 
+    def _settle(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> UpsertResult:
+        """An edit that made the item equal to its origin is no conflict."""
+        if not self._has_values_of(row, draft):
+            return CONFLICT
+        self._set_stamp(row, with_version(import_stamp, row.version), draft)
+        return UNCHANGED
+
     def _insert(self, draft: DraftT, uuid: str, import_stamp: str | None) -> StoredRow:
-        rowid = self._table.insert(self._connection, draft, self._context, arrived=import_stamp)
-        return StoredRow(rowid, uuid, import_stamp)
+        stamp = next_stamp(draft, import_stamp, 0)
+        rowid = self._table.insert(self._connection, draft, self._context, arrived=stamp)
+        return StoredRow(rowid, uuid, stamp)
 
     def _update(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> None:
-        key = row.uuid if self._table.key == "uuid" else row.rowid
-        self._table.update(self._connection, key, draft, None, self._context, arrived=import_stamp)
+        self._table.update(self._connection, key_of(self._table, row), draft, None, self._context, arrived=import_stamp)
+
+    def _restore(self, row: StoredRow) -> StoredRow:
+        """The stamp stays that of a withdrawn item, so that the draft, which follows, counts as changed."""
+        self._table.restore(self._connection, key_of(self._table, row), self._context)
+        version = row.version + 1
+        return replace(row, is_deleted=False, version=version, import_stamp=with_version(_WITHDRAWN, version))
 
     def _has_values_of(self, row: StoredRow, draft: DraftT) -> bool:
         return self._table.has_values_of(self._connection, row.rowid, draft, self._context.limits)
@@ -98,18 +137,21 @@ class Upserter(Generic[DraftT]):
     def _is_known(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> bool:
         if draft.bookkeeping is not UNSET:
             return self._is_current(row, draft, draft.bookkeeping)
-        if row.import_stamp == import_stamp:
+        if _without_version(row.import_stamp) == import_stamp:
             return True
+        # The item was created here with the same values, or only its time changed: the next import is one lookup.
         if row.import_stamp is None:
-            is_known = self._has_values_of(row, draft)
+            is_known, stamp = self._has_values_of(row, draft), with_version(import_stamp, row.version)
         else:
             is_known = _digest_part(row.import_stamp) == _digest_part(import_stamp)
+            stamp = f"{import_stamp}{_version_part(row.import_stamp)}"
         if is_known:
-            # The item was created here with the same values, or only its time changed: the next import is one lookup.
-            sql = f"UPDATE {self._table.name} SET arrived = ? WHERE id = ?"
-            self._connection.execute(sql, (import_stamp, row.rowid))
-            self._remember(replace(row, import_stamp=import_stamp), draft)
+            self._set_stamp(row, stamp, draft)
         return is_known
+
+    def _set_stamp(self, row: StoredRow, stamp: str | None, draft: DraftT) -> None:
+        self._connection.execute(f"UPDATE {self._table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
+        self._remember(replace(row, import_stamp=stamp), draft)
 
     def _is_current(self, row: StoredRow, draft: DraftT, bookkeeping: Bookkeeping) -> bool:
         """Whether the row is as new as an exported state of the item. The versions decide; if one version was changed
@@ -131,6 +173,12 @@ def stored_rows(
 ) -> dict[str, StoredRow]:
     """Returns the existing rows of these drafts by uuid."""
     uuids = [draft.uuid for draft in drafts if isinstance(draft.uuid, str) and is_storable(draft.uuid)]
+    return rows_by_uuid(connection, table, uuids, parent_column)
+
+
+def rows_by_uuid(
+    connection: sqlite3.Connection, table: str, uuids: Sequence[str], parent_column: str = "0"
+) -> dict[str, StoredRow]:
     # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
     rows = connection.execute(
         f"SELECT r.id, r.uuid, r.arrived, r.deleted, r.version, r.last_modified, {parent_column} "
@@ -138,6 +186,38 @@ def stored_rows(
         (json_array(uuids),),
     )
     return {row.uuid: row for row in (StoredRow(*columns) for columns in rows)}
+
+
+def withdraw_rows(
+    connection: sqlite3.Connection,
+    table: ItemTable[Any, Any],
+    uuids: Sequence[str],
+    context: WriteContext,
+    *,
+    keeps_edits: bool,
+    has_edits: Callable[[StoredRow], bool] = lambda row: row.has_edits,
+) -> list[str]:
+    """Deletes imported items whose origin has disappeared, so that they are restored if it comes back. Returns the
+    uuids of those that are kept because they were edited here."""
+    kept = []
+    for row in rows_by_uuid(connection, table.name, uuids).values():
+        if row.is_deleted:
+            continue
+        if keeps_edits and has_edits(row):
+            kept.append(row.uuid)
+            continue
+        table.delete(connection, key_of(table, row), None, context)
+        stamp = with_version(_WITHDRAWN, row.version + 1)
+        connection.execute(f"UPDATE {table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
+    return kept
+
+
+def key_of(table: ItemTable[Any, Any], row: StoredRow) -> str | int:
+    return row.uuid if table.key == "uuid" else row.rowid
+
+
+def with_version(stamp: str | None, version: int) -> str:
+    return f"{stamp or ''}{_VERSION_MARK}{version}"
 
 
 def uuid_of(draft: AnyDraft) -> str:
@@ -148,7 +228,8 @@ def uuid_of(draft: AnyDraft) -> str:
 
 def is_older(draft: ConversationDraft, row: StoredRow) -> bool:
     """Whether the draft was modified before the last imported one. False if either modification time is unknown."""
-    modified, last_modified = _modification_time(draft), (row.import_stamp or "").partition(" ")[2]
+    stamp = _without_version(row.import_stamp) or ""
+    modified, last_modified = _modification_time(draft), stamp.partition(" ")[2]
     return bool(modified) and modified < last_modified
 
 
@@ -165,6 +246,26 @@ def _import_stamp(draft: AnyDraft) -> str | None:
     if draft.bookkeeping is not UNSET:
         return draft.bookkeeping.arrived
     return f"{_digest(draft)} {_modification_time(draft)}".rstrip()
+
+
+def next_stamp(draft: AnyDraft, import_stamp: str | None, version: int) -> str | None:
+    """Returns the stamp of a row whose version is about to increase by one. An exported stamp has its version."""
+    return import_stamp if draft.bookkeeping is not UNSET else with_version(import_stamp, version + 1)
+
+
+def _version_part(import_stamp: str | None) -> str:
+    """Returns the mark and the version. Stamps of older versions of this server have none."""
+    _, mark, version = (import_stamp or "").partition(_VERSION_MARK)
+    return mark + version
+
+
+def _stamped_version(import_stamp: str | None) -> int | None:
+    version = _version_part(import_stamp).removeprefix(_VERSION_MARK)
+    return int(version) if version.isdecimal() else None
+
+
+def _without_version(import_stamp: str | None) -> str | None:
+    return import_stamp if import_stamp is None else import_stamp.partition(_VERSION_MARK)[0]
 
 
 def _digest_part(import_stamp: str | None) -> str:

@@ -1,0 +1,349 @@
+"""`florilegium follow`: keeps a library current with folders, files, databases and URLs."""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from auth.follows import FollowRecord, Follows
+from auth.registry import Registry, UserRecord
+from config.errors import FlorilegiumError, InvalidParams, StorageError
+from config.settings import Settings
+from server.cli.admin import data_root, load_for_change, record_change, require_data_root, run_with_registry
+from server.cli.local_library import LocalLibrary, local_user, open_local, user_option
+from server.cli.options import NamedValue, SettingsOverrides, json_option, setting_options
+from server.cli.output import pluralize, print_json, print_table
+from server.cli.terminal import echo, strip_control_characters
+from server.following.locations import allowed_location
+from server.following.runs import resolve_conflict, run_source
+from server.following.status import FollowedSource, describe
+from sources.following.sync import SyncReport
+from sources.importers.registry import FORMATS, all_importers, importer_by_name
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
+_UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PROBLEMS_SHOWN = 100
+_SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
+
+
+class Duration(click.ParamType[float]):
+    """A duration such as 30s, 5m, 2h or 1d; a number alone means seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        match = _DURATION.fullmatch(str(value).strip().lower())
+        if match is None or not float(match[1]):
+            self.fail(f"expected a duration such as 30s, 5m, 2h or 1d, got {value!r}", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+@click.group()
+def follow() -> None:
+    """Keep a library current with folders, files, databases and URLs."""
+
+
+@follow.command()
+@click.argument("location", metavar="PATH|URL")
+@click.option(
+    "--format",
+    "format_name",
+    type=NamedValue(tuple(FORMATS)),
+    help=f"Read all files as this format: {', '.join(FORMATS)}. Default: detect it by content.",
+)
+@click.option("--every", type=Duration(), metavar="DURATION", help="Time between two scans, such as 30s, 5m or 1h.")
+@click.option("--keep-deleted", is_flag=True, help="Keep items whose files are deleted.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def add(
+    overrides: SettingsOverrides,
+    location: str,
+    format_name: str | None,
+    every: float | None,
+    keep_deleted: bool,
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Follow PATH or URL: import it once and keep the library current with it while a server runs."""
+    settings = load_for_change(overrides)
+    if format_name is not None:
+        importer_by_name(format_name, all_importers())
+    if "://" not in location:
+        location = str(Path(location).absolute())
+
+    async def work(registry: Registry) -> tuple[FollowRecord, UserRecord]:
+        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
+        allowed = allowed_location(
+            settings, location, owner.name, is_administrator=True, others=await follows.list(owner.id)
+        )
+        record = await follows.add(
+            owner.id,
+            allowed.text,
+            format_name=format_name,
+            interval_s=every,
+            keeps_deleted=keep_deleted,
+            per_user_max=settings.follow_max_per_user,
+        )
+        return record, owner
+
+    record, owner = run_with_registry(settings, work, creates=True)
+    record_change(settings, "follow.add", owner, record.id, record.location)
+    if as_json:
+        print_json({"id": record.id, "location": record.location})
+        return
+    echo(f"Following {strip_control_characters(record.location)} as {record.id}.")
+    echo("A running server reads it now. Without one, run `florilegium serve` or `florilegium follow run`.")
+
+
+@follow.command("list")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
+    """List followed sources and whether they are current."""
+    settings = overrides.load().settings
+    sources = asyncio.run(_describe_all(settings, user))
+    if as_json:
+        print_json([asdict(source) for source in sources])
+        return
+    if not sources:
+        echo("Nothing is followed; `florilegium follow add PATH` follows a folder or file.")
+        return
+    rows = [_row(source) for source in sources]
+    print_table(("ID", "STATE", "FILES", "ITEMS", "CONFLICTS", "FAILED", "LAST CHANGE", "LOCATION"), rows)
+    for source in sources:
+        if source.problem:
+            echo(f"{source.id}: {strip_control_characters(source.problem)}")
+
+
+@follow.command()
+@click.argument("follow_id", metavar="ID")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
+    """Show the source ID with its conflicts and the files that could not be read."""
+    settings = overrides.load().settings
+
+    async def work() -> FollowedSource:
+        async with (
+            _open_followed(settings, user, follow_id) as followed,
+            followed.local.libraries.library(followed.local.context) as library,
+        ):
+            return await describe(followed.record, library, _PROBLEMS_SHOWN)
+
+    source = asyncio.run(work())
+    if as_json:
+        print_json(asdict(source))
+        return
+    for name, value in asdict(source).items():
+        if name != "problems" and value not in (None, ""):
+            echo(f"{name.replace('_', ' ')}: {strip_control_characters(str(value))}")
+    for problem in source.problems:
+        text = problem.problem or "edited here and changed at its origin; the edit was kept"
+        echo(strip_control_characters(f"{problem.file}: {text}"))
+
+
+@follow.command()
+@click.argument("follow_id", metavar="ID")
+@user_option
+@setting_options("data_dir", "single_user_name")
+def pause(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+    """Stop following the source ID until it is resumed."""
+    _change(overrides, user, follow_id, "pause")
+    echo(f"Paused {follow_id}.")
+
+
+@follow.command()
+@click.argument("follow_id", metavar="ID")
+@user_option
+@setting_options("data_dir", "single_user_name")
+def resume(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+    """Go on following the source ID."""
+    _change(overrides, user, follow_id, "resume")
+    echo(f"Resumed {follow_id}.")
+
+
+@follow.command()
+@click.argument("follow_id", metavar="ID")
+@user_option
+@setting_options("data_dir", "single_user_name")
+def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
+    """Stop following the source ID for good. Its items stay in the library."""
+    _change(overrides, user, follow_id, "remove")
+    echo(f"Removed {follow_id}. Its items stay in the library.")
+
+
+@follow.command()
+@click.argument("follow_id", metavar="[ID]", required=False)
+@click.option("--accept", is_flag=True, help="Delete the items of missing files although the folder was replaced.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
+    """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
+    settings = overrides.load().settings
+    try:
+        reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
+    except _ServerIsRunning:
+        if accept:
+            raise StorageError("--accept needs the data directory for itself; stop the server first") from None
+        _request_runs(settings, user, follow_id)
+        echo(_SERVER_RUNS)
+        return
+    if as_json:
+        print_json({name: _report_data(report) for name, report in reports.items()})
+    else:
+        for name, report in reports.items():
+            echo(f"{name}: {_report_text(report)}")
+    is_complete = all(isinstance(report, SyncReport) and not report.failed for report in reports.values())
+    click.get_current_context().exit(0 if is_complete else 1)
+
+
+@follow.command()
+@click.argument("follow_id", metavar="ID")
+@click.argument("file")
+@click.option(
+    "--keep",
+    type=click.Choice(("library", "file")),
+    required=True,
+    help="library: keep the edits made in Florilegium. file: overwrite them with the file.",
+)
+@user_option
+@setting_options("data_dir", "single_user_name")
+def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, user: str | None) -> None:
+    """Settle the conflicts of FILE, a name that `follow show` lists."""
+    settings = overrides.load().settings
+
+    async def work() -> None:
+        async with _open_followed(settings, user, follow_id, writes=True) as followed:
+            local = followed.local
+            async with local.libraries.library(local.context) as library:
+                await resolve_conflict(library, followed.record, local.context, settings, os.fsencode(file), keep=keep)
+
+    asyncio.run(work())
+    echo(f"Kept the version of the {keep}.")
+
+
+class _ServerIsRunning(Exception):
+    """Another process has the lock of the data directory."""
+
+
+class _LocalFollowed(Struct, frozen=True):
+    local: LocalLibrary
+    record: FollowRecord
+    all_ids: Sequence[str]
+
+
+@asynccontextmanager
+async def _open_followed(
+    settings: Settings, user: str | None, follow_id: str, *, writes: bool = False
+) -> AsyncIterator[_LocalFollowed]:
+    async with open_local(settings, user, writes=writes) as local:
+        records = await _records(settings, local)
+        record = next((record for record in records if record.id == follow_id), None)
+        if record is None:
+            raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
+        yield _LocalFollowed(local, record, [record.id for record in records])
+
+
+async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRecord]:
+    async with Registry.open(data_root(settings).control_path) as registry:
+        return await Follows(registry.database).list(local.context.user_id)
+
+
+async def _owner(registry: Registry, settings: Settings, user: str | None) -> UserRecord:
+    if user is None and settings.is_auth_configured:
+        raise click.UsageError("--user is required because authentication is configured")
+    return await local_user(registry, settings, user)
+
+
+def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, action: str) -> None:
+    settings = load_for_change(overrides)
+
+    async def work(registry: Registry) -> UserRecord:
+        owner = await _owner(registry, settings, user)
+        await getattr(Follows(registry.database), action)(owner.id, follow_id)
+        return owner
+
+    record_change(settings, f"follow.{action}", run_with_registry(settings, work), follow_id)
+
+
+def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
+    async def work(registry: Registry) -> None:
+        owner, follows = await _owner(registry, settings, user), Follows(registry.database)
+        ids = [follow_id] if follow_id else [record.id for record in await follows.list(owner.id)]
+        for one in ids:
+            await follows.request_run(owner.id, one)
+
+    run_with_registry(settings, work)
+
+
+async def _run_here(
+    settings: Settings, user: str | None, follow_id: str | None, *, accepts_replacement: bool
+) -> dict[str, SyncReport | FlorilegiumError]:
+    reports: dict[str, SyncReport | FlorilegiumError] = {}
+    try:
+        async with open_local(settings, user, writes=True) as local:
+            records = await _records(settings, local)
+            chosen = [
+                record for record in records if record.id == follow_id or (not follow_id and not record.paused_at)
+            ]
+            if follow_id and not chosen:
+                raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
+            async with local.libraries.library(local.context) as library:
+                for record in chosen:
+                    try:
+                        reports[record.id] = await run_source(
+                            library,
+                            record,
+                            local.context,
+                            settings,
+                            follows=[record.id for record in records],
+                            accepts_replacement=accepts_replacement,
+                        )
+                    except FlorilegiumError as error:
+                        reports[record.id] = error
+    except StorageError as error:
+        if "is in use by" in error.message:
+            raise _ServerIsRunning from error
+        raise
+    return reports
+
+
+async def _describe_all(settings: Settings, user: str | None) -> list[FollowedSource]:
+    require_data_root(settings)
+    async with open_local(settings, user) as local:
+        records = await _records(settings, local)
+        async with local.libraries.library(local.context) as library:
+            return [await describe(record, library) for record in records]
+
+
+def _row(source: FollowedSource) -> tuple[str, ...]:
+    counts = (source.files, source.items, source.conflicts, source.failed)
+    location = strip_control_characters(source.location)
+    return (source.id, source.state, *(f"{count:,}" for count in counts), source.changed_at or "-", location)
+
+
+def _report_text(report: SyncReport | FlorilegiumError) -> str:
+    if isinstance(report, FlorilegiumError):
+        return strip_control_characters(report.message)
+    text = f"{pluralize(report.new, 'new items')}, {report.updated:,} updated, {report.deleted:,} deleted"
+    conflicts = f", {pluralize(report.conflicts, 'conflicts')}" if report.conflicts else ""
+    failed = f", {pluralize(report.failed, 'files')} could not be read completely" if report.failed else ""
+    return text + conflicts + failed
+
+
+def _report_data(report: SyncReport | FlorilegiumError) -> dict[str, Any]:
+    if isinstance(report, FlorilegiumError):
+        return {"problem": report.message}
+    names = ("new", "updated", "deleted", "conflicts", "failed")
+    return {name: getattr(report, name) for name in names}

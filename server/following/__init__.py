@@ -1,0 +1,1 @@
+"""Keeps libraries current with followed sources while the server runs."""

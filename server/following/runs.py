@@ -1,0 +1,92 @@
+"""One run of a followed source: opens the library, brings it up to date, and remembers how that went."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from auth.context import RequestContext
+from auth.follows import FollowRecord
+from config.errors import FlorilegiumError
+from config.settings import Settings
+from server.following.locations import checked_path
+from server.import_jobs import UPLOADS_FOLDER
+from sources.following.sync import SourceState, SourceSync, SyncReport, load_state, save_state
+from sources.importers.engine.progress import ImportProgress
+from sources.storage.contract import Library
+
+_WORK_FOLDER_PREFIX = "follow-"
+
+
+async def run_source(
+    library: Library,
+    record: FollowRecord,
+    context: RequestContext,
+    settings: Settings,
+    *,
+    scope: Sequence[bytes] | None = None,
+    follows: Sequence[str] | None = None,
+    accepts_replacement: bool = False,
+    before_batch: Callable[[], Awaitable[None]] | None = None,
+) -> SyncReport:
+    """Runs once. With `follows`, the ids of all sources that the user follows, what is known about others is removed.
+    A source that cannot be read raises an error, which is also remembered."""
+    if follows is not None:
+        await library.followed_files.retain(follows)
+    state = await load_state(library, record.id)
+    folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
+    try:
+        path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
+        sync = SourceSync(
+            library,
+            replace(record, location=str(path)),
+            settings,
+            ImportProgress(before_batch=before_batch),
+            folder,
+            accepts_replacement=accepts_replacement,
+        )
+        new_state = await sync.run(state, scope)
+    except FlorilegiumError as error:
+        await _save(library, record, state, replace(state, problem=error.message))
+        raise
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    now = time.time()
+    changed_at = now if sync.report.has_changes else state.changed_at
+    await _save(library, record, state, replace(new_state, synced_at=now, changed_at=changed_at))
+    return sync.report
+
+
+async def resolve_conflict(
+    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, name: bytes, *, keep: str
+) -> None:
+    folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
+    try:
+        path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
+        sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
+        await sync.resolve(name, keeps_library=keep == "library")
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _save(library: Library, record: FollowRecord, before: SourceState, after: SourceState) -> None:
+    if after != before:
+        await save_state(library, record.id, after)
+
+
+def _make_work_folder(data: Path, follow_id: str) -> Path:
+    """Copies of databases are made in the data directory, which is private. What a killed process left behind is
+    removed."""
+    uploads = data / UPLOADS_FOLDER
+    uploads.mkdir(0o700, exist_ok=True)
+    folder = uploads / f"{_WORK_FOLDER_PREFIX}{follow_id}"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(0o700)
+    except FileExistsError:
+        return Path(tempfile.mkdtemp(dir=uploads))
+    return folder.resolve()

@@ -1,0 +1,246 @@
+"""Keeps the libraries of all users current with the sources that they follow.
+
+The control database says what is followed, so that other processes can change it at any time. Folders are watched for
+events and scanned now and then; files and databases are looked at every `follow_poll_s`. What changed is imported by
+the import runner, in the background and a limited number of sources at a time.
+"""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from loguru import logger
+
+from auth.authenticator import local_principal
+from auth.context import RequestContext, build_context
+from auth.follows import FollowRecord, Follows
+from auth.registry import Registry
+from config.errors import FlorilegiumError, StorageError
+from config.paths import DataRoot
+from config.settings import Settings
+from server.following.runs import run_source
+from server.following.schedule import DueWork, FollowSchedule
+from server.following.watcher import FolderWatcher
+from server.import_slots import ImportSlots
+from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden, scan_file
+from sources.following.sync import SyncReport
+from sources.storage.contract import Libraries
+from sources.storage.job_group import background_jobs
+
+_REQUEST = "followed source"
+
+
+class _Followed:
+    """A followed source and what this process knows about it. `signature` is that of a single file when it was last
+    looked at; `folder_id` identifies the folder that is watched."""
+
+    def __init__(self, record: FollowRecord, settings: Settings) -> None:
+        self.schedule = FollowSchedule(record, settings)
+        self.signature: str | None = None
+        self.folder_id: str | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def record(self) -> FollowRecord:
+        return self.schedule.record
+
+
+class FollowService:
+    """`runs` and `failures` count runs since the start of the process."""
+
+    def __init__(
+        self, settings: Settings, data_root: DataRoot, registry: Registry, libraries: Libraries, follows: Follows
+    ) -> None:
+        self.runs = 0
+        self.failures = 0
+        self._settings = settings
+        self._data_root = data_root
+        self._registry = registry
+        self._libraries = libraries
+        self._follows = follows
+        self._followed: dict[str, _Followed] = {}
+        self._revision: int | None = None
+        self._slots = ImportSlots(settings.follow_jobs_max, settings.import_turn_s)
+        self._watcher = FolderWatcher(self._note_changes, self._note_watching)
+        self._wake = asyncio.Event()
+
+    @property
+    def sources(self) -> int:
+        return len(self._followed)
+
+    @property
+    def paused(self) -> int:
+        return sum(followed.record.paused_at is not None for followed in self._followed.values())
+
+    @property
+    def running(self) -> int:
+        return sum(followed.schedule.is_running for followed in self._followed.values())
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        try:
+            while True:
+                try:
+                    await self._step()
+                except StorageError as error:
+                    logger.warning("Followed sources cannot be read from the control database: {}", error.message)
+                self._wake.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), self._settings.follow_poll_s)
+        finally:
+            await self._watcher.close()
+            tasks = [followed.task for followed in self._followed.values() if followed.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _step(self) -> None:
+        revision = self._follows.revision()
+        if revision != self._revision:
+            self._load(await self._follows.list())
+            self._revision = revision
+        if not self._followed:
+            return
+        await asyncio.to_thread(self._look)
+        self._watch_folders()
+        now = time.monotonic()
+        for followed in self._followed.values():
+            work = followed.schedule.due(now)
+            if work is not None:
+                followed.schedule.is_running = True
+                followed.task = asyncio.create_task(self._run_source(followed, work))
+
+    def _load(self, records: Sequence[FollowRecord]) -> None:
+        current = {record.id: record for record in records}
+        for follow_id in self._followed.keys() - current.keys():
+            task = self._followed.pop(follow_id).task
+            if task is not None:
+                task.cancel()
+        for follow_id, record in current.items():
+            if follow_id in self._followed:
+                self._followed[follow_id].schedule.update(record)
+            else:
+                self._followed[follow_id] = _Followed(record, self._settings)
+
+    # -- finding changes -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Looks at the times of single files, and at which folders exist. Runs on a thread: a network file system that
+        does not answer must not block the event loop."""
+        for followed in list(self._followed.values()):
+            record = followed.record
+            if record.is_url or record.paused_at is not None:
+                continue
+            try:
+                status = Path(record.location).stat()
+                is_folder = stat.S_ISDIR(status.st_mode)
+                followed.folder_id = f"{status.st_dev}:{status.st_ino}" if is_folder else None
+                signature = None if is_folder else scan_file(Path(record.location))
+            except (OSError, SourceMissing):
+                followed.folder_id = signature = None
+            if signature is not None and signature != followed.signature:
+                followed.schedule.request_changed()
+            followed.signature = signature
+
+    def _watch_folders(self) -> None:
+        if self._settings.follow_events:
+            self._watcher.watch(
+                {
+                    followed.record.location: followed.folder_id
+                    for followed in self._followed.values()
+                    if followed.folder_id is not None and followed.record.paused_at is None
+                }
+            )
+
+    def _note_watching(self, is_watching: bool) -> None:
+        """Changes before the folders were watched are found by a scan."""
+        for followed in self._followed.values():
+            followed.schedule.is_watched = is_watching and followed.folder_id is not None
+            if followed.schedule.is_watched:
+                followed.schedule.request_full()
+        self._wake.set()
+
+    def _note_changes(self, paths: set[str]) -> None:
+        now = time.monotonic()
+        for followed in self._followed.values():
+            root = os.fsencode(followed.record.location).rstrip(b"/") + b"/"
+            names = [path[len(root) :] for path in map(os.fsencode, paths) if path.startswith(root)]
+            names = [_without_companion(name) for name in names if not is_hidden(name)]
+            if names:
+                followed.schedule.add_changes(names, now)
+        self._wake.set()
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    async def _run_source(self, followed: _Followed, work: DueWork) -> None:
+        schedule, started_at = followed.schedule, time.monotonic()
+        try:
+            report = await self._sync(followed.record, work)
+            took_s = time.monotonic() - started_at
+            schedule.finish(work, sorted(report.retries), time.monotonic(), took_s)
+            self.runs += 1
+        except FlorilegiumError as error:
+            self._fail(followed, error.message)
+        except Exception:
+            logger.exception("Followed source {} failed", followed.record.id)
+            self._fail(followed, "internal error")
+        finally:
+            schedule.is_running = False
+            self._wake.set()
+
+    def _fail(self, followed: _Followed, problem: str) -> None:
+        self.runs += 1
+        self.failures += 1
+        followed.schedule.fail(time.monotonic())
+        logger.info("Followed source {} is not current: {}", followed.record.id, problem)
+
+    async def _sync(self, record: FollowRecord, work: DueWork) -> SyncReport:
+        context = await self.context_of(record)
+        if context is None:
+            return SyncReport()
+        turn = self._slots.turn(record.user_id)
+        with background_jobs():
+            async with turn, self._libraries.library(context) as library:
+                return await run_source(
+                    library,
+                    record,
+                    context,
+                    self._settings,
+                    scope=work.scope,
+                    follows=self._ids_of(record) if work.scope is None else None,
+                    before_batch=turn.pass_on,
+                )
+
+    async def context_of(self, record: FollowRecord) -> RequestContext | None:
+        """Returns the context of the owner, or None if the owner is disabled."""
+        user = await self._registry.user_by_id(record.user_id)
+        if user is None or user.is_disabled:
+            return None
+        return build_context(local_principal(user), self._data_root, _REQUEST, is_agent=False)
+
+    def _ids_of(self, record: FollowRecord) -> list[str]:
+        return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]
+
+
+@asynccontextmanager
+async def open_follow_service(
+    settings: Settings, data_root: DataRoot, registry: Registry, libraries: Libraries
+) -> AsyncIterator[FollowService]:
+    service = FollowService(settings, data_root, registry, libraries, Follows(registry.database))
+    running = asyncio.create_task(service.run())
+    try:
+        yield service
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _without_companion(name: bytes) -> bytes:
+    """A change of a write-ahead log is one of its database."""
+    for end in DATABASE_COMPANIONS:
+        name = name.removesuffix(end)
+    return name

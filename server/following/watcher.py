@@ -1,0 +1,68 @@
+"""Reports changed paths below folders, from the file events of the operating system."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loguru import logger
+
+# Events are collected for this long. The first pause of one step ends the collection earlier.
+_DEBOUNCE_MS = 400
+_STEP_MS = 100
+_TIMEOUT_MS = 5_000
+
+
+class FolderWatcher:
+    """Watches a set of folders, each with everything in it. `on_changes` is called on the event loop with the changed
+    paths; `on_ready` when the folders are watched, and with False if they cannot be."""
+
+    def __init__(self, on_changes: Callable[[set[str]], None], on_ready: Callable[[bool], None]) -> None:
+        self._on_changes = on_changes
+        self._on_ready = on_ready
+        self._folders: Mapping[str, str] = {}
+        self._stop: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def watch(self, folders: Mapping[str, str]) -> None:
+        """Starts to watch these folders, given with their identities, instead of the previous ones."""
+        if folders == self._folders:
+            return
+        self._end()
+        self._folders = dict(folders)
+        if folders:
+            self._stop = threading.Event()
+            arguments = (sorted(folders), self._stop, asyncio.get_running_loop())
+            self._thread = threading.Thread(target=self._run, args=arguments, name="folder-watcher", daemon=True)
+            self._thread.start()
+
+    async def close(self) -> None:
+        thread = self._thread
+        self._end()
+        if thread is not None:
+            await asyncio.to_thread(thread.join, 2)
+
+    def _end(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
+        self._stop = self._thread = None
+        self._folders = {}
+
+    def _run(self, folders: list[str], stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        def notify(callback: Callable[[Any], None], value: object) -> None:
+            if not stop.is_set() and not loop.is_closed():
+                loop.call_soon_threadsafe(callback, value)
+
+        # Loaded here, because most servers follow nothing.
+        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError  # noqa: PLC0415
+
+        try:
+            with RustNotify(folders, False, False, 0, True, True) as watcher:
+                notify(self._on_ready, True)
+                while not stop.is_set():
+                    changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
+                    if isinstance(changes, set):
+                        notify(self._on_changes, {path for _, path in changes})
+        except (OSError, WatchfilesRustInternalError) as error:
+            logger.warning("Followed folders cannot be watched and are scanned instead: {}", error)
+            notify(self._on_ready, False)

@@ -1,0 +1,1 @@
+"""Keeps a library current with folders, files and databases that other programs change."""

@@ -1,0 +1,124 @@
+"""What is known about the files of followed sources, stored next to the items that were read from them."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.schema.chacha import NOTES_INDEX
+from sources.storage.sqlite.sql import json_array
+
+T = TypeVar("T")
+
+_SOURCE = "followed files"
+_SELECT = "SELECT name, signature, fingerprint, conflicts, problem FROM followed_files WHERE follow = ?"
+# The first byte after the slash at the end of a folder.
+_AFTER_SLASH = b"0"
+
+
+class SqliteFollowedFiles:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def files(self, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
+        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+            if not folder:
+                return _files(connection.execute(f"{_SELECT} ORDER BY name", (follow,)))
+            range_ = (follow, folder, folder[:-1] + _AFTER_SLASH)
+            return _files(connection.execute(f"{_SELECT} AND name >= ? AND name < ? ORDER BY name", range_))
+
+        return await self._database.read(_SOURCE, work)
+
+    async def find(self, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]:
+        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+            return [
+                file for name in names for file in _files(connection.execute(f"{_SELECT} AND name = ?", (follow, name)))
+            ]
+
+        return await self._database.read(_SOURCE, work)
+
+    async def items(self, follow: str, name: bytes) -> Sequence[FollowedItem]:
+        sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
+
+        def work(connection: JobConnection) -> Sequence[FollowedItem]:
+            return [FollowedItem(*row) for row in connection.execute(sql, (follow, name))]
+
+        return await self._database.read(_SOURCE, work)
+
+    async def other_owners(
+        self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
+    ) -> frozenset[tuple[str, str]]:
+        sql = (
+            "SELECT i.kind, i.uuid FROM json_each(?) wanted CROSS JOIN followed_items i ON i.uuid = wanted.value "
+            f"WHERE NOT (i.follow = ? AND i.name IN ({', '.join('?' * len(names))}))"
+        )
+
+        def work(connection: JobConnection) -> frozenset[tuple[str, str]]:
+            return frozenset(connection.execute(sql, (json_array(uuids), follow, *names)))
+
+        return await self._database.read(_SOURCE, work)
+
+    async def counts(self, follow: str) -> FollowedCounts:
+        files = "SELECT count(*), coalesce(sum(conflicts), 0), coalesce(sum(problem <> ''), 0) FROM followed_files"
+        items = "SELECT count(DISTINCT kind || ' ' || uuid) FROM followed_items"
+
+        def work(connection: JobConnection) -> FollowedCounts:
+            total, conflicts, failed = connection.execute(f"{files} WHERE follow = ?", (follow,)).fetchone()
+            [stored] = connection.execute(f"{items} WHERE follow = ? AND kind <> 'messages'", (follow,)).fetchone()
+            return FollowedCounts(files=total, items=stored, conflicts=conflicts, failed=failed)
+
+        return await self._database.read(_SOURCE, work)
+
+    async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
+        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+            sql = f"{_SELECT} AND (conflicts > 0 OR problem <> '') ORDER BY name LIMIT ?"
+            return _files(connection.execute(sql, (follow, limit)))
+
+        return await self._database.read(_SOURCE, work)
+
+    async def save(
+        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
+    ) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for name in {file.name, moved_from} - {None}:
+                _remove(connection, follow, name)
+            row = (follow, file.name, file.signature, file.fingerprint, file.conflicts, file.problem)
+            connection.execute("INSERT INTO followed_files VALUES (?, ?, ?, ?, ?, ?)", row)
+            rows = [(follow, file.name, item.kind, item.key, item.uuid) for item in items]
+            connection.executemany("INSERT OR REPLACE INTO followed_items VALUES (?, ?, ?, ?, ?)", rows)
+
+        await self._write(work)
+
+    async def remove(self, follow: str, names: Sequence[bytes]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for name in names:
+                _remove(connection, follow, name)
+
+        await self._write(work)
+
+    async def retain(self, follows: Sequence[str]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for table in ("followed_files", "followed_items"):
+                others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN (SELECT value FROM json_each(?))"
+                connection.execute(f"DELETE FROM {table} WHERE follow IN ({others})", (json_array(follows),))
+
+        await self._write(work)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        await self._database.write(_SOURCE, NOTES_INDEX, work)
+
+
+def _files(rows: sqlite3.Cursor) -> list[FollowedFile]:
+    return [
+        FollowedFile(name=name, signature=signature, fingerprint=fingerprint, conflicts=conflicts, problem=problem)
+        for name, signature, fingerprint, conflicts, problem in rows
+    ]
+
+
+def _remove(connection: sqlite3.Connection, follow: str, name: bytes | None) -> None:
+    connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, name))
+    connection.execute("DELETE FROM followed_items WHERE follow = ? AND name = ?", (follow, name))

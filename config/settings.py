@@ -799,9 +799,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "port is not that of http or https."
         ),
     ] = ()
-    follow_url_timeout_s: Annotated[
-        float, _number("s", "Time limit for fetching a followed URL.", 0.1, _HOUR_S)
-    ] = 30.0
+    follow_url_timeout_s: Annotated[float, _number("s", "Time limit for fetching a followed URL.", 0.1, _HOUR_S)] = 30.0
 
     # Chat
     chat_upstream_url: Annotated[

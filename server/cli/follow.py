@@ -1,4 +1,4 @@
-"""`florilegium follow`: keeps a library current with folders, files, databases and URLs."""
+"""`florilegium follow`: keeps a library current with folders, files and databases."""
 
 import asyncio
 import os
@@ -47,11 +47,11 @@ class Duration(click.ParamType[float]):
 
 @click.group()
 def follow() -> None:
-    """Keep a library current with folders, files, databases and URLs."""
+    """Keep a library current with folders, files and databases."""
 
 
 @follow.command()
-@click.argument("location", metavar="PATH|URL")
+@click.argument("location", metavar="PATH")
 @click.option(
     "--format",
     "format_name",
@@ -72,7 +72,7 @@ def add(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Follow PATH or URL: import it once and keep the library current with it while a server runs."""
+    """Follow PATH: import it once and keep the library current with it while a server runs."""
     settings = load_for_change(overrides)
     if format_name is not None:
         importer_by_name(format_name, all_importers())

@@ -10,8 +10,9 @@ from config.settings import Settings
 
 # A scan of a large folder takes at most this share of the time.
 _SCAN_SHARE = 1 / 200
-# Reading a database that changes all the time takes at most this share of the time.
-_READ_SHARE = 1 / 3
+# A large database that changes all the time is read a third of the time. Short runs cause no pause.
+_SHORT_RUN_S = 1.0
+_PAUSE_PER_RUN = 2.0
 _RETRY_S = 0.3
 # Files that are created in a new folder before it is watched cause no events.
 _FOLDER_RETRY_S = 1.0
@@ -70,13 +71,14 @@ class FollowSchedule:
             del self._names[name]
         return DueWork(sorted(names)) if names else None
 
-    def finish(self, work: DueWork, retries: Sequence[bytes], now: float, took_s: float) -> None:
+    def finish(self, work: DueWork, retries: Sequence[bytes], now: float, *, took_s: float, scan_s: float) -> None:
+        """`scan_s` is the part of the run that took the same time if nothing had changed."""
         self._failures = 0
-        self._not_before = now + took_s / _READ_SHARE - took_s
+        self._not_before = now + _PAUSE_PER_RUN * max(0.0, took_s - _SHORT_RUN_S)
         for name in retries:
             self._names.setdefault(name, now + (_FOLDER_RETRY_S if name.endswith(b"/") else _RETRY_S))
         if work.scope is None:
-            self._next_full_at = min(self._next_full_at, now + max(self._interval_s, took_s / _SCAN_SHARE))
+            self._next_full_at = min(self._next_full_at, now + max(self._interval_s, scan_s / _SCAN_SHARE))
 
     def fail(self, now: float) -> None:
         pause = _FAILURE_PAUSES_S[min(self._failures, len(_FAILURE_PAUSES_S) - 1)]

@@ -180,8 +180,8 @@ class FollowService:
         schedule, started_at = followed.schedule, time.monotonic()
         try:
             report = await self._sync(followed.record, work)
-            took_s = time.monotonic() - started_at
-            schedule.finish(work, sorted(report.retries), time.monotonic(), took_s)
+            now = time.monotonic()
+            schedule.finish(work, sorted(report.retries), now, took_s=now - started_at, scan_s=report.scan_s)
             self.runs += 1
         except FlorilegiumError as error:
             self._fail(followed, error.message)

@@ -53,8 +53,8 @@ class FolderWatcher:
             if not stop.is_set() and not loop.is_closed():
                 loop.call_soon_threadsafe(callback, value)
 
-        # Loaded here, because most servers follow nothing.
-        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError  # noqa: PLC0415
+        from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - most servers follow nothing
+        from watchfiles._rust_notify import WatchfilesRustInternalError as WatchError  # noqa: PLC0415 - as above
 
         try:
             with RustNotify(folders, False, False, 0, True, True) as watcher:
@@ -63,6 +63,6 @@ class FolderWatcher:
                     changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
                     if isinstance(changes, set):
                         notify(self._on_changes, {path for _, path in changes})
-        except (OSError, WatchfilesRustInternalError) as error:
+        except (OSError, WatchError) as error:
             logger.warning("Followed folders cannot be watched and are scanned instead: {}", error)
             notify(self._on_ready, False)

@@ -7,6 +7,7 @@ moment repeats its last file and nothing else.
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -74,6 +75,8 @@ class SyncReport(Struct, kw_only=True):
     conflicts: int = 0
     failed: int = 0
     retries: set[bytes] = set()
+    # The CPU time of looking for changes.
+    scan_s: float = 0.0
 
     @property
     def has_changes(self) -> bool:
@@ -144,9 +147,9 @@ class SourceSync:
             # A file that was created in a new folder before that was watched caused no event.
             self.report.retries |= await asyncio.to_thread(_new_folders, layout, scope)
             scope = [name.rstrip(b"/") for name in scope]
-        scan = await asyncio.to_thread(scan_folder, layout.root, layout.is_wanted, scope)
+        scan = await self._scan(layout, scope)
         if scope is not None and scan.root_id != state.root_id:
-            scope, scan = None, await asyncio.to_thread(scan_folder, layout.root, layout.is_wanted)
+            scope, scan = None, await self._scan(layout, None)
         known = {file.name: file for file in await self._known_files(scope)}
         if scope is None:
             self._require_same_folder(scan, state, known)
@@ -198,6 +201,15 @@ class SourceSync:
             # The folder was read file by file before, or this is a conflict of a file that no longer exists.
             await self._withdraw_file(known[other])
         return msgspec.structs.replace(state, problem="")
+
+    async def _scan(self, layout: SourceLayout, scope: Sequence[bytes] | None) -> FolderScan:
+        def scan() -> FolderScan:
+            started_at = time.thread_time()
+            result = scan_folder(layout.root, layout.is_wanted, scope)
+            self.report.scan_s += time.thread_time() - started_at
+            return result
+
+        return await asyncio.to_thread(scan)
 
     async def _known_files(self, scope: Sequence[bytes] | None) -> Sequence[FollowedFile]:
         if scope is None:

@@ -117,5 +117,5 @@ async def test_single_file_is_followed_when_it_is_replaced(tmp_path: Path) -> No
         (tmp_path / "new").write_text("# Oolong\nSteep.")
         (tmp_path / "new").rename(note)
         await wait_for_titles(server, "ada", "Oolong")
-        metrics = (await fetch(server.url, "GET", "/metrics", {})).body.decode()
+        metrics = (await fetch(server.url, "GET", "/metrics", await server.bearer("ada"))).body.decode()
         assert "florilegium_followed_sources 1.0" in metrics

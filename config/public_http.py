@@ -9,13 +9,19 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
-from config.outgoing_http import OutgoingRequestError, OutgoingRequestTimeout, open_response
+from msgspec import Struct
+
+from config.outgoing_http import IncomingResponse, OutgoingRequestError, OutgoingRequestTimeout, open_response
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _HTTPS_PORT = 443
+_HTTP_PORT = 80
+_REDIRECTS = (301, 302, 303, 307, 308)
+_REDIRECTS_MAX = 5
+_NOT_MODIFIED = 304
 # Addresses that contain an IPv4 address, to which a gateway may translate them: NAT64, 6to4, Teredo, IPv4-compatible.
 _TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96")))
 # Relays for 6to4 (RFC 7526), no longer in use.
@@ -26,8 +32,18 @@ class AddressRefused(OutgoingRequestError):
     """The URL does not lead to a public https server."""
 
 
+class FetchedDocument(Struct, frozen=True, kw_only=True):
+    """A document, and the validators with which it is asked for again (RFC 9110, section 13.1)."""
+
+    body: bytes
+    media_type: str
+    etag: str
+    last_modified: str
+
+
 class PublicFetch:
-    """Fetches https URLs. Those of `allowed_hosts` may have a private address and any port."""
+    """Fetches https URLs, and documents also from http URLs. Those of `allowed_hosts` may have a private address and
+    any port."""
 
     def __init__(
         self, timeout_s: float, max_bytes: int, allowed_hosts: Collection[str] = (), resolve: Resolver | None = None
@@ -46,7 +62,7 @@ class PublicFetch:
             raise OutgoingRequestTimeout(f"took longer than {self._timeout_s:g} s") from error
 
     async def _get(self, url: str) -> bytes:
-        address = await self._address_of(_split(url))
+        address = await self._address_of(_split(url, ("https",)))
         headers = {"Accept": "application/json"}
         async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s, address=address) as response:
             if response.status != 200:
@@ -56,11 +72,48 @@ class PublicFetch:
                 raise OutgoingRequestError("did not respond with JSON")
             return await response.read(self._max_bytes)
 
+    async def get_document(self, url: str, etag: str = "", last_modified: str = "") -> FetchedDocument | None:
+        """Returns a document, or None if it has not changed since it had these validators. Follows redirects, each of
+        which must lead to a public address. Raises `OutgoingRequestError`."""
+        validators = {"If-None-Match": etag, "If-Modified-Since": last_modified}
+        headers = {"Accept": "*/*"} | {name: value for name, value in validators.items() if value}
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for _ in range(_REDIRECTS_MAX + 1):
+                    result = await self._get_document(url, headers)
+                    if not isinstance(result, str):
+                        return result
+                    url = result
+        except TimeoutError as error:
+            raise OutgoingRequestTimeout(f"took longer than {self._timeout_s:g} s") from error
+        raise OutgoingRequestError(f"redirected more than {_REDIRECTS_MAX} times")
+
+    async def _get_document(self, url: str, headers: dict[str, str]) -> FetchedDocument | str | None:
+        """Returns the document, the address that it redirects to, or None if it has not changed."""
+        address = await self._address_of(_split(url, ("https", "http")))
+        async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s, address=address) as response:
+            if response.status == _NOT_MODIFIED:
+                return None
+            if response.status in _REDIRECTS and "location" in response.headers:
+                return urljoin(url, response.headers["location"])
+            if response.status != 200:
+                raise OutgoingRequestError(f"responded with status {response.status}")
+            return await self._read_document(response)
+
+    async def _read_document(self, response: IncomingResponse) -> FetchedDocument:
+        return FetchedDocument(
+            body=await response.read(self._max_bytes),
+            media_type=response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+            etag=response.headers.get("etag", ""),
+            last_modified=response.headers.get("last-modified", ""),
+        )
+
     async def _address_of(self, parts: SplitResult) -> str:
-        host, port = (parts.hostname or "").lower(), parts.port or _HTTPS_PORT
+        usual_port = _HTTP_PORT if parts.scheme == "http" else _HTTPS_PORT
+        host, port = (parts.hostname or "").lower(), parts.port or usual_port
         is_allowed = host in self._allowed_hosts or f"{host}:{port}" in self._allowed_hosts
-        if port != _HTTPS_PORT and not is_allowed:
-            raise AddressRefused("uses another port than 443")
+        if port != usual_port and not is_allowed:
+            raise AddressRefused(f"uses another port than {usual_port}")
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
@@ -95,12 +148,12 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str, schemes: Sequence[str]) -> SplitResult:
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
         raise AddressRefused("is not a URL") from error
-    if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
-        raise AddressRefused("is not an https URL")
+    if parts.scheme not in schemes or not parts.hostname or "@" in parts.netloc:
+        raise AddressRefused(f"is not an {schemes[0]} URL")
     return parts

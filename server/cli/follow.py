@@ -1,7 +1,6 @@
-"""`florilegium follow`: keeps a library current with folders, files and databases."""
+"""`florilegium follow`: keeps a library current with folders, files, databases and URLs."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from server.cli.terminal import echo, strip_control_characters
 from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict, run_source
 from server.following.status import FollowedSource, describe
-from sources.following.sync import SyncReport
+from sources.following.state import SyncReport
 from sources.importers.registry import FORMATS, all_importers, importer_by_name
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
@@ -47,11 +46,11 @@ class Duration(click.ParamType[float]):
 
 @click.group()
 def follow() -> None:
-    """Keep a library current with folders, files and databases."""
+    """Keep a library current with folders, files, databases and URLs."""
 
 
 @follow.command()
-@click.argument("location", metavar="PATH")
+@click.argument("location", metavar="PATH|URL")
 @click.option(
     "--format",
     "format_name",
@@ -72,7 +71,7 @@ def add(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Follow PATH: import it once and keep the library current with it while a server runs."""
+    """Follow PATH or URL: import it once and keep the library current with it while a server runs."""
     settings = load_for_change(overrides)
     if format_name is not None:
         importer_by_name(format_name, all_importers())
@@ -227,7 +226,7 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
         async with _open_followed(settings, user, follow_id, writes=True) as followed:
             local = followed.local
             async with local.libraries.library(local.context) as library:
-                await resolve_conflict(library, followed.record, local.context, settings, os.fsencode(file), keep=keep)
+                await resolve_conflict(library, followed.record, local.context, settings, file, keep=keep)
 
     asyncio.run(work())
     echo(f"Kept the version of the {keep}.")

@@ -33,8 +33,7 @@ def allowed_location(
     if not location or len(location) > _LOCATION_MAX_CHARS or "\0" in location:
         raise InvalidParams(f"location: expected a path or URL of 1 to {_LOCATION_MAX_CHARS} characters")
     if location.lower().startswith(_URL_PREFIXES):
-        _checked_url(location)
-        raise InvalidParams("location: expected a path, got a URL")
+        return AllowedLocation(_checked_url(location), is_confined=not is_administrator)
     path = Path(location)
     if not path.is_absolute():
         raise InvalidParams(f"location: expected an absolute path or an http(s) URL, got {location[:200]!r}")

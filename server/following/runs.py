@@ -1,6 +1,7 @@
 """One run of a followed source: opens the library, brings it up to date, and remembers how that went."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -11,15 +12,19 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from auth.follows import FollowRecord
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from server.following.locations import checked_path
 from server.import_jobs import UPLOADS_FOLDER
-from sources.following.sync import SourceState, SourceSync, SyncReport, load_state, save_state
+from sources.following.state import SourceState, SyncReport, load_state, save_state
+from sources.following.sync import SourceSync
+from sources.following.url_sync import UrlSync
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.progress import ImportProgress
 from sources.storage.contract import Library
 
 _WORK_FOLDER_PREFIX = "follow-"
+_CONFLICTS_MAX = 100_000
 
 
 async def run_source(
@@ -40,35 +45,45 @@ async def run_source(
     state = await load_state(library, record.id)
     folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
     try:
-        path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
-        sync = SourceSync(
-            library,
-            replace(record, location=str(path)),
-            settings,
-            ImportProgress(before_batch=before_batch),
-            folder,
-            accepts_replacement=accepts_replacement,
-        )
-        new_state = await sync.run(state, scope)
+        progress = ImportProgress(before_batch=before_batch)
+        if record.is_url:
+            fetched = UrlSync(library, record, settings, progress, folder)
+            report, new_state = fetched.report, await fetched.run(state)
+        else:
+            path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
+            sync = SourceSync(
+                library,
+                replace(record, location=str(path)),
+                settings,
+                progress,
+                folder,
+                accepts_replacement=accepts_replacement,
+            )
+            report, new_state = sync.report, await sync.run(state, scope)
     except FlorilegiumError as error:
         await _save(library, record, state, replace(state, problem=error.message))
         raise
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     now = time.time()
-    changed_at = now if sync.report.has_changes else state.changed_at
+    changed_at = now if report.has_changes else state.changed_at
     await _save(library, record, state, replace(new_state, synced_at=now, changed_at=changed_at))
-    return sync.report
+    return report
 
 
 async def resolve_conflict(
-    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, name: bytes, *, keep: str
+    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
 ) -> None:
+    """Settles the conflicts of a file, which is named as `describe` does."""
+    conflicts = await library.followed_files.problems(record.id, _CONFLICTS_MAX)
+    names = [row.name for row in conflicts if printable_name(os.fsdecode(row.name)) == file and row.conflicts]
+    if not names or record.is_url:
+        raise InvalidParams(f"file: expected one with a conflict, got {file[:200]!r}")
     folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
     try:
         path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
         sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
-        await sync.resolve(name, keeps_library=keep == "library")
+        await sync.resolve(names[0], keeps_library=keep == "library")
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 

@@ -27,7 +27,7 @@ from server.following.schedule import DueWork, FollowSchedule
 from server.following.watcher import FolderWatcher
 from server.import_slots import ImportSlots
 from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden, scan_file
-from sources.following.sync import SyncReport
+from sources.following.state import SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
@@ -79,6 +79,9 @@ class FollowService:
     @property
     def running(self) -> int:
         return sum(followed.schedule.is_running for followed in self._followed.values())
+
+    def is_running(self, follow_id: str) -> bool:
+        return follow_id in self._followed and self._followed[follow_id].schedule.is_running
 
     async def run(self) -> None:
         """Runs until it is cancelled."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from auth.follows import FollowRecord
 from config.times import format_time_seconds
-from sources.following.sync import SourceState, load_state
+from sources.following.state import SourceState, load_state
 from sources.importers.engine.files import printable_name
 from sources.storage.contract import FollowedFile, Library
 

@@ -30,6 +30,7 @@ from sources.following.scan import (
     is_settled,
     scan_folder,
 )
+from sources.following.state import SourceState, SyncReport
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import import_limits
@@ -49,59 +50,6 @@ _REPLACED = (
     "most of its files are missing and the folder is not the one that was followed; nothing was deleted. If this is "
     "intended, run `florilegium follow run --accept`"
 )
-
-
-class SourceState(Struct, frozen=True, kw_only=True):
-    """What is remembered about a followed source as a whole, in the library. `problem` says why it could not be brought
-    up to date the last time. Times are seconds since 1970."""
-
-    root_id: str = ""
-    mounts: Sequence[str] = ()
-    synced_at: float | None = None
-    changed_at: float | None = None
-    problem: str = ""
-    # Validators of a document that was fetched from a URL.
-    etag: str = ""
-    last_modified: str = ""
-
-
-class SyncReport(Struct, kw_only=True):
-    """What one run changed. `retries` are names to look at again soon, because they could not be read or may have
-    changed while they were."""
-
-    new: int = 0
-    updated: int = 0
-    deleted: int = 0
-    conflicts: int = 0
-    failed: int = 0
-    retries: set[bytes] = set()
-    # The CPU time of looking for changes.
-    scan_s: float = 0.0
-
-    @property
-    def has_changes(self) -> bool:
-        return bool(self.new or self.updated or self.deleted)
-
-    def add_summary(self, summary: ImportSummary) -> None:
-        for kind, counts in summary.kinds.items():
-            if kind != "messages":
-                self.new += counts.new
-                self.updated += counts.updated
-            self.conflicts += counts.conflict
-        self.failed += bool(summary.failures)
-
-
-async def load_state(library: Library, follow_id: str) -> SourceState:
-    text = await library.bookmarks.get(_bookmark(follow_id))
-    return SourceState() if text is None else msgspec.json.decode(text, type=SourceState)
-
-
-async def save_state(library: Library, follow_id: str, state: SourceState) -> None:
-    await library.bookmarks.set(_bookmark(follow_id), msgspec.json.encode(state).decode())
-
-
-def _bookmark(follow_id: str) -> str:
-    return f"follow {follow_id}"
 
 
 class _ChangedFile(Struct, frozen=True):
@@ -169,10 +117,8 @@ class SourceSync:
 
     async def resolve(self, name: bytes, *, keeps_library: bool) -> None:
         """Settles the conflicts of a file: either the edits in the library stay, or the file overwrites them."""
-        [*rows] = await self._files.find(self._record.id, [name])
-        if not rows or not rows[0].conflicts:
-            raise InvalidParams(f"file: expected one with a conflict, got {os.fsdecode(name)!r}")
-        row, items = rows[0], await self._files.items(self._record.id, name)
+        [row] = await self._files.find(self._record.id, [name])
+        items = await self._files.items(self._record.id, name)
         if row.signature and keeps_library:
             await self._files.save(self._record.id, msgspec.structs.replace(row, conflicts=0), items)
         elif row.signature:

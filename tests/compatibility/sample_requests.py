@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.links import AccountLinks
+from auth.follows import Follows
 from auth.oauth.grants import GrantRequest, OAuthGrants
 from auth.oauth.resources import TokenResource
 from auth.principal import READ
@@ -18,6 +19,7 @@ from auth.registry import Registry, UserRecord
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
+from sources.storage.contract import FollowedFile
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -196,6 +198,17 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "get_import": (SampleRequest("GET", "/api/v1/import/{job}"),),
     "follow_import": (SampleRequest("GET", "/api/v1/import/{job}/events"),),
     "cancel_import": (SampleRequest("DELETE", "/api/v1/import/{job}"),),
+    "add_follow": (
+        SampleRequest("POST", "/api/v1/follows", {"location": "https://harbour.invalid/"}, has_content=False),
+    ),
+    "list_follows": (SampleRequest("GET", "/api/v1/follows"),),
+    "get_follow": (SampleRequest("GET", "/api/v1/follows/{follow}"),),
+    "update_follow": (SampleRequest("PATCH", "/api/v1/follows/{follow}", {"paused": True}),),
+    "run_follow": (SampleRequest("POST", "/api/v1/follows/{follow}/run", {}),),
+    "resolve_follow_conflict": (
+        SampleRequest("POST", "/api/v1/follows/{follow}/resolve", {"file": "Tea.md", "keep": "library"}),
+    ),
+    "remove_follow": (SampleRequest("DELETE", "/api/v1/follows/{follow}"),),
     "search_bus": (
         SampleRequest("GET", f"/api/search?q={WORD}"),
         SampleRequest("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
@@ -379,6 +392,7 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
         "deletion_token": preview.json()["token"],
         # An administrator, because the last one cannot delete the own account.
         "other_user": (await registry.add_user(f"{WORD}.{name}", role="admin")).name,
+        "follow": await add_followed_folder(api, name, f"/{label}/vault"),
     }
 
 
@@ -389,6 +403,18 @@ async def _add_passkey(registry: Registry, user: UserRecord, label: str) -> str:
     statement = "INSERT INTO passkeys VALUES (?, ?, ?, ?, ?, ?, ?, NULL)"
     await registry.database.write(lambda db: db.execute(statement, values))
     return identity.hex()
+
+
+async def add_followed_folder(api: RestClient, name: str, location: str) -> str:
+    """Adds a paused source with one conflict and returns its id."""
+    runtime, user = api.server.runtime, await api.library_user(name)
+    follows = Follows(runtime.registry.database)
+    record = await follows.add(user.context.user_id, location, per_user_max=20)
+    await follows.pause(record.user_id, record.id)
+    async with runtime.libraries.library(user.context) as library:
+        file = FollowedFile(name=b"Tea.md", signature="known", conflicts=1)
+        await library.followed_files.save(record.id, file, [])
+    return record.id
 
 
 async def add_deleted_note(user: LibraryUser, text: str) -> str:

@@ -128,6 +128,8 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     ),
     **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
     **dict.fromkeys(("list_import_formats", "list_calls", "test_connection"), ALL),
+    **dict.fromkeys(("add_follow", "list_follows", "get_follow", "update_follow", "run_follow"), ALL),
+    **dict.fromkeys(("resolve_follow_conflict", "remove_follow"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
     **dict.fromkeys(("export_library", "prepare_deletion", "delete_data", "delete_account"), ALL),
     **dict.fromkeys(("list_browser_sessions", "end_browser_session", "end_browser_sessions"), ALL),

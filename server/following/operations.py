@@ -1,0 +1,91 @@
+"""What users can do with the sources that they follow."""
+
+from collections.abc import Sequence
+
+from auth.context import RequestContext
+from auth.follows import FollowRecord, Follows
+from auth.principal import ADMIN
+from config.errors import Conflict, InvalidParams
+from config.settings import Settings
+from server.following.locations import allowed_location
+from server.following.runs import resolve_conflict
+from server.following.service import FollowService
+from server.following.status import FollowedSource, describe
+from sources.importers.registry import FORMATS
+from sources.storage.contract import Libraries
+from sources.storage.job_group import background_jobs
+
+_PROBLEMS_MAX = 100
+
+
+class FollowOperations:
+    """Each user sees only their own followed sources. Administrators may follow any path of this machine, others those
+    that the setting `follow_roots` permits."""
+
+    def __init__(self, settings: Settings, libraries: Libraries, follows: Follows, service: FollowService) -> None:
+        self._settings = settings
+        self._libraries = libraries
+        self._follows = follows
+        self._service = service
+
+    async def add(
+        self,
+        context: RequestContext,
+        location: str,
+        *,
+        format_name: str | None,
+        interval_s: float | None,
+        keeps_deleted: bool,
+    ) -> FollowedSource:
+        if format_name is not None and format_name not in FORMATS:
+            raise InvalidParams(f"format: expected one of {', '.join(FORMATS)}, got {format_name[:60]!r}")
+        allowed = allowed_location(
+            self._settings,
+            location,
+            context.principal.user_name,
+            is_administrator=context.principal.has_scope(ADMIN),
+            others=await self._follows.list(context.user_id),
+        )
+        record = await self._follows.add(
+            context.user_id,
+            allowed.text,
+            format_name=format_name,
+            interval_s=interval_s,
+            keeps_deleted=keeps_deleted,
+            is_confined=allowed.is_confined,
+            per_user_max=self._settings.follow_max_per_user,
+        )
+        return await self._describe(context, record)
+
+    async def list(self, context: RequestContext) -> Sequence[FollowedSource]:
+        records = await self._follows.list(context.user_id)
+        async with self._libraries.library(context) as library:
+            return [await describe(record, library) for record in records]
+
+    async def get(self, context: RequestContext, follow_id: str) -> FollowedSource:
+        return await self._describe(context, await self._follows.get(context.user_id, follow_id))
+
+    async def set_paused(self, context: RequestContext, follow_id: str, *, is_paused: bool) -> FollowedSource:
+        change = self._follows.pause if is_paused else self._follows.resume
+        return await self._describe(context, await change(context.user_id, follow_id))
+
+    async def run(self, context: RequestContext, follow_id: str) -> FollowedSource:
+        return await self._describe(context, await self._follows.request_run(context.user_id, follow_id))
+
+    async def remove(self, context: RequestContext, follow_id: str) -> FollowedSource:
+        source = await self.get(context, follow_id)
+        await self._follows.remove(context.user_id, follow_id)
+        return source
+
+    async def resolve(self, context: RequestContext, follow_id: str, file: str, keep: str) -> FollowedSource:
+        record = await self._follows.get(context.user_id, follow_id)
+        if self._service.is_running(follow_id):
+            raise Conflict("the source is being read; try again in a moment")
+        with background_jobs():
+            async with self._libraries.library(context) as library:
+                await resolve_conflict(library, record, context, self._settings, file, keep=keep)
+        return await self._describe(context, record)
+
+    async def _describe(self, context: RequestContext, record: FollowRecord) -> FollowedSource:
+        async with self._libraries.library(context) as library:
+            return await describe(record, library, _PROBLEMS_MAX)

@@ -1,0 +1,205 @@
+"""Followed sources over REST."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from auth.context import RequestContext
+from auth.follows import Follows
+from auth.principal import WRITE
+from server.following.operations import FollowOperations
+from server.following.status import FollowedSource
+from server.rest.operation import Operation
+from server.runtime import Runtime
+
+_PATH = "/api/v1/follows"
+_ONE = _PATH + "/{id}"
+# There is no such tool, so a key restricted to some tools cannot follow anything.
+_TOOLS = ("follow",)
+_Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
+_FollowId = Annotated[str, Meta(description="The id of the followed source.")]
+
+
+class FollowRequest(Struct, frozen=True, kw_only=True):
+    location: Annotated[
+        str, Meta(description="An absolute path on the server, if you may follow it, or an http(s) URL.")
+    ]
+    format: Annotated[str | None, Meta(description="Read all files as this format. Default: detect it.")] = None
+    interval_s: Annotated[_Interval | None, Meta(description="Seconds between two scans or requests.")] = None
+    keep_deleted: Annotated[bool, Meta(description="Keep items whose files are deleted.")] = False
+
+
+class ListFollowsRequest(Struct, frozen=True, kw_only=True):
+    """Has no parameters."""
+
+
+class FollowIdRequest(Struct, frozen=True, kw_only=True):
+    id: _FollowId
+
+
+class UpdateFollowRequest(Struct, frozen=True, kw_only=True):
+    id: _FollowId
+    paused: Annotated[bool, Meta(description="Whether following pauses.")]
+
+
+class ResolveConflictRequest(Struct, frozen=True, kw_only=True):
+    id: _FollowId
+    file: Annotated[str, Meta(description="The file, as it is named in `problems`.")]
+    keep: Annotated[
+        Literal["library", "file"],
+        Meta(description="library: keep the edits made here. file: overwrite them with the file."),
+    ]
+
+
+class FollowedSources(Struct, frozen=True):
+    follows: Sequence[FollowedSource]
+
+
+class FollowEndpoints:
+    """The handlers of the operations on followed sources."""
+
+    def __init__(self, operations: FollowOperations) -> None:
+        self._operations = operations
+
+    async def add(self, context: RequestContext, request: FollowRequest) -> FollowedSource:
+        return await self._operations.add(
+            context,
+            request.location,
+            format_name=request.format,
+            interval_s=request.interval_s,
+            keeps_deleted=request.keep_deleted,
+        )
+
+    async def list(self, context: RequestContext, _request: ListFollowsRequest) -> FollowedSources:
+        return FollowedSources(await self._operations.list(context))
+
+    async def get(self, context: RequestContext, request: FollowIdRequest) -> FollowedSource:
+        return await self._operations.get(context, request.id)
+
+    async def update(self, context: RequestContext, request: UpdateFollowRequest) -> FollowedSource:
+        return await self._operations.set_paused(context, request.id, is_paused=request.paused)
+
+    async def run(self, context: RequestContext, request: FollowIdRequest) -> FollowedSource:
+        return await self._operations.run(context, request.id)
+
+    async def resolve(self, context: RequestContext, request: ResolveConflictRequest) -> FollowedSource:
+        return await self._operations.resolve(context, request.id, request.file, request.keep)
+
+    async def remove(self, context: RequestContext, request: FollowIdRequest) -> FollowedSource:
+        return await self._operations.remove(context, request.id)
+
+
+def follow_operations(runtime: Runtime) -> list[Operation]:
+    follows = Follows(runtime.registry.database)
+    endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, follows, runtime.following))
+    return [
+        Operation(
+            id="add_follow",
+            method="POST",
+            path=_PATH,
+            summary="Follow a source",
+            description=(
+                "Imports a folder, file or URL and keeps the library current with it. A path needs the scope `admin`, "
+                "or must be in a folder that the setting `follow_roots` names."
+            ),
+            input=FollowRequest,
+            response=FollowedSource,
+            handler=endpoints.add,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            status=201,
+            error_statuses=frozenset((409,)),
+        ),
+        Operation(
+            id="list_follows",
+            method="GET",
+            path=_PATH,
+            summary="List followed sources",
+            description="The sources that the user follows, oldest first, and whether they are current.",
+            input=ListFollowsRequest,
+            response=FollowedSources,
+            handler=endpoints.list,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+        ),
+        *_one_source_operations(endpoints),
+    ]
+
+
+def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
+    return [
+        Operation(
+            id="get_follow",
+            method="GET",
+            path=_ONE,
+            summary="Get a followed source",
+            description="The state of a followed source, its conflicts and the files that could not be read.",
+            input=FollowIdRequest,
+            response=FollowedSource,
+            handler=endpoints.get,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            error_statuses=frozenset((404,)),
+        ),
+        Operation(
+            id="update_follow",
+            method="PATCH",
+            path=_ONE,
+            summary="Pause or resume a followed source",
+            description="A paused source is not read until it is resumed.",
+            input=UpdateFollowRequest,
+            response=FollowedSource,
+            handler=endpoints.update,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            error_statuses=frozenset((404,)),
+        ),
+        Operation(
+            id="run_follow",
+            method="POST",
+            path=_ONE + "/run",
+            summary="Read a followed source now",
+            description="Looks for changes now instead of at the next scan. The response does not wait for the result.",
+            input=FollowIdRequest,
+            response=FollowedSource,
+            handler=endpoints.run,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            status=202,
+            error_statuses=frozenset((404,)),
+        ),
+        Operation(
+            id="resolve_follow_conflict",
+            method="POST",
+            path=_ONE + "/resolve",
+            summary="Settle the conflicts of a file",
+            description="Decides between the edits made in the library and the current content of the file.",
+            input=ResolveConflictRequest,
+            response=FollowedSource,
+            handler=endpoints.resolve,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            error_statuses=frozenset((404, 409)),
+        ),
+        Operation(
+            id="remove_follow",
+            method="DELETE",
+            path=_ONE,
+            summary="Stop following a source",
+            description="The items of the source stay in the library.",
+            input=FollowIdRequest,
+            response=FollowedSource,
+            handler=endpoints.remove,
+            tools=_TOOLS,
+            scope=WRITE,
+            needs_all_sources=True,
+            error_statuses=frozenset((404,)),
+        ),
+    ]

@@ -1,0 +1,62 @@
+"""What is remembered about a followed source as a whole, and what one run changed."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from sources.importers.engine.summary import ImportSummary
+from sources.storage.contract import Library
+
+
+class SourceState(Struct, frozen=True, kw_only=True):
+    """What is remembered about a followed source as a whole, in the library. `problem` says why it could not be brought
+    up to date the last time. Times are seconds since 1970."""
+
+    root_id: str = ""
+    mounts: Sequence[str] = ()
+    synced_at: float | None = None
+    changed_at: float | None = None
+    problem: str = ""
+    # Validators of a document that was fetched from a URL.
+    etag: str = ""
+    last_modified: str = ""
+
+
+class SyncReport(Struct, kw_only=True):
+    """What one run changed. `retries` are names to look at again soon, because they could not be read or may have
+    changed while they were."""
+
+    new: int = 0
+    updated: int = 0
+    deleted: int = 0
+    conflicts: int = 0
+    failed: int = 0
+    retries: set[bytes] = set()
+    # The CPU time of looking for changes.
+    scan_s: float = 0.0
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.new or self.updated or self.deleted)
+
+    def add_summary(self, summary: ImportSummary) -> None:
+        for kind, counts in summary.kinds.items():
+            if kind != "messages":
+                self.new += counts.new
+                self.updated += counts.updated
+            self.conflicts += counts.conflict
+        self.failed += bool(summary.failures)
+
+
+async def load_state(library: Library, follow_id: str) -> SourceState:
+    text = await library.bookmarks.get(_bookmark(follow_id))
+    return SourceState() if text is None else msgspec.json.decode(text, type=SourceState)
+
+
+async def save_state(library: Library, follow_id: str, state: SourceState) -> None:
+    await library.bookmarks.set(_bookmark(follow_id), msgspec.json.encode(state).decode())
+
+
+def _bookmark(follow_id: str) -> str:
+    return f"follow {follow_id}"

@@ -68,7 +68,7 @@ class Follows:
         per_user_max: int,
     ) -> FollowRecord:
         record = FollowRecord(
-            id=secrets.token_hex(4),
+            id=secrets.token_hex(8),
             user_id=user_id,
             location=location,
             format=format_name,

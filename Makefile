@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed attack soak docs lock audit clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -27,6 +27,8 @@ help:
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
 	@echo "make bench-embed     measure the models of semantic search and searches while vectors are made (five minutes)"
+	@echo "make bench-console   measure the first result of a search on the page against the API call beneath it (five minutes)"
+	@echo "make screenshots     write the pictures of the console in docs/images/console"
 	@echo "make attack          attack a server of this machine: foreign ids, forged tokens, hostile files and queries, slow clients"
 	@echo "make soak            mixed load while the server is killed and restarted (ARGS=--minutes=30, the default)"
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
@@ -102,6 +104,12 @@ bench-neighbour: $(DEVELOPMENT)
 
 bench-embed: $(DEVELOPMENT)
 	$(BIN)/python -m bench.embed $(ARGS)
+
+bench-console: $(DEVELOPMENT)
+	$(BIN)/python -m bench.console $(ARGS)
+
+screenshots: $(DEVELOPMENT)
+	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 attack: $(DEVELOPMENT)
 	$(BIN)/python -m tests.attack.run $(ARGS)

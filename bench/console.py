@@ -1,7 +1,7 @@
-"""`make bench-console`: how soon the console shows the first result of a search, compared with the REST call beneath it.
+"""`make bench-console`: how soon the console shows the first result of a search, compared with the API call beneath it.
 
 A real Chromium types a query into the search page of a server that runs as deployed. The time starts when the debounce
-after the last keystroke ends, and stops when the first result of this query is in the page. For each query the same page
+after the last keystroke ends, and stops when the first result of this query is in the page. For each query the page
 also calls `POST /api/v1/search` with the same arguments; page and API take turns to be the first, because the second
 finds more in caches. Both times are measured by the page itself.
 """
@@ -76,7 +76,8 @@ class ConsoleOutcome(Struct, frozen=True):
         lines = [f"{'milliseconds, ' + str(len(self.samples)) + ' queries':<40} {'median':>8} {'p95':>8} {'max':>8}"]
         for title, field in (("first result on the page", "first_result_ms"), ("POST /api/v1/search", "api_ms")):
             values = [getattr(sample, field) for sample in self.samples]
-            lines.append(f"{title:<40} {statistics.median(values):8.1f} {percentile(values, 95):8.1f} {max(values):8.1f}")
+            median, p95 = statistics.median(values), percentile(values, 95)
+            lines.append(f"{title:<40} {median:8.1f} {p95:8.1f} {max(values):8.1f}")
         return lines
 
     def as_line(self) -> str:

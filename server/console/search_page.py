@@ -18,7 +18,7 @@ from server.console.browser import BrowserGuard
 from server.console.page_form import PageForm
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.knowledge import KnowledgeOperations
-from server.rest.library import LibraryEndpoints, LibraryOverview, LibraryRequest, overview_operation
+from server.rest.library import LibraryEndpoints, LibraryItems, LibraryItemsRequest, items_operation
 from server.runtime import Runtime
 from server.tools.compact import Permalinks, title_of
 from sources.items import ResultItem, SearchResponse
@@ -26,6 +26,7 @@ from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
 
 _LIMIT = 20
+_RECENT = 10
 _SNIPPET_CHARS = 320
 _LINKS = Permalinks("")
 # What each choice of the date filter adds to the query.
@@ -94,7 +95,7 @@ class SearchPage(LibraryPage):
         operations = KnowledgeOperations(runtime.knowledge)
         self._search = operations.search_operation()
         self._similar = operations.similar_operation()
-        self._overview = overview_operation(LibraryEndpoints(runtime.libraries, runtime.settings))
+        self._items = items_operation(LibraryEndpoints(runtime.libraries, runtime.settings))
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
     async def show(self, request: Request) -> Response:
@@ -110,7 +111,7 @@ class SearchPage(LibraryPage):
             "hits": [],
             "tabs": [],
             "error": "",
-            "overview": None,
+            "recent": None,
             "response": None,
             "problems": [],
             "item": "",
@@ -123,8 +124,8 @@ class SearchPage(LibraryPage):
         if form.similar:
             return await self._similar_items(viewer, form)
         if form.is_empty:
-            overview: LibraryOverview = await self.run(viewer, self._overview, LibraryRequest())
-            return {"overview": overview}
+            recent: LibraryItems = await self.run(viewer, self._items, LibraryItemsRequest(limit=_RECENT))
+            return {"recent": recent}
         return await self._hits(viewer, form)
 
     async def _hits(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:

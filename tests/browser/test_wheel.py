@@ -88,7 +88,8 @@ def test_wheel_has_every_file_of_the_packages(installed: Installed) -> None:
 
 
 def test_server_runs_from_the_wheel(installed: Installed) -> None:
-    command = [installed.packages.parents[2] / "bin" / "python", "-P", "-c", "import server; print(server.__file__)"]
+    python = str(installed.packages.parents[2] / "bin" / "python")
+    command = [python, "-P", "-c", "import server; print(server.__file__)"]
 
     found = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=True).stdout
 

@@ -44,12 +44,16 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 
-/** Shows the exact time in the time zone of the browser when the pointer is over a time. */
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
+
+/** Shows the exact time in the time zone of the browser when the pointer is over a time. Results are shown first. */
 export function localizeTimes(root) {
-  for (const element of root.querySelectorAll("time[datetime]")) {
-    const time = new Date(element.dateTime);
-    if (!Number.isNaN(time.getTime())) element.title = time.toLocaleString(undefined, { dateStyle: "full", timeStyle: "medium" });
-  }
+  setTimeout(() => {
+    for (const element of root.querySelectorAll("time[datetime]")) {
+      const time = new Date(element.dateTime);
+      if (!Number.isNaN(time.getTime())) element.title = exact.format(time);
+    }
+  });
 }
 localizeTimes(document);
 

@@ -31,6 +31,7 @@ FORMATS: Mapping[str, str] = {
     "tldw": "tldw.databases",
     "conversation_memory": "conversation_memory",
     "agentkit": "agentkit",
+    "agentchatbus": "agentchatbus",
     "claude_code": "claude_code",
     "codex": "codex",
     "sillytavern": "sillytavern",

@@ -105,11 +105,13 @@ class TableReader:
     def keywords(self, links: KeywordLinks, item_id: Any) -> tuple[str, ...]:
         """Returns the item's keywords that are not deleted, sorted."""
         has_links = self.columns(links.link_table) >= {links.item_column, "keyword_id"}
-        if not has_links or "deleted" not in self.columns(links.keyword_table):
+        if not has_links or "keyword" not in self.columns(links.keyword_table):
             return ()
+        # Older versions deleted keywords instead of marking them.
+        is_live = "AND k.deleted = 0" if "deleted" in self.columns(links.keyword_table) else ""
         rows = self._connection.execute(
             f"SELECT k.keyword FROM {links.link_table} l CROSS JOIN {links.keyword_table} k ON k.id = l.keyword_id "
-            f"WHERE l.{links.item_column} = ? AND k.deleted = 0 ORDER BY k.keyword",
+            f"WHERE l.{links.item_column} = ? {is_live} ORDER BY k.keyword",
             (item_id,),
         )
         return clean_tags([clean_line(keyword) for (keyword,) in rows])

@@ -1,7 +1,7 @@
 """The database of the conversation-memory plugin: observations, session summaries, and indexed exchanges, which become
 chats. Vectors and events waiting for a model are not read."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -49,6 +49,10 @@ _OBSERVATIONS = TableSpec(
     ),
     ("tool_name", "prompt_number"),
 )
+# The third version, which was continued as memmem: one text for each observation, and numbers as ids.
+_OBSERVATIONS_V3 = TableSpec(
+    "observations", ("id", "title", "content", "project", "session_id", "timestamp", "created_at")
+)
 _EXCHANGES = TableSpec(
     "exchanges",
     ("id", "project", "timestamp", "user_message", "assistant_message", "archive_path", "line_start", "line_end"),
@@ -59,7 +63,9 @@ _SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "cre
 _TOOL_CALLS = TableSpec(
     "tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp")
 )
-_TABLES = (_OBSERVATIONS, _SUMMARIES, _EXCHANGES)
+_TABLES = (_OBSERVATIONS, _OBSERVATIONS_V3, _SUMMARIES, _EXCHANGES)
+# The tables by which a database is recognized.
+_MARKS = (_OBSERVATIONS, _OBSERVATIONS_V3, _EXCHANGES)
 _TITLE_CHARS = 120
 
 
@@ -72,20 +78,20 @@ class ConversationMemoryImporter(Importer):
         if probe.is_folder or not is_database(probe):
             return 0.0
         columns = table_columns(probe.path, _OBSERVATIONS.name, _EXCHANGES.name)
-        has_table = any(columns[table.name] >= set(table.required) for table in (_OBSERVATIONS, _EXCHANGES))
-        return 0.9 if has_table else 0.0
+        return 0.9 if any(columns[table.name] >= set(table.required) for table in _MARKS) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         with open_database(path, limits) as connection:
             reader = TableReader(connection, limits)
-            if not (reader.has(_OBSERVATIONS) or reader.has(_EXCHANGES)):
+            if not any(map(reader.has, _MARKS)):
                 raise InvalidParams("not a conversation-memory database")
             rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
             row_progress = RowProgress(progress, file_size(path), rows_total)
             archives = _session_archives(reader)
             yield from _read_observations(reader, _OBSERVATIONS, archives, row_progress)
+            yield from _read_observations(reader, _OBSERVATIONS_V3, archives, row_progress)
             yield from _read_observations(reader, _SUMMARIES, archives, row_progress)
             if reader.has(_EXCHANGES):
                 yield from _read_conversations(reader, row_progress)
@@ -132,7 +138,7 @@ def _session_archive(row: TableRow) -> _SessionArchive | None:
 def _read_observations(
     reader: TableReader, table: TableSpec, archives: Mapping[Any, _SessionArchive], progress: RowProgress
 ) -> Iterator[ImportEvent]:
-    read = _read_observation if table is _OBSERVATIONS else _read_summary
+    read = _OBSERVATION_READERS[table]
     for rowid in reader.rowids(table) if reader.has(table) else ():
         try:
             event = read(reader, rowid)
@@ -206,6 +212,36 @@ def _read_summary(reader: TableReader, rowid: int) -> ImportedObservation | Skip
             created_at=stored_time(row["created_at"]) or UNSET,
         )
     )
+
+
+def _read_observation_v3(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
+    """The number of an observation is unique in its database only, so its time is part of the id."""
+    row = reader.row(_OBSERVATIONS_V3, rowid)
+    title = clean_line(row["title"])
+    if not title:
+        return SkippedItem("observation without a title")
+    narrative = text_or_empty(row["content"])
+    require_storable(narrative, reader.limits)
+    return ImportedObservation(
+        ObservationDraft(
+            uuid=observation_id("imported", "v3", str(row["id"]), str(row["created_at"])),
+            type="general",
+            title=title,
+            narrative=narrative,
+            project=clean_line(row["project"]),
+            session_id=clean_line(row["session_id"]),
+            origin="imported",
+            metadata={"imported_from": _NAME},
+            created_at=stored_time(row["timestamp"]) or UNSET,
+        )
+    )
+
+
+_OBSERVATION_READERS: Mapping[TableSpec, Callable[[TableReader, int], ImportedObservation | SkippedItem]] = {
+    _OBSERVATIONS: _read_observation,
+    _OBSERVATIONS_V3: _read_observation_v3,
+    _SUMMARIES: _read_summary,
+}
 
 
 def _json_texts(reader: TableReader, value: Any) -> tuple[str, ...]:

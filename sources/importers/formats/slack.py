@@ -28,7 +28,7 @@ from sources.importers.engine.values import clean_line, objects, parse_json, tex
 _NAME = "slack"
 # The lists of channels by file, and what they contain.
 _LISTS = {"channels.json": "channel", "groups.json": "private", "dms.json": "direct", "mpims.json": "group"}
-_DAY = re.compile(r"(?P<channel>[^/]{1,200})/\d{4}-\d\d-\d\d\.json\Z")
+_DAY = re.compile(r"(?P<channel>[^/]{1,200})/\d{4}-\d\d-\d\d\.json")
 _SKIPPED_SUBTYPES = frozenset(("channel_join", "channel_leave", "group_join", "group_leave"))
 # <@U123>, <@U123|name>, <#C123|general>, <https://…|text>
 _MARKUP = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|\n]{1,2000})(?:\|(?P<label>[^<>\n]{0,2000}))?>")
@@ -46,7 +46,7 @@ class SlackImporter(Importer):
         has_lists = any(f"{root}{name}" in names for root in roots for name in _LISTS)
         if probe.is_folder:
             return 0.93 if has_lists and "conversations.json" not in names else 0.0
-        return 0.93 if has_lists and any(_DAY.search(name) for name in names) else 0.0
+        return 0.93 if has_lists and any(map(_is_day, names)) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -56,6 +56,10 @@ class SlackImporter(Importer):
 
 
 IMPORTER = SlackImporter()
+
+
+def _is_day(name: str) -> bool:
+    return _DAY.fullmatch("/".join(name.split("/")[-2:])) is not None
 
 
 class _SlackExport:

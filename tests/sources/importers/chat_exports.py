@@ -527,4 +527,82 @@ PEOPLE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "Shore club - tides.json": ("discord", encoded(DISCORD)),
     "package.zip": ("discord", packed(DISCORD_PACKAGE)),
 }
-CHAT_SAMPLES: Mapping[str, tuple[str, bytes]] = {**ASSISTANT_SAMPLES, **PEOPLE_SAMPLES}
+
+# -- databases of systems whose clients work with this server ----------------------------------------------------------
+
+AGENTCHATBUS = database(
+    """
+    CREATE TABLE threads (id TEXT PRIMARY KEY, topic TEXT NOT NULL, status TEXT NOT NULL, created_at TEXT NOT NULL,
+        closed_at TEXT, summary TEXT, metadata TEXT);
+    CREATE TABLE messages (id TEXT PRIMARY KEY, thread_id TEXT NOT NULL, author TEXT NOT NULL, role TEXT NOT NULL,
+        content TEXT NOT NULL, seq INTEGER NOT NULL, created_at TEXT NOT NULL, metadata TEXT, author_id TEXT,
+        author_name TEXT, reply_to_msg_id TEXT, priority TEXT);
+    CREATE TABLE agents (id TEXT PRIMARY KEY, name TEXT, token TEXT);
+    """,
+    threads=[
+        ("thread-1", "Tide plan", "done", "2026-02-01T08:00:00.000000+00:00", None, "Noon it is.", '{"team": "blue"}'),
+        ("thread-2", "Silence", "discuss", "2026-02-01T08:00:00+00:00", None, None, None),
+    ],
+    messages=[
+        (
+            *("m-2", "thread-1", "a-2", "assistant", "At noon.", 7, "2026-02-01T08:02:00+00:00", None, "a-2", "Wren"),
+            *("m-1", "urgent"),
+        ),
+        (
+            *(
+                "m-1",
+                "thread-1",
+                "human",
+                "user",
+                "When?",
+                3,
+                "2026-02-01T08:01:00+00:00",
+                '{"mood": "calm"}',
+                None,
+                None,
+            ),
+            *(None, "normal"),
+        ),
+        ("m-9", "gone", "human", "user", "lost", 9, "2026-02-01T08:01:00+00:00", None, None, None, None, None),
+    ],
+    agents=[("a-2", "Wren", "secret-token")],
+)
+ORIGIN_CONVERSATION = database(
+    """
+    CREATE TABLE conversations (id TEXT PRIMARY KEY, title TEXT);
+    CREATE TABLE messages (id TEXT PRIMARY KEY, conversation_id TEXT, role TEXT, content TEXT, create_time REAL,
+        position INTEGER);
+    """,
+    conversations=[("99999999-2222-4333-8444-555555555555", "Asyncio")],
+    messages=[
+        ("m2", "99999999-2222-4333-8444-555555555555", "assistant", '["With gather."]', 1714723260.5, 2),
+        ("m1", "99999999-2222-4333-8444-555555555555", "user", "Two coroutines?", 1714723200.0, 1),
+    ],
+)
+CONVERSATION_MEMORY_V3 = database(
+    """
+    CREATE TABLE pending_events (id INTEGER PRIMARY KEY, session_id TEXT, project TEXT, tool_name TEXT, compressed TEXT,
+        timestamp INTEGER, created_at INTEGER);
+    CREATE TABLE observations (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, content TEXT NOT NULL,
+        project TEXT NOT NULL, session_id TEXT, timestamp INTEGER NOT NULL, created_at INTEGER NOT NULL);
+    """,
+    observations=[(1, "Lid leaked", "A new gasket fixed it.", "kettle", "s-1", 1714723200000, 1714723200001)],
+)
+TLDW_OLD_PROMPTS = database(
+    """
+    CREATE TABLE Prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, author TEXT, details TEXT,
+        system TEXT, user TEXT);
+    CREATE TABLE Keywords (id INTEGER PRIMARY KEY AUTOINCREMENT, keyword TEXT NOT NULL UNIQUE COLLATE NOCASE);
+    CREATE TABLE PromptKeywords (prompt_id INTEGER, keyword_id INTEGER, PRIMARY KEY (prompt_id, keyword_id));
+    """,
+    Prompts=[(4, "Summary", "Mara", "For talks", "You summarize.", "Summarize {{talk}}.")],
+    Keywords=[(1, "talks"), (2, "unused")],
+    PromptKeywords=[(4, 1)],
+)
+DATABASE_SAMPLES: dict[str, tuple[str, bytes]] = {
+    "bus.db": ("agentchatbus", AGENTCHATBUS),
+    "origin.db": ("chatgpt_browser", ORIGIN_CONVERSATION),
+    "memmem.db": ("conversation_memory", CONVERSATION_MEMORY_V3),
+    "prompts.db": ("tldw", TLDW_OLD_PROMPTS),
+}
+CHAT_SAMPLES: Mapping[str, tuple[str, bytes]] = {**ASSISTANT_SAMPLES, **PEOPLE_SAMPLES, **DATABASE_SAMPLES}

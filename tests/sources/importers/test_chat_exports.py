@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sources.importers.engine.imported_items import DoubtfulItem, ImportedNote, ImportedPrompt, ImportEvent
+from sources.importers.engine.imported_items import (
+    DoubtfulItem,
+    ImportedNote,
+    ImportedObservation,
+    ImportedPrompt,
+    ImportEvent,
+)
 from sources.importers.registry import all_importers, importer_by_name
 from tests.sources.importers.chat_exports import (
     CHAT_SAMPLES,
@@ -307,6 +313,46 @@ def test_discord_package_has_your_own_messages_in_order(tmp_path: Path) -> None:
         ("Mara", "Later"),
         ("Mara", "An old one"),
     ]
+
+
+# -- databases ---------------------------------------------------------------------------------------------------------
+
+
+def test_bus_threads_keep_ids_authors_and_order(tmp_path: Path) -> None:
+    events = read_sample(tmp_path, "bus.db")
+    [thread] = imported_conversations(events)
+    assert (thread.draft.uuid, thread.draft.title, thread.draft.namespace) == ("thread-1", "Tide plan", "bus")
+    assert thread.draft.metadata == {"team": "blue", "summary": "Noon it is.", "_bus": {"status": "done"}}
+    assert [(message.uuid, message.sender, message.content, message.parent_id) for message in thread.messages] == [
+        ("m-1", "human", "When?", None),
+        ("m-2", "Wren", "At noon.", "m-1"),
+    ]
+    assert thread.messages[1].metadata == {"_bus": {"priority": "urgent", "author_id": "a-2"}}
+    assert sorted(skip_reasons(events)) == ["message of a deleted thread", "thread without messages"]
+
+
+def test_origin_conversation_gets_the_times_of_its_messages(tmp_path: Path) -> None:
+    events = read_sample(tmp_path, "origin.db")
+    [chat] = imported_conversations(events)
+    assert (chat.draft.title, chat.draft.created_at, chat.draft.last_modified) == (
+        *("Asyncio", "2024-05-03T08:00:00.000Z", "2024-05-03T08:01:00.500Z"),
+    )
+    assert message_contents(events) == ["Two coroutines?", "With gather."]
+
+
+def test_third_version_of_conversation_memory_has_observations(tmp_path: Path) -> None:
+    [event] = read_sample(tmp_path, "memmem.db")
+    assert isinstance(event, ImportedObservation)
+    draft = event.draft
+    assert (draft.title, draft.narrative, draft.project) == ("Lid leaked", "A new gasket fixed it.", "kettle")
+    assert (draft.session_id, draft.origin, draft.created_at) == ("s-1", "imported", "2024-05-03T08:00:00.000Z")
+
+
+def test_old_prompts_of_tldw_keep_their_keywords(tmp_path: Path) -> None:
+    [event] = read_sample(tmp_path, "prompts.db")
+    assert isinstance(event, ImportedPrompt)
+    assert (event.draft.name, event.draft.author, event.draft.tags) == ("Summary", "Mara", ("talks",))
+    assert (event.draft.system_prompt, event.draft.user_prompt) == ("You summarize.", "Summarize {{talk}}.")
 
 
 # -- hostile files -----------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Databases of chatGPT-browser, a viewer for ChatGPT exports: its working database, whose conversations branch, and its
-canonical export, whose messages are numbered. Conversations keep their ChatGPT ids."""
+canonical export, whose messages are numbered. Conversations keep their ChatGPT ids.
+
+The databases that origin_conversation searches have the same tables; some of them have no times for conversations."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
@@ -25,7 +28,8 @@ from sources.importers.formats.chatgpt.content import parts_text
 from sources.importers.formats.chatgpt.export import EMPTY_MESSAGE, SYSTEM_MESSAGE, conversation_uuid, message_uuid
 
 _NAME = "chatgpt_browser"
-_CONVERSATION_COLUMNS = frozenset(("id", "title", "create_time", "update_time"))
+_CONVERSATION_COLUMNS = frozenset(("id", "title"))
+_CONVERSATION_TIMES = frozenset(("create_time", "update_time"))
 _MESSAGE_COLUMNS = frozenset(("id", "conversation_id", "role", "content", "create_time"))
 _ROLES = frozenset(("user", "assistant", "system", "tool"))
 
@@ -39,7 +43,11 @@ _MESSAGE = {
     "parent_id": "SELECT id, role, content, create_time, parent_id FROM messages WHERE rowid = ?",
     "position": "SELECT id, role, content, create_time, NULL FROM messages WHERE rowid = ?",
 }
-_CONVERSATION = "SELECT title, create_time, update_time FROM conversations WHERE id = ?"
+# By whether conversations have times. Without them, those of their first and last message are used.
+_CONVERSATION = {
+    True: "SELECT title, create_time, update_time FROM conversations WHERE id = ?",
+    False: "SELECT title, NULL, NULL FROM conversations WHERE id = ?",
+}
 _EMPTY_CONVERSATIONS = """
     SELECT count(*) FROM conversations
     WHERE id NOT IN (SELECT conversation_id FROM messages WHERE conversation_id IS NOT NULL)
@@ -105,6 +113,7 @@ class _ViewerDatabase:
         self._connection = connection
         self._order_column = order_column
         self._limits = limits
+        self._has_times = columns_of(connection, "conversations") >= _CONVERSATION_TIMES
         self._has_models = columns_of(connection, "message_metadata") >= {"message_id", "model_slug"}
 
     def message_count(self) -> int:
@@ -121,7 +130,7 @@ class _ViewerDatabase:
         yield from (SkippedItem("conversation without messages") for _ in range(count))
 
     def read_conversation(self, key: Any, rowids: Sequence[int]) -> Iterator[ImportEvent]:
-        row = self._connection.execute(_CONVERSATION, (key,)).fetchone()
+        row = self._connection.execute(_CONVERSATION[self._has_times], (key,)).fetchone()
         if row is None or not isinstance(key, str):
             yield from (SkippedItem("message without a conversation") for _ in rowids)
             return
@@ -134,6 +143,9 @@ class _ViewerDatabase:
         except InvalidParams as error:
             yield FailedItem(location, error.message)
             return
+        if not self._has_times:
+            times = sorted(filter(None, thread.times.values()))
+            draft = replace(draft, created_at=times[0], last_modified=times[-1]) if times else draft
         tree = MessageTree(thread.parents)
         # The database does not store the branch last seen. Like the viewer, take the one with the newest message.
         newest = max(tree.leaves(), key=lambda leaf: thread.times[leaf], default=None)

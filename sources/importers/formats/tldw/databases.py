@@ -45,8 +45,18 @@ _PROMPTS = TableSpec(
     ("prompt_format", "prompt_definition_json"),
 )
 _PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
+# `prompts.db` of tldw before 2025, which has neither UUIDs nor times.
+_OLD_PROMPTS = TableSpec("Prompts", ("id", "name", "details", "system", "user"), ("author",))
+_OLD_PROMPT_KEYWORDS = KeywordLinks("PromptKeywords", "prompt_id", "Keywords")
+_OLD_KEYWORDS = TableSpec("Keywords", ("id", "keyword"))
+_OLD_KEYWORD_LINKS = TableSpec("PromptKeywords", ("prompt_id", "keyword_id"))
 # The tables by which each kind of database is recognized.
-_DATABASES = ((NOTES, CHARACTERS, CONVERSATIONS, MESSAGES), (MEDIA,), (_PROMPTS,))
+_DATABASES = (
+    (NOTES, CHARACTERS, CONVERSATIONS, MESSAGES),
+    (MEDIA,),
+    (_PROMPTS,),
+    (_OLD_PROMPTS, _OLD_KEYWORDS, _OLD_KEYWORD_LINKS),
+)
 
 
 class TldwImporter(Importer):
@@ -117,10 +127,33 @@ def _read_prompt(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     )
 
 
+def _read_old_prompt(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
+    row = reader.row(_OLD_PROMPTS, rowid)
+    details, system, user = (text_or_empty(row[field]) for field in ("details", "system", "user"))
+    for text in (details, system, user):
+        require_storable(text, reader.limits)
+    name = clean_line(row["name"])
+    yield ImportedPrompt(
+        PromptDraft(
+            # The name is unique.
+            uuid=item_uuid(None, "prompts", name),
+            preferred_id=item_number(row),
+            name=name,
+            author=clean_line(row["author"]),
+            details=details,
+            system_prompt=system,
+            user_prompt=user,
+            tags=reader.keywords(_OLD_PROMPT_KEYWORDS, row["id"]),
+            metadata=import_metadata(),
+        )
+    )
+
+
 _ROW_READERS: Mapping[TableSpec, Callable[[TableReader, int], Iterator[ImportEvent]]] = {
     NOTES: read_note,
     CHARACTERS: read_character,
     CONVERSATIONS: read_conversation,
     MEDIA: read_media,
     _PROMPTS: _read_prompt,
+    _OLD_PROMPTS: _read_old_prompt,
 }

@@ -1,6 +1,7 @@
 """Imports that continue after the request that uploaded the file. Their owner can inspect, follow and cancel them.
 
-Jobs run in this process. If the process ends first, import the same file again to complete the job.
+Jobs run in this process. If the process ends first, import the same file again to complete the job. Jobs that have
+ended are kept in the history of their owner.
 """
 
 import asyncio
@@ -13,9 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext
@@ -23,6 +23,7 @@ from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Un
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
+from server.import_history import ImportHistory, ImportJob, ImportState
 from server.import_slots import ImportSlots, ImportTurn
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
 from sources.importers.engine.import_runner import run_import
@@ -35,8 +36,6 @@ from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
-ImportState = Literal["waiting", "running", "done", "cancelled", "failed"]
-
 UPLOADS_FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
 _ABANDONED_AFTER_S = 86_400
@@ -44,23 +43,6 @@ _UNSAFE_IN_NAMES = re.compile(r"[^\w. -]+")
 _NAME_MAX_CHARS = 100
 # File systems limit names to 255 bytes.
 _NAME_MAX_BYTES = 240
-
-
-class ImportJob(Struct, frozen=True, kw_only=True):
-    """The state of an import. A waiting one goes on when another has had its turn. `summary` is present once everything
-    was read. `problem` says why a failed import failed; an import that could not read anything counts as failed."""
-
-    id: str
-    state: ImportState
-    name: str
-    dry_run: bool
-    started_at: str
-    ended_at: str | None
-    bytes_read: int
-    bytes_total: int
-    items: int
-    summary: ImportSummary | None = None
-    problem: str = ""
 
 
 class _RunningJob:
@@ -121,6 +103,7 @@ class ImportJobs:
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
         self._slots = ImportSlots(settings.import_jobs_max, settings.import_turn_s)
+        self._history = ImportHistory(libraries, settings.import_history_max)
 
     async def start(
         self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
@@ -148,26 +131,42 @@ class ImportJobs:
         """Returns the formats that can be read. Loading them for the first time takes a moment."""
         return await asyncio.to_thread(self._load_importers)
 
-    def get(self, context: RequestContext, job_id: str) -> ImportJob:
-        return self._owned_job(context, job_id).snapshot()
+    async def get(self, context: RequestContext, job_id: str) -> ImportJob:
+        job = self._owned_job(context, job_id)
+        return job.snapshot() if job is not None else await self._earlier_job(context, job_id)
 
-    def list(self, context: RequestContext) -> Sequence[ImportJob]:
-        """Returns the newest job first."""
-        return [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
+    async def list(self, context: RequestContext) -> Sequence[ImportJob]:
+        """Returns the newest job first: those of this process, and those that were kept before."""
+        jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
+        known = {job.id for job in jobs}
+        earlier = [job for job in await self._history.list(context) if job.id not in known]
+        return [*jobs, *earlier][: max(self._settings.import_history_max, len(jobs))]
+
+    def count_active(self, context: RequestContext) -> int:
+        """Returns how many imports of the user run or wait."""
+        return sum(job.owner == context.user_id and not job.has_ended for job in self._jobs.values())
 
     async def cancel(self, context: RequestContext, job_id: str) -> ImportJob:
         """Stops a running job. Items that were already written are kept."""
         job = self._owned_job(context, job_id)
+        if job is None:
+            return await self._earlier_job(context, job_id)
         await _stop(job)
         return job.snapshot()
 
-    async def cancel_all(self, context: RequestContext) -> None:
-        """Stops all running jobs of the user."""
-        await asyncio.gather(*(_stop(job) for job in self._jobs.values() if job.owner == context.user_id))
+    async def forget(self, context: RequestContext) -> None:
+        """Stops all running jobs of the user, and forgets what they imported."""
+        jobs = [job for job in self._jobs.values() if job.owner == context.user_id]
+        await asyncio.gather(*(_stop(job) for job in jobs))
+        for job in jobs:
+            self._jobs.pop(job.id, None)
 
     async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)
+        if job is None:
+            yield await self._earlier_job(context, job_id)
+            return
         last = job.snapshot()
         yield last
         while job.task is not None and last.state in ("waiting", "running"):
@@ -203,6 +202,8 @@ class ImportJobs:
                 job.outcome, job.problem = "failed", "internal error; see the server log"
             job.ended_at = time.time()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            if not job.is_dry_run:
+                await self._history.add(context, job.snapshot())
 
     async def _import(
         self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None
@@ -267,11 +268,15 @@ class ImportJobs:
         for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
             del self._jobs[job_id]
 
-    def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob:
+    def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:
         job = self._jobs.get(job_id)
-        if job is None or job.owner != context.user_id:
-            raise NotFound("import", job_id)
-        return job
+        return job if job is not None and job.owner == context.user_id else None
+
+    async def _earlier_job(self, context: RequestContext, job_id: str) -> ImportJob:
+        for job in await self._history.list(context):
+            if job.id == job_id:
+                return job
+        raise NotFound("import", job_id)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
 from server.console.upload_form import UploadForm, read_upload_form
 from server.console.viewer import LibraryPage, Viewer
-from server.import_jobs import ImportJob
+from server.import_history import ImportJob
 from server.rest.forms import MULTIPART
 from server.rest.imports import (
     ImportEndpoints,

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from auth.principal import WRITE
 from config.settings import Settings
-from server.import_jobs import ImportJob, ImportJobs
+from server.import_history import ImportJob
+from server.import_jobs import ImportJobs
 from server.rest.operation import Operation, Upload, UploadRequest
 from server.rest.streams import stream
 from server.runtime import Runtime
@@ -71,13 +72,13 @@ class ImportEndpoints:
         return ImportFormatList([ImportFormat(one.name, one.title, one.suffixes) for one in formats])
 
     async def list(self, context: RequestContext, _request: ListImportsRequest) -> ImportList:
-        return ImportList(self._jobs.list(context))
+        return ImportList(await self._jobs.list(context))
 
     async def get(self, context: RequestContext, request: ImportJobRequest) -> ImportJob:
-        return self._jobs.get(context, request.id)
+        return await self._jobs.get(context, request.id)
 
     async def follow(self, context: RequestContext, request: ImportJobRequest) -> Response:
-        self._jobs.get(context, request.id)
+        await self._jobs.get(context, request.id)
         return await stream(self._open_streams, context, self._events(context, request.id), _EVENTS)
 
     async def cancel(self, context: RequestContext, request: ImportJobRequest) -> ImportJob:
@@ -144,7 +145,7 @@ def list_imports_operation(endpoints: ImportEndpoints) -> Operation:
         method="GET",
         path=_PATH,
         summary="List imports",
-        description="The user's imports that this server remembers, newest first.",
+        description="The user's imports, newest first. Dry runs are forgotten when the server is restarted.",
         input=ListImportsRequest,
         response=ImportList,
         handler=endpoints.list,

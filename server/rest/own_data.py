@@ -115,7 +115,7 @@ class OwnDataEndpoints:
         self._confirmations.redeem(context, request.token)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
-        await self._runtime.imports.cancel_all(context)
+        await self._runtime.imports.forget(context)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
         self._runtime.recent_calls.forget(context.user_id)
@@ -130,7 +130,7 @@ class OwnDataEndpoints:
         assert user is not None, "the caller exists"
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
-        await self._runtime.imports.cancel_all(context)
+        await self._runtime.imports.forget(context)
         await delete_user(self._runtime, user, purge=True)
         self._runtime.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
         return DeletedAccount(user.name, usage.items, usage.bytes)

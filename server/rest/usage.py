@@ -43,7 +43,7 @@ class UsageEndpoint:
             max_items=usage.max_items,
             passages=usage.passages,
             max_passages=usage.max_passages,
-            imports=sum(job.state in ("waiting", "running") for job in self._imports.list(context)),
+            imports=self._imports.count_active(context),
             max_imports=self._max_imports,
         )
 

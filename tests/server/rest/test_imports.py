@@ -16,7 +16,8 @@ import pytest
 from auth.principal import READ
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
-from server.import_jobs import ImportJob, ImportJobs, open_import_jobs, safe_name
+from server.import_history import ImportJob
+from server.import_jobs import ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition
@@ -105,10 +106,10 @@ async def test_job_is_visible_to_its_owner_only_and_jobs_are_limited(tmp_path: P
             with pytest.raises(Unavailable, match=f"{problem}; try again in 5 s"):
                 await jobs.start(user, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         with pytest.raises(NotFound):
-            jobs.get(ben, started.id)
+            await jobs.get(ben, started.id)
         with pytest.raises(NotFound):
             await jobs.cancel(ben, started.id)
-        assert (len(jobs.list(ada)), jobs.list(ben)) == (1, [])
+        assert (len(await jobs.list(ada)), await jobs.list(ben)) == (1, [])
         importer.released.set()
         assert (await wait_until_ended(jobs, libraries, started)).items == 7
 
@@ -147,7 +148,7 @@ async def test_users_with_long_imports_cannot_keep_others_from_importing(tmp_pat
         short = await jobs.start(carl, io.BytesIO(b"7"), "a", None, is_dry_run=False)
         async with asyncio.timeout(30):
             ended = [job async for job in jobs.watch(carl, short.id, interval_s=0.01)][-1]
-        states = [jobs.get(user, job.id).state for user, job in zip((ada, ben), long, strict=True)]
+        states = [(await jobs.get(user, job.id)).state for user, job in zip((ada, ben), long, strict=True)]
         importer.released.set()
         async with asyncio.timeout(30):
             finished = [
@@ -236,9 +237,26 @@ async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
         for _ in range(4):
             started.append(await jobs.start(ada, upload(tmp_path, 1), "a", None, is_dry_run=True))
             await wait_until_ended(jobs, libraries, started[-1])
-        assert [job.id for job in jobs.list(ada)] == [job.id for job in reversed(started[1:])]
+        assert [job.id for job in await jobs.list(ada)] == [job.id for job in reversed(started[1:])]
         with pytest.raises(NotFound):
-            jobs.get(ada, started[0].id)
+            await jobs.get(ada, started[0].id)
+
+
+async def test_imports_are_remembered_over_a_restart_by_their_owner_only(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        ada, ben = libraries.context("ada"), libraries.context("ben")
+        async with open_jobs(libraries, import_history_max=2) as jobs:
+            for name, is_dry_run in (("a", False), ("b", True), ("c", False), ("d", False)):
+                started = await jobs.start(ada, upload(tmp_path, 1), name, None, is_dry_run=is_dry_run)
+                last = await wait_until_ended(jobs, libraries, started)
+        async with open_jobs(libraries, import_history_max=2) as jobs:
+            assert [job.name for job in await jobs.list(ada)] == ["d", "c"]
+            assert await jobs.get(ada, last.id) == last
+            assert [job async for job in jobs.watch(ada, last.id, interval_s=0.01)] == [last]
+            assert await jobs.cancel(ada, last.id) == last
+            assert await jobs.list(ben) == []
+            with pytest.raises(NotFound):
+                await jobs.get(ben, last.id)
 
 
 async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) -> None:
@@ -250,7 +268,7 @@ async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) 
             of_ben = await jobs.start(ben, upload(tmp_path, 1), "b", None, is_dry_run=True)
             async for _state in jobs.watch(ben, of_ben.id, interval_s=0.01):
                 pass
-        assert [job.id for job in jobs.list(ada)] == [of_ada.id]
+        assert [job.id for job in await jobs.list(ada)] == [of_ada.id]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from server.import_jobs import ImportJob, ImportJobs, open_import_jobs
+from server.import_history import ImportJob
+from server.import_jobs import ImportJobs, open_import_jobs
 from sources.importers.registry import all_importers
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 

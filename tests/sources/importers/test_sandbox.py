@@ -15,7 +15,8 @@ import pytest
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from server.import_jobs import ImportJob, open_import_jobs
+from server.import_history import ImportJob
+from server.import_jobs import open_import_jobs
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.reader_process import ReaderProcess, require_inside

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
+from server.console.follow_forms import FollowForms
 from server.console.upload_form import UploadForm, read_upload_form
 from server.console.viewer import LibraryPage, Viewer
 from server.import_history import ImportJob
@@ -63,6 +64,7 @@ class ImportPage(LibraryPage):
         self._start = start_import_operation(endpoints, runtime.settings)
         self._list = list_imports_operation(endpoints)
         self._cancel = cancel_import_operation(endpoints)
+        self.follows = FollowForms(runtime, browser)
 
     async def show(self, request: Request) -> Response:
         return await self._page(request, await self.admit(request, self._list))
@@ -91,6 +93,14 @@ class ImportPage(LibraryPage):
         job: ImportJob = await self.run(viewer, self._cancel, ImportJobRequest(id=values.get("job", "")))
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
 
+    async def follow(self, request: Request) -> Response:
+        viewer, values = await self.follows.admit_addition(request)
+        try:
+            await self.follows.add(viewer, values)
+        except FlorilegiumError as error:
+            return await self._page(request, viewer, error=error, location=values.get("location", ""))
+        return see_other(f"{IMPORT_PATH}#follows")
+
     async def _import(self, viewer: Viewer, form: UploadForm) -> ImportJob:
         if not form.filename:
             raise InvalidParams("file: expected a file, got none")
@@ -102,7 +112,9 @@ class ImportPage(LibraryPage):
         job: ImportJob = await self.run(viewer, self._start, UploadRequest(args, form.file))
         return job
 
-    async def _page(self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None) -> Response:
+    async def _page(
+        self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""
+    ) -> Response:
         # Not charged to the caller's limit: it is the same for everyone.
         formats = await self._endpoints.list_formats(viewer.context, ListImportsRequest())
         jobs = (await self.run(viewer, self._list, ListImportsRequest())).imports
@@ -119,6 +131,8 @@ class ImportPage(LibraryPage):
             opened=request.query_params.get("job", ""),
             max_bytes=self._runtime.settings.import_max_bytes,
             error=error.message if error else "",
+            location=location,
+            follows=await self.follows.list(viewer),
         )
 
 

@@ -9,6 +9,7 @@ from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
 from server.console.browser import BrowserGuard
 from server.console.connect_page import CONNECT_PATH, ConnectPages
 from server.console.edit_page import EditPages
+from server.console.follow_forms import FOLLOWS_PATH
 from server.console.import_page import IMPORT_PATH, ImportPage
 from server.console.item_page import PERMALINK, ItemPage
 from server.console.library_page import LibraryBrowser
@@ -52,6 +53,8 @@ def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRou
         page(f"{CONNECT_PATH}/test", post=connect.test),
         page(IMPORT_PATH, imports.show, imports.upload),
         page(f"{IMPORT_PATH}/cancel", post=imports.cancel),
+        page(FOLLOWS_PATH, post=imports.follow),
+        page(f"{FOLLOWS_PATH}/change", post=imports.follows.change),
         Route(PERMALINK, ItemPage(runtime, browser)),
     ]
 

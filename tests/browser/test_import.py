@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -75,6 +76,18 @@ async def test_people_see_only_their_own_imports(browser: BrowserDriver, console
 
     assert "Secret" not in text
     assert "No imports yet" in text
+
+
+async def test_folder_is_followed_paused_and_no_longer_followed(
+    browser: BrowserDriver, console: ConsoleServer, tmp_path: Path
+) -> None:
+    (tmp_path / "Tea.md").write_text("Steep for three minutes.")
+
+    seen = await console.run(browser, "import.mjs", "follow", "kim", values=str(tmp_path))
+
+    assert seen["problem"].startswith("Location: expected")
+    assert "1 item" in seen["row"]
+    assert (seen["kept"], seen["findings"]) == (1, [])
 
 
 async def test_refused_upload_is_reported_beside_its_file(browser: BrowserDriver, console: ConsoleServer) -> None:

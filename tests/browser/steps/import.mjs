@@ -124,3 +124,26 @@ export async function hostileNames({ page, url, values }) {
   await page.locator("#queue .failed").waitFor();
   return { shown, elements: [...new Set(elements)].sort(), xss: await page.evaluate(() => globalThis.xss ?? null) };
 }
+
+/** Follows a folder, pauses and resumes it, and stops. */
+export async function follow({ page, url, values, audit }) {
+  await page.goto(`${url}/import`);
+  await page.locator("#location").fill("relative/path");
+  await page.locator("#location").press("Enter");
+  await page.locator("#import-error:not([hidden])").waitFor();
+  const problem = await page.locator("#import-error").textContent();
+  await page.locator("#location").fill(values);
+  await page.locator("#location").press("Enter");
+  await page.locator("#follows .rows strong", { hasText: values }).waitFor();
+  while (!(await page.locator("#follows [data-state=current]").count())) await page.reload();
+  const row = await page.locator("#follows .rows li").first().innerText();
+  const findings = await audit();
+  await page.getByRole("button", { name: `Pause ${values}` }).click();
+  await page.locator("#follows [data-state=paused]").waitFor();
+  await page.getByRole("button", { name: `Resume ${values}` }).click();
+  await page.locator("#follows [data-state=current]").waitFor();
+  await page.getByRole("button", { name: `Stop following ${values}` }).click();
+  await page.locator("#follows .rows").waitFor({ state: "detached" });
+  await page.goto(`${url}/?q=steep`);
+  return { problem, row, findings, kept: await page.locator(".hit").count() };
+}

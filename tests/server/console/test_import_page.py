@@ -3,6 +3,7 @@
 import re
 import tempfile
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 import pytest
 
@@ -99,7 +100,7 @@ async def test_file_that_cannot_be_read_is_reported_with_its_problem(api: RestCl
     wrong_format = await browser.finish(await browser.upload("tea.md", NOTE, format="chatgpt"))
 
     assert states(page) == ["failed"]
-    assert '<span class="result">unsupported format; docs/import.md lists the supported ones</span>' in page
+    assert '<span class="result">unsupported format' in page
     assert "<td>odd_b_.bin</td><td>unsupported format" in page
     assert states(wrong_format)[0] == "failed"
 
@@ -141,6 +142,37 @@ async def test_import_of_another_user_cannot_be_cancelled(api: RestClient, ada: 
 
     assert (own.status, own.header("location")) == (303, f"/import?job={job}#import-{job}")
     assert foreign.status == 404
+
+
+async def test_followed_source_is_added_paused_and_removed_by_its_owner(
+    api: RestClient, ada: LibraryUser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    browser, other = await sign_in(api, "ada", "admin"), await sign_in(api, "ben")
+    vault = tmp_path_factory.mktemp("origin") / "vault <b>"
+    vault.mkdir()
+    (vault / "Tea.md").write_text("Steep for three minutes.")
+    form = {"content-type": "application/x-www-form-urlencoded"}
+
+    async def send(who: ImportBrowser, path: str, **values: str) -> HttpResponse:
+        token = csrf_token(await who.page())
+        return await who.send(urlencode({"csrf_token": token, **values}).encode(), path, **form)
+
+    refused = await send(other, "/import/follows", location=str(vault))
+    added = await send(browser, "/import/follows", location=str(vault))
+    assert added.status == 303, added.body.decode()
+    page = await browser.page()
+    (follow,) = set(re.findall(r'name="follow" value="(\w+)"', page))
+    foreign = await send(other, "/import/follows/change", follow=follow, action="remove")
+    paused = await send(browser, "/import/follows/change", follow=follow, action="pause")
+    paused_page = await browser.page()
+    removed = await send(browser, "/import/follows/change", follow=follow, action="remove")
+
+    assert (refused.status, added.status, paused.status, removed.status) == (400, 303, 303, 303)
+    assert "vault &lt;b&gt;" in page
+    assert 'data-state="paused"' in paused_page
+    assert foreign.status == 404
+    assert "vault &lt;b&gt;" not in await browser.page()
+    assert "vault &lt;b&gt;" not in await other.page()
 
 
 @pytest.mark.parametrize(

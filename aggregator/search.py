@@ -311,7 +311,7 @@ class Aggregator:
             rows=rows,
             rows_with_term=frequencies,
             hits_per_source=self._settings.fanout_depth,
-            semantic_weight=model.weight if model is not None else None,
+            semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
         )
 
 

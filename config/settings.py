@@ -542,7 +542,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "off"
     semantic_weight: Annotated[
         float,
-        _number("share", "Weight of meaning in a score. 0: 0.2 for `fast`, 0.38 for `minilm`, otherwise 0.3.", 0, 1),
+        _number(
+            "share",
+            "Weight of meaning in the score of a short query. 0: 0.22 for `fast`, 0.4 for `minilm`, otherwise 0.3.",
+            0,
+            1,
+        ),
     ] = 0
     semantic_timeout_ms: Annotated[
         int,

@@ -4,6 +4,7 @@ A vector is `bytes`: one signed byte per dimension, `round(127 * x)` of the vect
 vectors is their dot product divided by 127². A blank text has a vector of zeros, which resembles nothing.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 # Passages are shorter. Tokenizing takes time for all of a text, even if the model reads only its beginning.
 TEXT_MAX_CHARS = 8_000
 SCALE = 127
+_SHORT_QUERY_TERMS = 4
 
 
 class SemanticUnavailable(Exception):
@@ -26,7 +28,7 @@ class ModelInfo(Struct, frozen=True):
     """What is known of a model without loading it. `id` is stored with its vectors.
 
     `has_context`: whether the passage of a message starts with the end of what was said before it. `weight`: the share
-    of the cosine in a score.
+    of the cosine in the score of a short query.
     """
 
     name: str
@@ -34,6 +36,14 @@ class ModelInfo(Struct, frozen=True):
     dimension: int
     has_context: bool
     weight: float
+
+    def weight_for(self, terms: int) -> float:
+        """Returns the share of the cosine in the scores of a query with so many terms.
+
+        It falls with the square root of their number. The share of the terms that a text contains is an estimate, whose
+        error falls in the same way: of two words, the wrong synonym loses half of the score, of twelve hardly any.
+        """
+        return self.weight * min(1.0, math.sqrt(_SHORT_QUERY_TERMS / max(1, terms)))
 
 
 class EmbeddingModel(Protocol):

@@ -72,7 +72,7 @@ class ModelPaths(Struct, frozen=True):
 
 
 FAST = NamedModel(
-    info=ModelInfo("fast", "wordllama-256", dimension=256, has_context=True, weight=0.2),
+    info=ModelInfo("fast", "wordllama-256", dimension=256, has_context=True, weight=0.22),
     license="MIT",
     extra="semantic",
     requires=("numpy", "tokenizers"),
@@ -94,7 +94,7 @@ FAST = NamedModel(
     ),
 )
 MINILM = NamedModel(
-    info=ModelInfo("minilm", "all-minilm-l6-v2-int8", dimension=384, has_context=False, weight=0.38),
+    info=ModelInfo("minilm", "all-minilm-l6-v2-int8", dimension=384, has_context=False, weight=0.4),
     license="Apache-2.0",
     extra="minilm",
     requires=("numpy", "onnxruntime", "tokenizers"),

@@ -67,6 +67,15 @@ async def test_score_is_the_same_in_a_source_and_in_all_sources(readers: tuple[L
     assert response["results"][0]["explain"]["lexical"] > 0
 
 
+async def test_more_words_leave_less_weight_to_meaning(readers: tuple[LibraryUser, LibraryUser]) -> None:
+    ada, _ = readers
+    queries = ("tyres", "tyres oil brakes engine", "tyres oil brakes engine gears lights seats doors mirrors roof")
+    responses = [await ada.call("knowledge_search", query=query, explain=True) for query in queries]
+
+    short, four, long = [response["explain"]["semantic_weight"] for response in responses]
+    assert short == four > long > 0
+
+
 async def test_status_says_why_only_words_were_compared(readers: tuple[LibraryUser, LibraryUser]) -> None:
     ada, _ = readers
     assert (await ada.call("knowledge_search", query='"oil change"'))["semantic"] == {"status": "not_applicable"}

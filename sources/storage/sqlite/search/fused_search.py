@@ -1,9 +1,9 @@
 """A search that ranks by words and meaning together.
 
-The score of a hit is `(1 - w) * lexical + w * cosine`, where `w` is the weight of the model. Both parts mean the same
-for every query and source, so that the score does too. The first hits, the head, are the best matches by words and the
-nearest by meaning, sorted by this score. The other matches by words follow in their own order, each block of them
-sorted by the same score. An item has the same score wherever it is found.
+The score of a hit is `(1 - w) * lexical + w * cosine`, where `w` is the weight of the model for the query. Both parts
+mean the same in every source, so that scores can be compared. The first hits, the head, are the best matches by words
+and the nearest by meaning, sorted by this score. The other matches by words follow in their own order, each block of
+them sorted by the same score. An item has the same score wherever it is found.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -49,7 +49,7 @@ class FusedSearch(FtsSearch):
         meaning: QueryMeaning,
     ) -> None:
         super().__init__(connection, target, search, statistics, ranked_rows_max, extra_filter)
-        self._weight = meaning.model.weight
+        self._weight = meaning.model.weight_for(len(search.query.terms))
         self._scan = MeaningScan(connection, meaning, target.vectors, self._item_bits)
         self._near: dict[int, NearEntry] = {}
         self._meaning_only: list[HitCandidate] = []

@@ -44,9 +44,6 @@ from sources.importers.registry import all_importers, importer_by_name
 from sources.importers.sandbox.confinement import confine
 
 _PROGRESS_EVERY_S = 0.1
-# How much lower its priority is than that of the server. Reading a batch takes up to 100 ms of CPU time, for which a
-# search on the same core would otherwise have to wait. It keeps a tenth of a busy core, so that it makes progress.
-_NICENESS = 10
 
 
 class _Reader:
@@ -146,7 +143,6 @@ def _send(response: ReaderResponse) -> None:
 
 
 def _main(memory_max_bytes: int) -> None:
-    os.nice(_NICENESS)
     for kind, value in ((resource.RLIMIT_AS, memory_max_bytes), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))

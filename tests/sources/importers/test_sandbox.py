@@ -17,8 +17,10 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from server.import_history import ImportJob
 from server.import_jobs import open_import_jobs
+from sources.importers.engine.batches import batch_limits
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.limits import import_limits
+from sources.importers.engine.reader_messages import ReadFile
 from sources.importers.engine.reader_process import ReaderProcess, require_inside
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.report import (
@@ -164,10 +166,10 @@ def test_reader_is_confined_before_it_opens_a_file(tmp_path: Path, report: Sandb
     assert (namespace != Path("/proc/self/ns/net").readlink()) == ("namespaces" in report.active)
 
 
-def test_reader_has_a_lower_priority_than_the_server(tmp_path: Path) -> None:
-    process = ReaderProcess(import_limits(Settings()), [tmp_path])
+def test_reader_has_a_lower_priority_than_the_server_from_its_start(tmp_path: Path) -> None:
+    process, limits = ReaderProcess(import_limits(Settings()), [tmp_path]), batch_limits(Settings())
     try:
-        process.find_files(None)
+        process.open_file(ReadFile("markdown", bytes(tmp_path), import_limits(Settings()), limits, None))
         [pid] = _children("sources.importers.reader")
         priority = os.getpriority(os.PRIO_PROCESS, pid)
     finally:

@@ -1,10 +1,12 @@
 """Quotas of single users, which replace those of the settings. Stored with the users in the control database."""
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlDatabase, storage_errors
 from auth.registry import select_user
 from config.errors import NotFound
 from config.paths import UserId
@@ -83,6 +85,16 @@ def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits
 def _select(db: sqlite3.Connection, user_id: UserId) -> QuotaOverrides:
     row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
     return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, row, strict=True))) if row else QuotaOverrides()
+
+
+def read_own_max_bytes(control_path: Path) -> dict[UserId, int]:
+    """Returns the quotas of bytes that were set for single users, from a control database of any version, without
+    migrating it."""
+    with storage_errors(), closing(sqlite3.connect(f"{control_path.as_uri()}?mode=ro", uri=True)) as control:
+        if not control.execute("SELECT 1 FROM sqlite_schema WHERE name = 'quotas'").fetchone():
+            return {}
+        rows = control.execute("SELECT user_id, max_bytes FROM quotas WHERE max_bytes IS NOT NULL")
+        return {UserId(user_id): max_bytes for user_id, max_bytes in rows}
 
 
 def describe_limits(limits: UserLimits) -> str:

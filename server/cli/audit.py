@@ -57,8 +57,9 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ("time", "user", "action", "target", "client", "address", "detail")
-    print_table([column.upper() for column in columns], [[row[column] or "-" for column in columns] for row in rows])
+    columns = ("time", "user", "action", "count", "target", "client", "address", "detail")
+    cells = [[str(row[column]) or "-" for column in columns] for row in rows]
+    print_table([column.upper() for column in columns], cells)
 
 
 def _as_data(event: AuditEvent, names: dict[str, str]) -> dict[str, Any]:

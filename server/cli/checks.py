@@ -20,6 +20,7 @@ import msgspec
 
 from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
+from auth.quotas import read_own_max_bytes
 from auth.registry import read_users
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, StorageError, Unavailable
@@ -157,18 +158,21 @@ def check_sample(root: DataRoot) -> Check:
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
     """Warns about users whose quota is nearly used up."""
     name = "quotas"
-    if not max_bytes:
-        return Check(name, "ok", "no quota is set (user_max_bytes)")
     try:
         users = read_users(root.control_path) if root.control_path.exists() else []
+        own = read_own_max_bytes(root.control_path) if users else {}
     except FlorilegiumError as error:
         return Check(name, "fail", f"cannot be checked: {error.message}")
-    shares = [(stored_bytes_of_user(root.paths_of(user_id)) / max_bytes, user) for user_id, user in users]
+    shares = [
+        (stored_bytes_of_user(root.paths_of(user_id)) / quota, user)
+        for user_id, user in users
+        if (quota := own.get(user_id, max_bytes))
+    ]
     near = [f"{user} uses {share:.0%}" for share, user in sorted(shares, reverse=True) if share >= _QUOTA_WARN_SHARE]
-    quota = f"{max_bytes // _MIB} MiB per user (user_max_bytes)"
+    general = f"{max_bytes // _MIB} MiB per user (user_max_bytes)" if max_bytes else "no quota is set (user_max_bytes)"
     if near:
-        return Check(name, "warn", f"{', '.join(near[:_FAULTS_SHOWN])} of {quota}")
-    return Check(name, "ok", quota)
+        return Check(name, "warn", f"{', '.join(near[:_FAULTS_SHOWN])} of the quota; {general}")
+    return Check(name, "ok", general)
 
 
 def has_fts5() -> bool:

@@ -155,6 +155,12 @@ def test_commands_respect_the_quotas_of_a_user(tmp_path: Path) -> None:
     assert "100" in long["ada"].stdout
     own = {row["name"]: row for row in program.run("user", "list", "--json").json}
     program.expect("user", "quota", "ada", "--max-bytes", "12345")
+    [check] = [row for row in program.run("doctor", "--json").json if row["name"] == "quotas"]
+    assert (check["outcome"], check["message"].startswith("ada uses "), "ben" in check["message"]) == (
+        "warn",
+        True,
+        False,
+    )
     after = {row["name"]: row for row in program.run("user", "list", "--json").json}
     assert own["ada"]["max_bytes"] == own["ben"]["max_bytes"] == after["ben"]["max_bytes"]
     assert after["ada"]["max_bytes"] == 12_345

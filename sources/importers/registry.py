@@ -37,6 +37,7 @@ FORMATS: Mapping[str, str] = {
     "sillytavern": "sillytavern",
     "character_cards": "character_cards",
     "subtitles": "subtitles",
+    "fabric": "fabric",
     "prompt_files": "prompt_files",
     "notion": "notion",
     "evernote": "evernote",
@@ -59,6 +60,7 @@ FORMATS: Mapping[str, str] = {
     "zotero": "reading.zotero",
     "markdown": "markdown",
     "documents": "documents",
+    "document_zip": "document_zip",
 }
 
 

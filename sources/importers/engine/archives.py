@@ -69,6 +69,20 @@ class Archive:
             return None
         return modified if modified > _NO_TIME else None
 
+    def require_moderate(self) -> None:
+        """Checks the limits on the sizes that the archive declares, for libraries that unpack it themselves. They do
+        not read beyond these sizes."""
+        for entry in self._entries.values():
+            self.count_unpacked(entry.file_size)
+            self.require_ratio(entry, entry.file_size)
+
+    def require_ratio(self, entry: zipfile.ZipInfo, size: int) -> None:
+        """Raises InvalidParams if so many bytes are too much for the packed size of an entry."""
+        ratio_max = self.limits.unpacked_ratio_max
+        if size > _RATIO_FREE_BYTES and size > ratio_max * entry.compress_size:
+            name = repr(entry.filename[:_NAME_CHARS])
+            raise InvalidParams(f"archive: {name} unpacks to more than {ratio_max} times its packed size")
+
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Opens one file as a stream. Reading raises InvalidParams at damaged data and TooLarge beyond the limits."""
@@ -179,10 +193,7 @@ class _EntryReader(io.RawIOBase):
             raise _damaged(self._entry) from error
         self._bytes += len(data)
         self._archive.count_unpacked(len(data))
-        ratio_max = self._archive.limits.unpacked_ratio_max
-        if self._bytes > _RATIO_FREE_BYTES and self._bytes > ratio_max * self._entry.compress_size:
-            name = repr(self._entry.filename[:_NAME_CHARS])
-            raise InvalidParams(f"archive: {name} unpacks to more than {ratio_max} times its packed size")
+        self._archive.require_ratio(self._entry, self._bytes)
         buffer[: len(data)] = data
         return len(data)
 

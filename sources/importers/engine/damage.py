@@ -24,14 +24,14 @@ _JSON_WITH_COMMENTS = re.compile(
     rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))|(?P<comma>,(?=\s*+[}\]]))',
     re.DOTALL,
 )
-_ZIP_SUFFIXES = (".zip", ".docx", ".pptx", ".epub", ".charx")
+_ZIP_SUFFIXES = (".zip", ".docx", ".pptx", ".xlsx", ".odt", ".epub", ".charx")
 _PNG_SUFFIXES = (".png", ".apng")
 _JSON_SUFFIXES = (".json", ".json3")
 _JSONL_SUFFIX = ".jsonl"
 _PDF_SUFFIX = ".pdf"
 _TEXT_SUFFIXES = (
     *(".md", ".markdown", ".mdown", ".mkd", ".txt", ".text", ".html", ".htm", ".xhtml"),
-    *(".yaml", ".yml", ".csv", ".tsv", ".srt", ".vtt"),
+    *(".yaml", ".yml", ".csv", ".tsv", ".srt", ".vtt", ".sbv", ".org", ".rst", ".rtf"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Character cards of versions 1, 2 and 3: as JSON, in the text chunks of a PNG, or in a charx archive.
+"""Character cards of versions 1, 2 and 3: as JSON, in the text chunks of a PNG, in a WebP, or in a charx archive.
 
 Every field of a card is kept: known ones as fields of the character, all others unchanged in `card`. Images, sounds and
 other assets are not read.
@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from config.errors import InvalidParams
+from config.errors import InvalidParams, TooLarge
 from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.file_probe import FileProbe
@@ -26,10 +26,14 @@ from sources.importers.engine.png_texts import SIGNATURE, keywords, read_text_ch
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_tags, parse_json, short_title
+from sources.importers.engine.webp_exif import is_webp, read_exif
 
 # A PNG may contain both; the newer version has more fields.
 _PNG_KEYWORDS = ("ccv3", "chara")
 _CARD_IN_CHARX = "card.json"
+_HEAD_BYTES = 16
+_UTF16_COMMENT = b"UNICODE\0"
+_PROBE_MAX_BYTES = 4 << 20
 _SPEC = re.compile(rb'"spec"\s*:\s*"chara_card_v\d+"')
 # The text fields of a character, and their names in cards.
 _TEXT_FIELDS = {
@@ -51,14 +55,16 @@ _GREETING_FIELDS = ("alternate_greetings", "group_only_greetings")
 
 class CharacterCardsImporter(Importer):
     name = "character_cards"
-    title = "Character cards (JSON, PNG, charx)"
-    suffixes = (".json", ".png", ".apng", ".charx")
+    title = "Character cards (JSON, PNG, WebP, charx)"
+    suffixes = (".json", ".png", ".apng", ".webp", ".charx")
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             return 0.0
         if probe.head.startswith(SIGNATURE):
             return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
+        if is_webp(probe.head):
+            return 1.0 if _has_webp_card(probe.path) else 0.0
         if is_zip(probe.head):
             # An archive without a readable directory is a damaged card if its suffix says so, and is reported as one.
             is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
@@ -83,9 +89,11 @@ IMPORTER = CharacterCardsImporter()
 def _read_card(path: Path, limits: ImportLimits) -> bytes:
     """Returns the JSON of a card."""
     with path.open("rb") as file:
-        head = file.read(len(SIGNATURE))
-    if head == SIGNATURE:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(SIGNATURE):
         return _read_png_card(path, limits)
+    if is_webp(head):
+        return _read_webp_card(path, limits.line_max_bytes)
     if is_zip(head):
         with open_archive(path, limits) as archive:
             return archive.read(_CARD_IN_CHARX, limits.line_max_bytes)
@@ -98,6 +106,27 @@ def _read_png_card(path: Path, limits: ImportLimits) -> bytes:
         if text is not None:
             return _decode_base64(text)
     raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
+
+
+def _has_webp_card(path: Path) -> bool:
+    try:
+        card = _read_webp_card(path, _PROBE_MAX_BYTES)
+    except (InvalidParams, TooLarge, OSError):
+        return False
+    return b'"name"' in card
+
+
+def _read_webp_card(path: Path, max_bytes: int) -> bytes:
+    """Returns the JSON that TavernAI writes into the user comment of the image. It is found by its braces, because
+    versions of TavernAI encode that field differently."""
+    exif = read_exif(path, max_bytes) or b""
+    marker = exif.find(_UTF16_COMMENT)
+    if marker >= 0:
+        exif = exif[marker + len(_UTF16_COMMENT) :].replace(b"\0", b"")
+    start, end = exif.find(b"{"), exif.rfind(b"}")
+    if start < 0 or end < start:
+        raise InvalidParams("WebP contains no character card")
+    return exif[start : end + 1]
 
 
 def _decode_base64(text: bytes) -> bytes:

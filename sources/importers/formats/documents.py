@@ -1,4 +1,4 @@
-"""Documents, imported as media: plain text, web pages, PDF, EPUB, Word and PowerPoint.
+"""Documents, imported as media: plain text, web pages, PDF, EPUB, office documents and tables.
 
 Plain text is read here. All other types are parsed in a subprocess with limits.
 """
@@ -39,12 +39,17 @@ _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _PARTS: dict[str, DocumentKind] = {
     "word/document.xml": "docx",
     "ppt/presentation.xml": "pptx",
+    "xl/workbook.xml": "xlsx",
     "META-INF/container.xml": "epub",
 }
 # The main part of an Office document may have any name; then it is recognized by these parts and its folder.
 _OFFICE_PARTS = frozenset(["[Content_Types].xml", "_rels/.rels"])
-_OFFICE_FOLDERS: dict[str, DocumentKind] = {"word": "docx", "ppt": "pptx"}
-_KIND_BY_SUFFIX: dict[str, DocumentKind] = {f".{kind}": kind for kind in _PARTS.values()}
+_OFFICE_FOLDERS: dict[str, DocumentKind] = {"word": "docx", "ppt": "pptx", "xl": "xlsx"}
+_KIND_BY_SUFFIX: dict[str, DocumentKind] = {".odt": "odt", **{f".{kind}": kind for kind in _PARTS.values()}}
+# The first entry of an OpenDocument file is its type, uncompressed.
+_OPEN_DOCUMENT_TEXT = re.compile(rb"mimetypeapplication/vnd\.oasis\.opendocument\.text(?:-template)?PK")
+_TABLE_SUFFIXES = (".csv", ".tsv")
+_DELIMITERS = b",;\t"
 _HTML = re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
 # JSON and JSON Lines may contain HTML. Templates start with a brace too, but not with a string or a list.
 _JSON = re.compile(rb"\s*+(?:\{\s*+[\"}]|\[\s*+[\[{\"\]])")
@@ -53,8 +58,8 @@ _HEAD_BYTES = 1024
 
 class DocumentsImporter(ParsingImporter):
     name = "documents"
-    title = "Documents (txt, html, pdf, epub, docx, pptx)"
-    suffixes = (*TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx")
+    title = "Documents (txt, html, pdf, epub, docx, pptx, xlsx, odt, rtf, csv)"
+    suffixes = (*TEXT_SUFFIXES, *_PAGE_SUFFIXES, *_TABLE_SUFFIXES, *_KIND_BY_SUFFIX, ".pdf", ".rtf")
     output_version = 3
     recognizes_moved_files = True
 
@@ -64,6 +69,9 @@ class DocumentsImporter(ParsingImporter):
         kind = document_kind(probe)
         if kind == "html":
             return 0.8 if probe.path.suffix.lower() in _PAGE_SUFFIXES else 0.3
+        if kind == "csv":
+            # Many programs export tables; those that are more than a table have importers of their own.
+            return 0.3
         if kind is not None:
             return 0.95
         return 0.2 if probe.path.suffix.lower() in TEXT_SUFFIXES and is_text(probe.head) else 0.0
@@ -74,7 +82,7 @@ class DocumentsImporter(ParsingImporter):
         probe = probe_file(path, limits)
         kind = document_kind(probe)
         if kind is None and is_zip(probe.head):
-            raise InvalidParams(f"{printable_name(path.name)}: a zip file, but not docx, pptx or epub")
+            raise InvalidParams(f"{printable_name(path.name)}: a zip file, but not a document")
         if kind is None:
             text = read_decoded(path, limits)
             document = ParsedDocument(
@@ -99,10 +107,29 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
     # Some programs write a line before the header (PDF 1.7, annex H, note 13).
     if b"%PDF-" in probe.head[:_HEAD_BYTES]:
         return "pdf"
+    suffix = probe.path.suffix.lower()
     if is_zip(probe.head):
+        if _OPEN_DOCUMENT_TEXT.search(probe.head[:_HEAD_BYTES]):
+            return "odt"
         # An archive without a readable directory is a damaged document if its suffix says so, and is reported as one.
-        return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(probe.path.suffix.lower())
+        return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(suffix)
+    if probe.head.startswith(b"{\\rtf"):
+        return "rtf"
+    if suffix in _TABLE_SUFFIXES:
+        return "csv" if _is_table(probe.head) else None
     return "html" if _is_page(probe.head) else None
+
+
+def _is_table(head: bytes) -> bool:
+    """Returns whether the first two lines have the same delimiter."""
+    lines = [
+        line for line in head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"").split(b"\n", 10) if line.strip()
+    ]
+    return (
+        is_text(head)
+        and len(lines) > 1
+        and any(bytes([mark]) in lines[0] and bytes([mark]) in lines[1] for mark in _DELIMITERS)
+    )
 
 
 def _archive_kind(names: Sequence[str]) -> DocumentKind | None:

@@ -1,4 +1,5 @@
-"""Subtitles and transcripts with times: SubRip, WebVTT, Whisper's JSON and YouTube's json3, imported as media.
+"""Subtitles and transcripts with times: SubRip, WebVTT, SBV, Whisper's JSON and TSV, YouTube's json3 and the JSON of
+youtube-transcript-api, imported as media.
 
 Lines are grouped into short chunks, so that a search hit is close to the second at which the words are spoken.
 """
@@ -43,6 +44,10 @@ _LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
+# Two times and a comma on a line of their own.
+_SBV_START = re.compile(rb"\d{1,2}:\d\d:\d\d\.\d{3},\d{1,2}:\d\d:\d\d\.\d{3}\r?\n")
+_SBV_TIMING = re.compile(r"^(\d{1,2}:\d\d:\d\d\.\d{3}),(\d{1,2}:\d\d:\d\d\.\d{3})$")
+_TSV_START = b"start\tend\ttext"
 _VOICE = re.compile(r"<v(?:\.[^\s>]{0,80}+)?[ \t]++([^<>\n]{1,200}+)>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|<\d[\d:.]{0,20}>|\{\\[^{}\n]{0,200}\}")
 # YouTube's automatic captions: every word has a time, and every line is shown twice while scrolling.
@@ -52,8 +57,8 @@ _LANGUAGE_SUFFIX = re.compile(r"(.+)\.([a-z]{2,3}(?:-[A-Za-z]{2,4})?)")
 
 class SubtitlesImporter(Importer):
     name = "subtitles"
-    title = "Subtitles and transcripts (srt, vtt, Whisper JSON, YouTube json3)"
-    suffixes = (".srt", ".vtt", ".json", ".json3")
+    title = "Subtitles and transcripts (srt, vtt, sbv, Whisper JSON and TSV, YouTube)"
+    suffixes = (".srt", ".vtt", ".sbv", ".tsv", ".json", ".json3")
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder or not is_text(probe.head):
@@ -63,6 +68,8 @@ class SubtitlesImporter(Importer):
             return 1.0
         if head.startswith((b"{", b"[")):
             return _json_confidence(head)
+        if head.startswith(_TSV_START) or _SBV_START.match(head):
+            return 0.9
         return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
 
     def read(
@@ -93,6 +100,8 @@ def _json_confidence(head: bytes) -> float:
         return 1.0
     if b'"transcription"' in head and b'"offsets"' in head:
         return 0.9
+    if head.startswith(b"[") and all(field in head for field in (b'"start"', b'"duration"', b'"text"')):
+        return 0.8
     has_times = all(field in head for field in (b'"start"', b'"end"', b'"text"'))
     return 0.7 if has_times and (b'"segments"' in head or head.startswith(b"[")) else 0.0
 
@@ -107,7 +116,10 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
     if text.count("\n") > _LINES_MAX:
         raise InvalidParams(f"subtitles have more than {_LINES_MAX} lines")
     is_vtt = text.lstrip().startswith("WEBVTT")
-    segments = [segment for segment in _segments(_cues(text.split("\n"), is_vtt=is_vtt)) if segment.text]
+    if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
+        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]))
+    lines = [_SBV_TIMING.sub(r"\1 --> \2", line) for line in text.split("\n")]
+    segments = [segment for segment in _segments(_cues(lines, is_vtt=is_vtt)) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
     return _TimedTranscript(
         segments,
@@ -208,7 +220,9 @@ def _without_markup(line: str) -> str:
 
 def _parse_json(value: Any) -> _TimedTranscript:
     if isinstance(value, list):
-        return _collect(map(_whisper_segment, value))
+        # youtube-transcript-api writes a list for each video; a file has one.
+        lines = value[0] if len(value) == 1 and isinstance(value[0], list) else value
+        return _collect(map(_whisper_segment, lines))
     if not isinstance(value, Mapping):
         raise InvalidParams("transcript: expected a JSON object or list")
     if isinstance(value.get("events"), list):
@@ -234,10 +248,22 @@ def _collect(segments: Iterable[Segment | None]) -> _TimedTranscript:
 
 
 def _whisper_segment(value: Any) -> Segment | None:
-    """Parses the form of Whisper and similar programs, with `start` and `end` in seconds."""
+    """Parses the form of Whisper and similar programs, with `start` and `end` or `duration` in seconds."""
     if not isinstance(value, Mapping):
         return None
-    return _segment(_milliseconds(value.get("start"), 1000), _milliseconds(value.get("end"), 1000), value)
+    start, duration = _milliseconds(value.get("start"), 1000), _milliseconds(value.get("duration"), 1000)
+    end = _milliseconds(value.get("end"), 1000)
+    if end is None and start is not None and duration is not None:
+        end = start + duration
+    return _segment(start, end, value)
+
+
+def _tsv_segment(line: str) -> Segment | None:
+    """Parses a line of Whisper's TSV, with times in milliseconds."""
+    start, end, text = (*line.split("\t", 2), "", "")[:3]
+    if not (start.isdecimal() and end.isdecimal() and len(start) < 12 and len(end) < 12):
+        return None
+    return _segment(_milliseconds(int(start), 1), _milliseconds(int(end), 1), {"text": text})
 
 
 def _whisper_cpp_segment(value: Any) -> Segment | None:

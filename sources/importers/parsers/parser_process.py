@@ -19,7 +19,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
-DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx"]
+DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx", "xlsx", "odt", "rtf", "csv"]
 # A document is a file, or the bytes of one inside another file.
 DocumentParser = Callable[[Path | bytes, DocumentKind, ImportLimits], ParsedDocument]
 # The exit code of the subprocess after a MemoryError.

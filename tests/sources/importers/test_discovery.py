@@ -58,6 +58,7 @@ async def test_damaged_file_in_a_folder_is_reported_and_the_others_are_imported(
         ("empty.zip", b"", "archive: not a valid zip file"),
         ("song.zip", b"ID3\3\0\0\0", "archive: not a valid zip file"),
         ("letter.docx", b"\0garbage", "archive: not a valid zip file"),
+        ("sheet.xlsx", b"\0garbage", "archive: not a valid zip file"),
         ("half.png", PNG[:40], "PNG is truncated"),
         ("odd.png", b"\0garbage", "not a PNG file"),
         ("half.json", b'{"a": [1, 2', "JSON is malformed or truncated"),
@@ -107,7 +108,7 @@ def test_missing_file_and_unsupported_format_say_what_to_do(tmp_path: Path) -> N
 
 async def test_unsupported_files_are_counted_with_their_suffixes(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    for name in ("a.mp3", "b.MP3", "c.mp3", "sheet.xlsx", "LICENSE", "Thumbs.db"):
+    for name in ("a.mp3", "b.MP3", "c.mp3", "sheet.numbers", "LICENSE", "Thumbs.db"):
         write(folder / name, b"\0\1")
     write(folder / "lore.json", LOREBOOK)
     write(folder / "photo.png", PNG)

@@ -23,6 +23,7 @@ from tests.sources.importers.note_exports import NOTE_SAMPLES
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
 from tests.sources.importers.reading_files import READING_SAMPLES
 from tests.sources.importers.single_files import LIMITS, damaged_files, read_or_reject, write
+from tests.sources.importers.table_files import TABLE_SAMPLES
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
 
 # Of the formats that have tests of their own; they must not be taken for another format.
@@ -40,7 +41,7 @@ OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
     "a.pdf": ("documents", pdf("Low water.")),
     "a.txt": ("documents", b"Plain words."),
 }
-OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES, **CHAT_SAMPLES}
+OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES, **CHAT_SAMPLES, **TABLE_SAMPLES}
 SAMPLES = {**OTHER_SAMPLES, **OWN_SAMPLES}
 
 

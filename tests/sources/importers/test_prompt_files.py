@@ -187,7 +187,7 @@ def test_prompt_files_are_recognized(tmp_path: Path, name: str) -> None:
         ("a.json", '{"name": "x"}', None),
         ("a.json", '{"name": "x", "first_mes": "hi", "system_prompt": ""}', "character_cards"),
         ("a.yaml", "name: x\nversion: 1", None),
-        ("a.csv", "name,age\nx,1", None),
+        ("a.csv", "name,age\nx,1", "documents"),
     ],
 )
 def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str, importer_name: str | None) -> None:

@@ -643,6 +643,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_response_max_bytes: Annotated[
         int, _number("bytes", "Message text in one REST response, after which the response ends.", _KIB, 1024 * _MIB)
     ] = 16 * _MIB
+    conversation_events_interval_ms: Annotated[
+        int,
+        _number("ms", "How often a stream of changes looks whether conversations have changed.", 50, 60_000),
+    ] = 1_000
+    conversation_events_max_s: Annotated[
+        float, _number("s", "How long a stream of changes lasts. Browsers connect again.", 0, _DAY_S)
+    ] = 300
     conversation_search_message_chars: Annotated[
         int, _number("characters", "Text of each message that conversation_search returns.", 1, 1_000_000)
     ] = 2_000

@@ -52,7 +52,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         *tldw_routes(runtime),
         *oauth_routes(runtime, services.browser),
         *console_routes(runtime, services),
-        *library_page_routes(runtime, services.browser),
+        *library_page_routes(runtime, services),
         *rest_routes(runtime, services),
     ]
     metrics.watch(runtime)

@@ -366,6 +366,8 @@ def _attachment(message: Message) -> dict[str, Any]:
     attachment |= {name: value for name in optional if (value := getattr(message, name))}
     if not message.is_canonical:
         attachment["is_canonical"] = False
+    if message.is_human_only:
+        attachment["human_only"] = True
     for name in ("attachments", "citations"):
         extra = getattr(message, name)
         if extra:

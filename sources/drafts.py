@@ -35,13 +35,15 @@ class NoteDraft(Struct, frozen=True, kw_only=True):
 class ConversationDraft(Struct, frozen=True, kw_only=True):
     """No two live conversations have the same non-empty `session_id`. `last_modified` is for imported conversations: it
     applies when one is created, unless a message is newer. `character` is the uuid of a stored character and overrides
-    `character_id`."""
+    `character_id`. A draft that only pins or archives does not change the modification time."""
 
     title: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     character_id: int | UnsetType | None = UNSET
     character: str | UnsetType = UNSET
+    is_pinned: bool | UnsetType = UNSET
+    is_archived: bool | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET

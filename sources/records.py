@@ -42,10 +42,15 @@ class Note(Record, frozen=True, kw_only=True):
 
 
 class Conversation(Record, frozen=True, kw_only=True):
+    """A person can pin conversations to the top of their list, and archive those that the list no longer needs to
+    show. Searches find both."""
+
     title: str
     namespace: str
     session_id: str
     character_id: int | None
+    is_pinned: bool = False
+    is_archived: bool = False
     message_count: int
 
     @property

@@ -43,6 +43,8 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "jwt_secret": JWT_SECRET,
         "log_requests": False,
         "shutdown_grace_s": 1.0,
+        # Tests that send a request of every kind wait for the end of each response.
+        "conversation_events_max_s": 0.2,
     }
     settings = Settings(**{**defaults, **changes})
     check(settings)

@@ -35,7 +35,9 @@ class ItemSection(Struct, frozen=True, kw_only=True):
     time: str = ""
     seconds: int | None = None
     model: str = ""
+    tool: str = ""
     is_alternate: bool = False
+    is_human_only: bool = False
     number: int | None = None
 
 
@@ -86,8 +88,10 @@ def _span_section(content: str, span: Attachment, passage: TextRange | None, mar
         role=str(span.get("role") or ""),
         time=clock_time(start_ms) if start_ms is not None else str(span.get("created_at") or ""),
         seconds=start_ms // 1000 if start_ms is not None else None,
-        model=str(span.get("model") or span.get("tool") or ""),
+        model=str(span.get("model") or ""),
+        tool=str(span.get("tool") or ""),
         is_alternate=is_alternate,
+        is_human_only=bool(span.get("human_only")),
         number=span.get("message_index"),
     )
 

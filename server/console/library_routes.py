@@ -6,15 +6,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from server.console.assets import ASSET_PATH, FAVICON_PATH, Assets
-from server.console.browser import BrowserGuard
 from server.console.connect_page import CONNECT_PATH, ConnectPages
+from server.console.conversation_forms import ConversationForms
 from server.console.edit_page import EditPages
 from server.console.follow_forms import FOLLOWS_PATH
+from server.console.history_page import HistoryPage
 from server.console.import_page import IMPORT_PATH, ImportPage
 from server.console.item_page import PERMALINK, ItemPage
 from server.console.library_page import LibraryBrowser
 from server.console.page_handler import PageFunction, PageHandler
 from server.console.search_page import SearchPage
+from server.console.threads_page import ThreadsPage
+from server.http_services import HttpServices
 from server.runtime import Runtime
 from server.version import VERSION
 
@@ -28,9 +31,12 @@ _INDEX = {
 }
 
 
-def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRoute]:
+def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    browser = services.browser
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
+    history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
+    changes = ConversationForms(runtime, services)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -41,6 +47,10 @@ def library_page_routes(runtime: Runtime, browser: BrowserGuard) -> list[BaseRou
         page("/", IndexPage(SearchPage(runtime, browser)).show),
         page("/library", LibraryBrowser(runtime, browser).show),
         page("/library/bulk", post=edit.bulk),
+        page("/history", history.show),
+        page("/history/{id}", history.show, changes.change),
+        page("/threads", threads.show),
+        page("/threads/{id}", threads.show),
         page("/new", edit.show_new, edit.create),
         page("/edit/{source}/{id:path}", edit.show_edit, edit.edit),
         page("/tag/{source}/{id:path}", post=edit.tag),

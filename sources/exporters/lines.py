@@ -76,6 +76,8 @@ class ConversationLine(ExportLine, frozen=True, kw_only=True, tag="conversation"
     namespace: str
     session_id: str
     character: str | None
+    is_pinned: bool | UnsetType = UNSET
+    is_archived: bool | UnsetType = UNSET
 
 
 class MessageLine(ExportLine, frozen=True, kw_only=True, tag="message"):
@@ -186,7 +188,13 @@ def note_line(note: Note) -> NoteLine:
 
 
 def conversation_line(chat: Conversation, character: str | None) -> ConversationLine:
-    return _line(ConversationLine, chat, character=character)
+    return _line(
+        ConversationLine,
+        chat,
+        character=character,
+        is_pinned=chat.is_pinned or UNSET,
+        is_archived=chat.is_archived or UNSET,
+    )
 
 
 def message_line(message: Message) -> MessageLine:

@@ -353,7 +353,14 @@ class Chats(BrowsableCollection[Conversation], Protocol):
     async def get_by_session(self, session_id: str) -> Conversation: ...
     async def get_message(self, message_id: str) -> Message: ...
     async def list(
-        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+        self,
+        limit: int,
+        offset: int,
+        *,
+        namespace: str | None = None,
+        search: str | None = None,
+        is_pinned: bool | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
         """Returns a page of conversations, most recently modified first. `search` is a case-insensitive part of a title
         or a part of an id."""
@@ -366,9 +373,15 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         namespace: str,
         after: CreationPosition | None = None,
         metadata: MetadataFilter | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
         """Returns conversations of a namespace, newest `created_at` first, then by id. `total` counts all of them,
         including those before the position `after`."""
+        ...
+
+    async def change_token(self) -> str:
+        """Returns a text that is different after every change of a conversation or message. It may also differ if
+        something else has changed."""
         ...
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
@@ -394,6 +407,10 @@ class Chats(BrowsableCollection[Conversation], Protocol):
         self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
     ) -> Sequence[Message]:
         """Returns the messages with a greater number, in order."""
+        ...
+
+    async def count_before(self, message_id: str) -> int:
+        """Returns how many messages of its conversation come before a message."""
         ...
 
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:

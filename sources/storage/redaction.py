@@ -95,9 +95,18 @@ class RedactedChats:
         return await self._chats.get_by_session(session_id)
 
     async def list(
-        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+        self,
+        limit: int,
+        offset: int,
+        *,
+        namespace: str | None = None,
+        search: str | None = None,
+        is_pinned: bool | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
-        return await self._chats.list(limit, offset, namespace=namespace, search=search)
+        return await self._chats.list(
+            limit, offset, namespace=namespace, search=search, is_pinned=is_pinned, is_archived=is_archived
+        )
 
     async def browse(self, where: ItemFilter, limit: int, offset: int) -> ListPage[Conversation]:
         return await self._chats.browse(where, limit, offset)
@@ -118,8 +127,17 @@ class RedactedChats:
         namespace: str,
         after: CreationPosition | None = None,
         metadata: MetadataFilter | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
-        return await self._chats.list_created(limit, namespace=namespace, after=after, metadata=metadata)
+        return await self._chats.list_created(
+            limit, namespace=namespace, after=after, metadata=metadata, is_archived=is_archived
+        )
+
+    async def change_token(self) -> str:
+        return await self._chats.change_token()
+
+    async def count_before(self, message_id: str) -> int:
+        return await self._chats.count_before(message_id)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._chats.ids(after, limit)

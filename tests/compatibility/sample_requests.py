@@ -109,6 +109,15 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     ),
     "read_conversation": (SampleRequest("GET", "/conversations/{chat}"),),
     "rename_conversation": (SampleRequest("PUT", "/conversations/{chat}?title=Renamed", has_content=False),),
+    "update_conversation": (
+        SampleRequest("PATCH", "/conversations/{chat}", {"title": f"The {WORD}", "pinned": True}),
+        SampleRequest("PATCH", "/conversations/{chat}", {"archived": True}, has_content=False),
+    ),
+    "download_conversation": (
+        SampleRequest("GET", "/conversations/{chat}/download"),
+        SampleRequest("GET", "/conversations/{chat}/download?format=md"),
+    ),
+    "follow_conversations": (SampleRequest("GET", "/api/v1/conversations/events", has_content=False),),
     "delete_conversation": (
         SampleRequest("DELETE", "/conversations/{chat}", has_content=False),
         SampleRequest("DELETE", "/conversations/{chat}?purge=true", has_content=False),

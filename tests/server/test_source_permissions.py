@@ -143,6 +143,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("list_invitations", "revoke_invitation"), ADMINISTRATION),
     **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
     **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),
+    **dict.fromkeys(("update_conversation", "download_conversation", "follow_conversations"), "chats"),
     **dict.fromkeys(("create_conversation", "add_message", "add_messages", "export_conversations"), "chats"),
     **dict.fromkeys(("import_conversations", "chat", "list_available_models", "create_chat_completion"), "chats"),
     **dict.fromkeys(("list_models", "list_namespaces", "create_namespace", "rename_namespace"), "chats"),

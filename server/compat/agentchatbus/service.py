@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
+from msgspec import UNSET
+
 from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, SourceTimeout, Unavailable
 from config.numbers import clamp
@@ -111,12 +113,14 @@ class MessageBus:
     async def list_threads(self, context: RequestContext, request: ListThreadsRequest) -> ThreadList:
         max_threads = self._settings.conversation_page_max
         limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
+        is_archived = None if request.status is None and request.include_archived else request.status == "archived"
         async with self.library(context) as library:
             page = await library.chats.list_created(
                 limit + 1,
                 namespace=NAMESPACE,
                 after=parse_thread_cursor(request.before) if request.before else None,
-                metadata=has_status(request.status, include_archived=request.include_archived),
+                metadata=has_status(request.status),
+                is_archived=is_archived,
             )
         has_more = len(page.rows) > limit
         return ThreadList(
@@ -159,7 +163,9 @@ class MessageBus:
     async def set_state(self, context: RequestContext, request: ThreadStateRequest) -> ThreadChanged:
         async with self.library(context) as library:
             conversation = await get_thread(library.chats, request.thread_id)
-            draft = ConversationDraft(metadata=with_status(conversation, request.state))
+            is_archived = request.state == "archived"
+            metadata = UNSET if is_archived else with_status(conversation, request.state)
+            draft = ConversationDraft(metadata=metadata, is_archived=is_archived)
             await library.chats.update(conversation.id, draft, conversation.version)
         return ThreadChanged(thread_id=conversation.id, status=request.state)
 

@@ -122,11 +122,9 @@ def has_priority(priority: Priority | None) -> MetadataFilter | None:
     return _field_filter("priority", (priority,), _NORMAL) if priority else None
 
 
-def has_status(status: ThreadStatus | None, *, include_archived: bool) -> MetadataFilter | None:
-    if status is None and include_archived:
-        return None
-    statuses = (status,) if status else tuple(one for one in _STATUSES if one != "archived")
-    return _field_filter("status", statuses, _DISCUSS)
+def has_status(status: ThreadStatus | None) -> MetadataFilter | None:
+    """An archived thread keeps the status that it had before, see `Conversation.is_archived`."""
+    return _field_filter("status", (status,), _DISCUSS) if status not in (None, "archived") else None
 
 
 def _field_filter(name: str, values: tuple[str, ...], default: str) -> MetadataFilter:
@@ -135,6 +133,8 @@ def _field_filter(name: str, values: tuple[str, ...], default: str) -> MetadataF
 
 
 def _thread_status(conversation: Conversation) -> ThreadStatus:
+    if conversation.is_archived:
+        return "archived"
     status = _string_field(conversation.metadata.get(_BUS_KEY), "status")
     return status if status in _STATUSES else _DISCUSS
 

@@ -1,17 +1,19 @@
 """Lists, searches, reads, renames, deletes and exports the caller's conversations."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 from msgspec import UNSET
 from starlette.responses import Response
 
 from auth.context import RequestContext
-from config.errors import InvalidParams
+from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from config.settings import Settings
 from server.compat.agentkit.export import ConversationExporter, line_max_bytes
 from server.compat.agentkit.responses import (
     ConversationDetail,
+    ConversationSummary,
     detail_response,
     message_response,
     summary_response,
@@ -20,12 +22,14 @@ from server.compat.agentkit.schemas import (
     ConversationChanged,
     ConversationList,
     DeleteConversationRequest,
+    DownloadConversationRequest,
     ExportConversationRequest,
     ListConversationsRequest,
     MessageSearchResults,
     ReadConversationRequest,
     RenameConversationRequest,
     SearchMessagesRequest,
+    UpdateConversationRequest,
 )
 from server.rest.streams import stream
 from server.transports.open_streams import OpenStreams
@@ -35,6 +39,7 @@ from sources.records import Conversation, Message
 from sources.storage.contract import Chats, Libraries, MessageSearch
 
 EXPORT_FORMATS = ("json", "txt", "md")
+DOWNLOAD_TYPES = {"json": "application/json", "txt": "text/plain", "md": "text/markdown"}
 # The largest integer that every JSON client reads exactly.
 _COUNT_MAX = 2**53 - 1
 
@@ -49,7 +54,14 @@ class ConversationService:
         limit = clamp(request.limit, 1, self._settings.conversation_page_max)
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
-            page = await library.chats.list(limit, offset, namespace=request.namespace or None, search=request.search)
+            page = await library.chats.list(
+                limit,
+                offset,
+                namespace=request.namespace or None,
+                search=request.search,
+                is_pinned=request.pinned,
+                is_archived=request.archived,
+            )
         conversations = tuple(summary_response(conversation) for conversation in page.rows)
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
@@ -81,17 +93,32 @@ class ConversationService:
         offset = clamp(request.messages_offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
+            if request.message_id is not None:
+                offset = await _offset_around(library.chats, conversation, request.message_id, limit)
             pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
             messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
         context.record_read(uri_of("chats", conversation.id))
         end = offset + len(messages)
-        return detail_response(conversation, messages, end if end < conversation.message_count else UNSET)
+        return detail_response(conversation, messages, offset, end if end < conversation.message_count else UNSET)
 
     async def rename(self, context: RequestContext, request: RenameConversationRequest) -> ConversationChanged:
         draft = ConversationDraft(title=UNSET if request.title is None else request.title)
         async with self._libraries.library(context) as library:
             await library.chats.update(request.conversation_id, draft)
         return ConversationChanged(conversation_id=request.conversation_id)
+
+    async def update(self, context: RequestContext, request: UpdateConversationRequest) -> ConversationSummary:
+        changes: dict[str, Any] = {
+            "title": request.title,
+            "namespace": request.namespace,
+            "is_pinned": request.pinned,
+            "is_archived": request.archived,
+        }
+        if all(value is None for value in changes.values()):
+            raise InvalidParams("title, namespace, pinned, archived: expected at least one of them")
+        draft = ConversationDraft(**{name: UNSET if value is None else value for name, value in changes.items()})
+        async with self._libraries.library(context) as library:
+            return summary_response(await library.chats.update(request.conversation_id, draft))
 
     async def delete(self, context: RequestContext, request: DeleteConversationRequest) -> ConversationChanged:
         async with self._libraries.library(context) as library:
@@ -115,9 +142,31 @@ class ConversationService:
         context.record_read(uri_of("chats", conversation.id))
         return await stream(self._open_streams, context, chunks, "application/json")
 
+    async def download(self, context: RequestContext, request: DownloadConversationRequest) -> Response:
+        exporter = conversation_exporter(self._libraries, context, self._settings)
+        async with self._libraries.library(context) as library:
+            conversation = await library.chats.get(request.conversation_id)
+        if request.format == "json":
+            chunks = exporter.as_json(conversation)
+        else:
+            chunks = exporter.as_text(conversation, request.format)
+        context.record_read(uri_of("chats", conversation.id))
+        # An id needs no escaping, see `validation.uuid`.
+        disposition = f'attachment; filename="conversation-{conversation.id}.{request.format}"'
+        headers = {"Content-Disposition": disposition}
+        return await stream(self._open_streams, context, chunks, DOWNLOAD_TYPES[request.format], headers)
+
 
 def conversation_exporter(libraries: Libraries, context: RequestContext, settings: Settings) -> ConversationExporter:
     return ConversationExporter(libraries, context, settings.message_page_max, line_max_bytes(settings))
+
+
+async def _offset_around(chats: Chats, conversation: Conversation, message_id: str, limit: int) -> int:
+    """Returns the offset of a part with a message in its middle."""
+    message = await chats.get_message(message_id)
+    if message.conversation_id != conversation.id:
+        raise NotFound("message", message_id)
+    return max(0, await chats.count_before(message_id) - limit // 2)
 
 
 async def _message_pages(

@@ -56,10 +56,20 @@ class ConversationExporter(Struct, frozen=True):
         self, conversation: Conversation, transcript_format: TranscriptFormat
     ) -> AsyncIterator[bytes]:
         """Yields an object with the text as its `content`."""
-        yield b'{"content":"' + _json_string_body(transcript_heading(conversation, transcript_format))
-        async for page in self._pages(conversation):
-            yield _json_string_body("".join(transcript_message(message, transcript_format) for message in page))
+        yield b'{"content":"'
+        async for text in self._transcript(conversation, transcript_format):
+            yield _json_string_body(text)
         yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
+
+    async def as_text(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[bytes]:
+        """Yields the text itself."""
+        async for text in self._transcript(conversation, transcript_format):
+            yield text.encode()
+
+    async def _transcript(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[str]:
+        yield transcript_heading(conversation, transcript_format)
+        async for page in self._pages(conversation):
+            yield "".join(transcript_message(message, transcript_format) for message in page)
 
     async def as_archive(self) -> AsyncIterator[bytes]:
         """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""

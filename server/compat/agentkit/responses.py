@@ -12,7 +12,8 @@ from sources.records import Conversation, Message
 class ConversationMessage(Struct, frozen=True, kw_only=True):
     """A message. `tool_used` is the tool that produced an answer, if known. `is_canonical` is false on alternate
     branches, such as a regenerated answer and what followed it. `parent_id` is the message that this one answers, if
-    known. `metadata` can mark the message as human-only, so keep it when you copy a message."""
+    known. `metadata` can mark the message as human-only, so keep it when you copy a message. `seq` is its number on the
+    message bus."""
 
     id: str
     conversation_id: str
@@ -27,6 +28,7 @@ class ConversationMessage(Struct, frozen=True, kw_only=True):
     is_canonical: bool = True
     sender: str = ""
     metadata: Mapping[str, Any] = {}
+    seq: int | UnsetType = UNSET
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
@@ -40,12 +42,17 @@ class ConversationSummary(Struct, frozen=True, kw_only=True):
     updated_at: str
     message_count: int
     metadata: Mapping[str, Any] = {}
+    pinned: bool = False
+    archived: bool = False
 
 
 class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
     """A conversation with its messages in order, including alternate branches."""
 
     messages: tuple[ConversationMessage, ...]
+    messages_offset: Annotated[
+        int | UnsetType, Meta(description="Present only if there are messages before the first one: their number.")
+    ] = UNSET
     next_messages_offset: Annotated[
         int | UnsetType,
         Meta(description="Present only if more messages follow: pass it as messages_offset."),
@@ -67,6 +74,7 @@ def message_response(message: Message) -> ConversationMessage:
         is_canonical=message.is_canonical,
         sender=message.sender,
         metadata=message.metadata,
+        seq=message.number,
     )
 
 
@@ -75,11 +83,12 @@ def summary_response(conversation: Conversation) -> ConversationSummary:
 
 
 def detail_response(
-    conversation: Conversation, messages: Sequence[Message], next_offset: int | UnsetType
+    conversation: Conversation, messages: Sequence[Message], offset: int, next_offset: int | UnsetType
 ) -> ConversationDetail:
     return ConversationDetail(
         **_summary_fields(conversation),
         messages=tuple(message_response(message) for message in messages),
+        messages_offset=offset or UNSET,
         next_messages_offset=next_offset,
     )
 
@@ -94,4 +103,6 @@ def _summary_fields(conversation: Conversation) -> dict[str, Any]:
         "updated_at": extend_to_microseconds(conversation.last_modified),
         "message_count": conversation.message_count,
         "metadata": conversation.metadata,
+        "pinned": conversation.is_pinned,
+        "archived": conversation.is_archived,
     }

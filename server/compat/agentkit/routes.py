@@ -3,8 +3,9 @@
 from auth.principal import WRITE
 from config.settings import Settings
 from server.compat.agentkit.archives import ZIP, ArchiveService
+from server.compat.agentkit.changes import ConversationChanges
 from server.compat.agentkit.chat.routes import chat_operations
-from server.compat.agentkit.conversations import ConversationService
+from server.compat.agentkit.conversations import DOWNLOAD_TYPES, ConversationService
 from server.compat.agentkit.namespaces import NamespaceService
 from server.compat.agentkit.operations import (
     LISTING_TOOLS,
@@ -30,8 +31,10 @@ from server.compat.agentkit.schemas import (
     CreateNamespaceRequest,
     DeleteConversationRequest,
     DeleteNamespaceRequest,
+    DownloadConversationRequest,
     ExportArchiveRequest,
     ExportConversationRequest,
+    FollowConversationsRequest,
     ImportArchiveRequest,
     ListConversationsRequest,
     ListNamespacesRequest,
@@ -42,6 +45,7 @@ from server.compat.agentkit.schemas import (
     RenameConversationRequest,
     RenameNamespaceRequest,
     SearchMessagesRequest,
+    UpdateConversationRequest,
 )
 from server.compat.agentkit.services import AgentKit
 from server.rest.forms import FormSpec
@@ -56,6 +60,8 @@ _NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, accepts_json=True)
 def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operation]:
     return [
         *_conversation_operations(agentkit.conversations),
+        download_operation(agentkit.conversations),
+        follow_operation(agentkit.changes),
         *_conversation_change_operations(agentkit.conversations, settings),
         *_recording_operations(agentkit.recording),
         *_archive_operations(agentkit.archives, settings),
@@ -122,8 +128,62 @@ def _conversation_operations(conversations: ConversationService) -> list[Operati
     ]
 
 
+def download_operation(conversations: ConversationService) -> Operation:
+    return agentkit_operation(
+        id="download_conversation",
+        method="GET",
+        path="/conversations/{conversation_id}/download",
+        summary="Download a conversation",
+        description="A whole conversation as a file, which browsers save as conversation-{id}.json, .txt or .md.",
+        input=DownloadConversationRequest,
+        response=tuple(DOWNLOAD_TYPES.values()),
+        handler=conversations.download,
+        tools=READING_TOOLS,
+        error_statuses=frozenset((404,)),
+    )
+
+
+def follow_operation(changes: ConversationChanges) -> Operation:
+    return agentkit_operation(
+        id="follow_conversations",
+        method="GET",
+        path="/api/v1/conversations/events",
+        summary="Follow the conversations",
+        description=(
+            "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. "
+            "The events say no more: request again what you show. The stream ends after conversation_events_max_s; "
+            "browsers reconnect."
+        ),
+        input=FollowConversationsRequest,
+        response="text/event-stream",
+        handler=changes.follow,
+        tools=LISTING_TOOLS,
+        headers={"last_event_id": "Last-Event-ID"},
+    )
+
+
+def update_operation(conversations: ConversationService) -> Operation:
+    return agentkit_operation(
+        id="update_conversation",
+        method="PATCH",
+        path="/conversations/{conversation_id}",
+        summary="Update a conversation",
+        description=(
+            "Renames a conversation, moves it to a namespace, pins or archives it. Pinning and archiving do not change "
+            "its modification time. Searches find archived conversations too."
+        ),
+        input=UpdateConversationRequest,
+        response=ConversationSummary,
+        handler=conversations.update,
+        tools=WRITING_TOOLS,
+        scope=WRITE,
+        error_statuses=frozenset((404,)),
+    )
+
+
 def _conversation_change_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
     return [
+        update_operation(conversations),
         agentkit_operation(
             id="rename_conversation",
             method="PUT",

@@ -1,7 +1,7 @@
 """Inputs and results of the conversations API, except chat."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -29,17 +29,41 @@ class ListConversationsRequest(Struct, frozen=True, kw_only=True):
     search: Annotated[
         str | None, Meta(description="Only conversations whose title (ignoring case) or id contains this.")
     ] = None
+    pinned: Annotated[bool | None, Meta(description="true: only pinned ones; false: only the others.")] = None
+    archived: Annotated[bool | None, Meta(description="true: only archived ones; false: only the others.")] = None
 
 
 class ReadConversationRequest(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId
     messages_limit: Annotated[int | None, Meta(description="Messages to return; default: as many as allowed.")] = None
     messages_offset: Annotated[int, Meta(description="Messages to skip; see next_messages_offset.")] = 0
+    message_id: Annotated[
+        str | None, Meta(description="Id of a message: the part of the conversation around it, instead of an offset.")
+    ] = None
 
 
 class RenameConversationRequest(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId
     title: Annotated[str | None, Meta(description="The new title.")] = None
+
+
+class UpdateConversationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    conversation_id: ConversationId
+    title: Annotated[str | None, Meta(description="The new title.")] = None
+    namespace: Annotated[str | None, Meta(description="The namespace to move it to.")] = None
+    pinned: Annotated[bool | None, Meta(description="Whether it is kept at the top of the list.")] = None
+    archived: Annotated[bool | None, Meta(description="Whether the list of people leaves it out.")] = None
+
+
+class DownloadConversationRequest(Struct, frozen=True, kw_only=True):
+    conversation_id: ConversationId
+    format: Annotated[Literal["json", "txt", "md"], Meta(description="The format of the file.")] = "json"
+
+
+class FollowConversationsRequest(Struct, frozen=True, kw_only=True):
+    last_event_id: Annotated[
+        str | None, Meta(description="The id of the last event that was received, which browsers send.")
+    ] = None
 
 
 class DeleteConversationRequest(Struct, frozen=True, kw_only=True):

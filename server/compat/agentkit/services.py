@@ -6,6 +6,7 @@ from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from config.settings import Settings
 from server.compat.agentkit.archives import ArchiveService
+from server.compat.agentkit.changes import ConversationChanges
 from server.compat.agentkit.chat.completions import CompletionService
 from server.compat.agentkit.chat.passages import PassageFinder
 from server.compat.agentkit.chat.service import ChatService
@@ -19,6 +20,7 @@ from sources.storage.contract import Libraries
 
 class AgentKit(Struct, frozen=True, kw_only=True):
     conversations: ConversationService
+    changes: ConversationChanges
     recording: RecordingService
     archives: ArchiveService
     namespaces: NamespaceService
@@ -33,6 +35,7 @@ def build_agentkit(
     passages, upstream = PassageFinder(libraries, aggregator, retriever, settings), Upstream.from_settings(settings)
     return AgentKit(
         conversations=ConversationService(libraries, open_streams, settings),
+        changes=ConversationChanges(libraries, open_streams, settings),
         recording=RecordingService(libraries),
         archives=ArchiveService(libraries, open_streams, settings),
         namespaces=NamespaceService(libraries),

@@ -13,6 +13,7 @@ _THREADS = "tests/server/compat/agentchatbus/test_threads.py::"
 _TOOLS = "tests/server/compat/agentchatbus/test_bus_tools.py::"
 _FILTER = "tests/server/compat/agentchatbus/test_content_filter.py::"
 _HIDDEN_TEXT = "tests/server/test_hidden_text.py::"
+_CONSOLE = "tests/browser/test_conversations.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # Access
@@ -67,15 +68,15 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="agentchatbus.access.console",
         statement="A web console has a search bar.",
-        not_offered="There is no web console. `GET /api/search` returns what it would show.",
+        tests=(
+            f"{_CONSOLE}test_messages_are_searched_in_one_thread_and_in_all",
+            f"{_CONSOLE}test_human_only_messages_of_a_thread_are_shown_and_labelled",
+        ),
     ),
     Promise(
         id="agentchatbus.access.console-marks",
         statement="The web console shows `<mark>` as highlighted text.",
-        not_offered=(
-            "There is no web console. The message's own text is escaped in snippets, so that a page can insert them as "
-            "HTML."
-        ),
+        tests=(f"{_CONSOLE}test_messages_are_searched_in_one_thread_and_in_all",),
     ),
     # Index
     Promise(

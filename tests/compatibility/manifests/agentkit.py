@@ -8,35 +8,39 @@ _RECORDING = "tests/server/compat/agentkit/test_recording.py::"
 _ARCHIVES = "tests/server/compat/agentkit/test_archives.py::"
 _NAMESPACES = "tests/server/compat/agentkit/test_namespaces.py::"
 _OPENAPI = "tests/server/rest/test_openapi.py::"
+_HISTORY = "tests/browser/test_conversations.py::"
+_PAGES = "tests/server/console/test_history_page.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # User interface
     Promise(
         id="agentkit.ui.sidebar",
         statement="A sidebar shows all conversations with title, time and message count.",
-        not_offered=(
-            "There is no user interface for chats. `GET /conversations` has everything that AgentKit's sidebar reads."
+        tests=(
+            f"{_HISTORY}test_sidebar_groups_rows_opens_conversations_and_collapses",
+            f"{_HISTORY}test_sidebar_shows_more_than_a_page_of_rest",
+            f"{_PAGES}test_history_lists_the_conversations_of_its_reader",
         ),
     ),
     Promise(
         id="agentkit.ui.collapsible",
         statement="The sidebar can be collapsed.",
-        not_offered="There is no user interface for chats.",
+        tests=(f"{_HISTORY}test_sidebar_groups_rows_opens_conversations_and_collapses",),
     ),
     Promise(
         id="agentkit.ui.live",
         statement="The sidebar is updated in real time as conversations are created.",
-        not_offered=("There is no user interface for chats, and no stream of new conversations."),
+        tests=(f"{_HISTORY}test_new_conversations_and_messages_appear_without_a_reload",),
     ),
     Promise(
         id="agentkit.ui.search-box",
         statement="The search box filters as you type, 300 ms after the last key.",
-        not_offered="There is no user interface for chats. The list takes `search` and `namespace`.",
+        tests=(f"{_HISTORY}test_sidebar_is_filtered_by_title_id_and_namespace",),
     ),
     Promise(
         id="agentkit.ui.download",
         statement="A button downloads a conversation as a file.",
-        not_offered="There is no user interface for chats. The export returns the content of the file.",
+        tests=(f"{_HISTORY}test_conversation_is_downloaded_in_three_formats",),
     ),
     Promise(
         id="agentkit.ui.frontend",

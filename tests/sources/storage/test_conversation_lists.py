@@ -10,7 +10,7 @@ from sources.records import Namespace
 from sources.storage.contract import Library
 
 
-async def titles(library: Library, limit: int = 50, offset: int = 0, **filters: str) -> tuple[list[str], int]:
+async def titles(library: Library, limit: int = 50, offset: int = 0, **filters: Any) -> tuple[list[str], int]:
     page = await library.chats.list(limit, offset, **filters)
     return [row.title for row in page.rows], page.total
 
@@ -36,6 +36,56 @@ async def test_list_can_be_filtered_by_namespace(ada: Library, ben: Library) -> 
     assert await titles(ada, 2, namespace="work") == (["work 3", "work 2"], 3)
     assert await titles(ada, 2, 2, namespace="work") == (["work 0"], 3)
     assert await titles(ada, namespace="absent") == await titles(ada, namespace="\ud800") == ([], 0)
+
+
+async def test_pinned_and_archived_conversations_can_be_listed_separately(ada: Library, ben: Library) -> None:
+    one, two, three = [await make(ada, title) for title in ("one", "two", "three")]
+    before = await ada.chats.get(one)
+    await make(ben, "of Ben")
+
+    pinned = await ada.chats.update(one, ConversationDraft(is_pinned=True))
+    await ada.chats.update(two, ConversationDraft(is_archived=True))
+
+    assert (pinned.is_pinned, pinned.last_modified, pinned.version) == (True, before.last_modified, 2)
+    assert await titles(ada) == (["three", "two", "one"], 3)
+    assert await titles(ada, is_pinned=True) == (["one"], 1)
+    assert await titles(ada, is_archived=True) == (["two"], 1)
+    assert await titles(ada, is_pinned=False, is_archived=False) == (["three"], 1)
+    assert await titles(ada, is_archived=False, search="o") == (["one"], 1)
+    renamed = await ada.chats.update(three, ConversationDraft(title="drei", is_pinned=True))
+    assert renamed.last_modified > before.last_modified
+    with pytest.raises(NotFound):
+        await ben.chats.update(one, ConversationDraft(is_pinned=False))
+
+
+async def test_change_token_differs_after_every_change_and_only_then(ada: Library, ben: Library) -> None:
+    chat = await make(ada, "one")
+    tokens = [await ada.chats.change_token()]
+    assert await ada.chats.change_token() == tokens[0]
+    changes = (
+        lambda: ada.chats.append(chat, [MessageDraft(content="old", created_at="2001-01-01T00:00:00Z")]),
+        lambda: ada.chats.update(chat, ConversationDraft(is_pinned=True)),
+        lambda: ada.chats.delete(chat),
+        lambda: ada.chats.restore(chat),
+    )
+    for change in changes:
+        await change()
+        tokens.append(await ada.chats.change_token())
+    await make(ben, "of Ben")
+
+    assert len(set(tokens)) == len(tokens)
+    assert await ada.chats.change_token() == tokens[-1]
+
+
+async def test_messages_before_a_message_are_counted_without_deleted_ones(ada: Library, ben: Library) -> None:
+    chat = await make(ada, "one")
+    messages = await ada.chats.append(chat, [MessageDraft(content=str(number)) for number in range(5)])
+    await ada.chats.delete_message(messages[1].id)
+
+    assert [await ada.chats.count_before(messages[index].id) for index in (0, 2, 4)] == [0, 1, 3]
+    for library, message in ((ada, messages[1].id), (ben, messages[0].id), (ada, "absent")):
+        with pytest.raises(NotFound):
+            await library.chats.count_before(message)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
         namespace=archived.namespace,
         session_id=archived.session_id,
         tags=archived.tags,
+        is_pinned=archived.pinned,
+        is_archived=archived.archived,
         metadata=archived.metadata,
         uuid=archived.id,
         created_at=archived.created_at,

@@ -14,7 +14,7 @@ from sources.records import Conversation, Message
 
 
 class ArchivedConversation(Struct, frozen=True, kw_only=True):
-    """A conversation without its messages. AgentKit does not write `tags`."""
+    """A conversation without its messages. AgentKit does not write `tags`, `pinned` and `archived`."""
 
     id: str
     session_id: str
@@ -25,6 +25,8 @@ class ArchivedConversation(Struct, frozen=True, kw_only=True):
     message_count: int
     metadata: Mapping[str, Any] = {}
     tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
 
 
 class ArchivedMessage(Struct, frozen=True, kw_only=True):
@@ -56,6 +58,8 @@ def archived_conversation(conversation: Conversation) -> ArchivedConversation:
         message_count=conversation.message_count,
         metadata=conversation.metadata,
         tags=conversation.tags,
+        pinned=conversation.is_pinned,
+        archived=conversation.is_archived,
     )
 
 

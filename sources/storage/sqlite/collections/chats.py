@@ -48,17 +48,23 @@ class SqliteChats(SearchableChats):
         return await self._read(lambda connection: MESSAGES.get(connection, message_id))
 
     async def list(
-        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+        self,
+        limit: int,
+        offset: int,
+        *,
+        namespace: str | None = None,
+        search: str | None = None,
+        is_pinned: bool | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
         if not is_storable(namespace or "") or not is_storable(search or ""):
             return ListPage((), 0)
-        in_namespace = equals("namespace", namespace)
+        listed = equals("namespace", namespace) & equals("is_archived", is_archived) & equals("is_pinned", is_pinned)
 
         def work(connection: sqlite3.Connection) -> ListPage[Conversation]:
             if not search:
-                condition = f"TRUE{in_namespace.sql}"
-                return self.table.page(connection, limit, offset, condition, in_namespace.parameters)
-            rowids = _newest_conversations(connection, in_namespace & _title_or_id_contains(search.casefold()))
+                return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
+            rowids = _newest_conversations(connection, listed & _title_or_id_contains(search.casefold()))
             start = clamp_count(offset)
             page = rowids[start : start + clamp_count(limit)]
             return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
@@ -72,9 +78,14 @@ class SqliteChats(SearchableChats):
         namespace: str,
         after: CreationPosition | None = None,
         metadata: MetadataFilter | None = None,
+        is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
-        query = CreatedQuery(namespace, after, metadata)
+        query = CreatedQuery(namespace, after, metadata, is_archived)
         return await self._read(lambda connection: thread_queries.list_created(connection, query, limit))
+
+    async def change_token(self) -> str:
+        """Versions of a file can be compared only on the connection that read them."""
+        return await self._read(lambda connection: f"{connection.id}-{connection.data_version()}")
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
@@ -113,6 +124,19 @@ class SqliteChats(SearchableChats):
         def work(connection: sqlite3.Connection) -> Sequence[Message]:
             rowid = self._live_rowid(connection, conversation_id)
             return thread_queries.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+
+        return await self._read(work)
+
+    async def count_before(self, message_id: str) -> int:
+        sql = (
+            "SELECT count(*) FROM messages m JOIN messages earlier ON earlier.conversation_id = m.conversation_id "
+            "AND earlier.position < m.position AND earlier.deleted = 0 WHERE m.uuid = ?"
+        )
+
+        def work(connection: sqlite3.Connection) -> int:
+            MESSAGES.get(connection, message_id)
+            [count] = connection.execute(sql, (message_id,)).fetchone()
+            return int(count)
 
         return await self._read(work)
 

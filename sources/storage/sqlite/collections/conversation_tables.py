@@ -57,6 +57,15 @@ NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conve
 _SAVE_LAST_NUMBER = f"INSERT OR REPLACE INTO state SELECT 'last_message_number', CAST(({NEXT_NUMBER}) - 1 AS TEXT)"
 
 
+_PLACE = frozenset(("is_pinned", "is_archived"))
+
+
+def _only_places(draft: ConversationDraft) -> bool:
+    """Whether a draft says only where a list shows the conversation, and changes nothing of the conversation itself."""
+    names = {name for name in draft.__struct_fields__ if getattr(draft, name) is not UNSET}
+    return bool(names) and names <= _PLACE
+
+
 def _namespace(limits: FieldLimits, field: str, value: Any) -> str:
     return validation.short_text(limits, field, value).strip() or DEFAULT_NAMESPACE
 
@@ -92,7 +101,11 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
     ) -> int:
         _require_unused_session(connection, draft, str(key))
         draft = _with_character_id(connection, draft)
-        return super().update(connection, key, draft, expected_version, context, **columns)
+        last_modified = self.stored_values(connection, key)["last_modified"] if _only_places(draft) else None
+        rowid = super().update(connection, key, draft, expected_version, context, **columns)
+        if last_modified is not None:
+            connection.execute("UPDATE conversations SET last_modified = ? WHERE id = ?", (last_modified, rowid))
+        return rowid
 
     def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
         """Writes title and messages again while the conversation is still hidden: the triggers then add them to the
@@ -120,6 +133,8 @@ CONVERSATIONS = ConversationTable(
         TableColumn("namespace", _namespace, DEFAULT_NAMESPACE),
         TableColumn("session_id", validation.short_text),
         TableColumn("character_id", validation.optional_integer, None),
+        TableColumn("is_pinned", validation.boolean, 0, bool),
+        TableColumn("is_archived", validation.boolean, 0, bool),
     ),
     hashed_columns=("title",),
     index_forms=(index_form_of("title", has_tags=True),),

@@ -17,12 +17,17 @@ class CreatedQuery(Struct, frozen=True):
     namespace: str
     after: CreationPosition | None
     metadata: MetadataFilter | None
+    is_archived: bool | None = None
 
 
 def list_created(connection: sqlite3.Connection, query: CreatedQuery, limit: int) -> ListPage[Conversation]:
     if not is_storable(query.namespace):
         return ListPage((), 0)
-    matching = equals("namespace", query.namespace) & _has_metadata("conversations.metadata", query.metadata)
+    matching = (
+        equals("namespace", query.namespace)
+        & equals("is_archived", query.is_archived)
+        & _has_metadata("conversations.metadata", query.metadata)
+    )
     rest = matching & _is_after(query.after)
     order = "ORDER BY created_at DESC, uuid DESC LIMIT ?"
     rows = CONVERSATIONS.select(connection, f"TRUE{rest.sql} {order}", (*rest.parameters, clamp_count(limit)))

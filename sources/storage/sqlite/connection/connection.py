@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
+from uuid import uuid4
 
 import aiosqlite
 from aiosqlite.core import set_exception
@@ -67,6 +68,8 @@ class JobConnection(sqlite3.Connection):
         self._guard = threading.Lock()
         self._job: Job[Any] | None = None
         self._is_closing = False
+        # Tells connections apart, also those of earlier processes.
+        self.id = uuid4().hex
         # Whether the file was opened as immutable. It must be opened again before it is written to.
         self.is_immutable = False
         # Whether rows lack computed values after an upgrade.

@@ -250,6 +250,16 @@ _FOLLOWED_FILES = (
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
 )
 
+# Pinned and archived conversations. Earlier versions marked archived threads of the message bus in their metadata.
+_PINNED_AND_ARCHIVED = (
+    "ALTER TABLE conversations ADD COLUMN is_pinned INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversations ADD COLUMN is_archived INTEGER NOT NULL DEFAULT 0",
+    """UPDATE conversations SET is_archived = 1, metadata = json_remove(metadata, '$._bus.status')
+        WHERE metadata LIKE '%archived%' AND json_extract(metadata, '$._bus.status') = 'archived'""",
+    """CREATE INDEX conversations_by_place ON conversations (is_archived, is_pinned, last_modified DESC, id DESC)
+        WHERE deleted = 0""",
+)
+
 CHACHA = DatabaseSchema(
     kind="chacha",
     migrations=(
@@ -259,6 +269,7 @@ CHACHA = DatabaseSchema(
         _AGENTS,
         SEPARATE_HUMAN_ONLY_MESSAGES,
         _FOLLOWED_FILES,
+        _PINNED_AND_ARCHIVED,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),

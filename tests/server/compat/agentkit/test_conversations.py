@@ -23,11 +23,16 @@ from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
-SUMMARY = {"id", "session_id", "title", "namespace", "created_at", "updated_at", "message_count", "metadata"}
+SUMMARY = {
+    *("id", "session_id", "title", "namespace", "created_at", "updated_at", "message_count", "metadata"),
+    # Our additions.
+    *("pinned", "archived"),
+}
 MESSAGE = {
     *("id", "conversation_id", "role", "content", "model", "tool_used", "attachments", "citations", "timestamp"),
-    # Our additions: whether it is on the main branch, which message it answers, who wrote it, and other data.
-    *("is_canonical", "parent_id", "sender", "metadata"),
+    # Our additions: whether it is on the main branch, which message it answers, who wrote it, other data, and its
+    # number on the message bus.
+    *("is_canonical", "parent_id", "sender", "metadata", "seq"),
 }
 
 

@@ -1,0 +1,166 @@
+"""The history page: a sidebar with all conversations, and the conversation that is open beside it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from config.errors import FlorilegiumError
+from server.compat.agentkit.responses import ConversationSummary
+from server.compat.agentkit.routes import agentkit_operations
+from server.compat.agentkit.schemas import (
+    ConversationList,
+    ListConversationsRequest,
+    ListNamespacesRequest,
+    NamespaceList,
+)
+from server.console.conversation_reader import ConversationReader
+from server.console.date_groups import group_by_date
+from server.console.page_form import PageForm
+from server.console.viewer import LibraryPage, Viewer
+from server.http_services import HttpServices
+from server.runtime import Runtime
+from sources.defaults import local_time
+
+# The sidebar grows by this many rows, up to the maximum. Then it is continued on another page.
+_STEP = 100
+_ROWS_MAX = 1_000
+_DONE = {
+    "rename": "The conversation is renamed.",
+    "pin": "The conversation is pinned.",
+    "unpin": "The conversation is no longer pinned.",
+    "archive": "The conversation is archived.",
+    "unarchive": "The conversation is back in the list.",
+    "delete": "The conversation is deleted.",
+    "restore": "The conversation is restored.",
+}
+# What undoes an action.
+_UNDO = {"archive": "unarchive", "delete": "restore"}
+
+
+class HistoryForm(PageForm, frozen=True, kw_only=True):
+    """The choices in the address. `shown` is how many rows the sidebar has; `start` is the first message of the part
+    that is shown of a long conversation."""
+
+    path: ClassVar[str] = "/history"
+    field_max_chars: ClassVar[int] = 300
+
+    q: str = ""
+    namespace: str = ""
+    archived: str = ""
+    shown: str = ""
+    start: str = ""
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.q or self.namespace)
+
+    @property
+    def rows(self) -> int:
+        number = int(self.shown) if self.shown.isdecimal() and len(self.shown) <= 6 else _STEP
+        return min(max(number, _STEP), _ROWS_MAX)
+
+    @property
+    def first_message(self) -> int:
+        return int(self.start) if self.start.isdecimal() and len(self.start) <= 9 else 0
+
+    def of_conversation(self, conversation_id: str, **changes: str) -> str:
+        """Returns the address of a conversation with the same list beside it."""
+        _, mark, query = self.address(**{"offset": self.offset, "start": "", **changes}).partition("?")
+        return f"{self.path}/{quote(conversation_id, safe=':')}{mark}{query}"
+
+    def of_part(self, conversation_id: str, start: int) -> str:
+        return self.of_conversation(conversation_id, start=str(start))
+
+    def more_rows(self, total: int) -> dict[str, str]:
+        """Returns the choices that show further rows, or none if all are shown."""
+        end = self.position + self.rows
+        if end >= total:
+            return {}
+        if self.rows < _ROWS_MAX:
+            return {"shown": str(self.rows + _STEP), "offset": self.offset}
+        return {"offset": str(end)}
+
+
+class HistoryPage(LibraryPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
+        self._list = operations["list_conversations"]
+        self._namespaces = operations["list_namespaces"]
+        self._reader = ConversationReader(self, operations["read_conversation"], runtime.settings)
+
+    async def show(self, request: Request) -> Response:
+        form, current = HistoryForm.of(request), request.path_params.get("id", "")
+        viewer = await self.admit(request, self._list)
+        values: dict[str, Any] = {"groups": [], "pinned": [], "total": 0, "more": "", "namespaces": ()}
+        values |= {"conversation": None, "messages": [], "parts": {}, "list_error": "", "reader_error": ""}
+        status = 200
+        try:
+            values |= await self._sidebar(viewer, form, current)
+        except FlorilegiumError as error:
+            values["list_error"], status = error.message, error.status
+        try:
+            if current:
+                values |= await self._reader.read(viewer, current, start=form.first_message)
+        except FlorilegiumError as error:
+            values["reader_error"], status = error.message, error.status
+        return await self.render(
+            request,
+            viewer,
+            "history.html",
+            status=status,
+            form=form,
+            current=current,
+            confirms_deletion=request.query_params.get("confirm") == "delete",
+            section="history",
+            **_done(request),
+            **values,
+        )
+
+    async def _sidebar(self, viewer: Viewer, form: HistoryForm, current: str) -> Mapping[str, Any]:
+        """Pinned conversations come first, on the first page only."""
+        is_first = form.position == 0
+        pinned, pinned_total = await self._rows(viewer, form, is_pinned=True) if is_first else ((), 0)
+        rows, total = await self._rows(viewer, form, is_pinned=False)
+        more = form.more_rows(total)
+        namespaces: NamespaceList = await self.run(viewer, self._namespaces, ListNamespacesRequest())
+        now = local_time(viewer.context, self._runtime.settings)
+        target = form.of_conversation(current, **more) if current else form.address(**more)
+        return {
+            "pinned": pinned,
+            "groups": group_by_date(rows, lambda row: row.updated_at, now),
+            "total": total + pinned_total,
+            "more": target if more else "",
+            "namespaces": namespaces.namespaces,
+        }
+
+    async def _rows(
+        self, viewer: Viewer, form: HistoryForm, *, is_pinned: bool
+    ) -> tuple[Sequence[ConversationSummary], int]:
+        """Reads as many pages of the list as the rows need."""
+        rows: list[ConversationSummary] = []
+        while True:
+            page: ConversationList = await self.run(
+                viewer,
+                self._list,
+                ListConversationsRequest(
+                    limit=form.rows - len(rows),
+                    offset=form.position + len(rows),
+                    namespace=form.namespace or None,
+                    search=form.q or None,
+                    pinned=is_pinned,
+                    archived=bool(form.archived),
+                ),
+            )
+            rows += page.conversations
+            if not page.conversations or len(rows) >= min(form.rows, page.total - form.position):
+                return rows, page.total
+
+
+def _done(request: Request) -> Mapping[str, str]:
+    """Returns what was done just now, and how to undo it."""
+    action, conversation_id = request.query_params.get("done", ""), request.query_params.get("of", "")[:200]
+    return {"done": _DONE.get(action, ""), "undo": _UNDO.get(action, ""), "changed": conversation_id}

@@ -1,0 +1,156 @@
+"""The page of the message bus: its threads, the messages of one, and a search in this thread or in all of them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import unescape
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from config.errors import FlorilegiumError
+from server.compat.agentchatbus.routes import bus_operations
+from server.compat.agentchatbus.schemas import (
+    BusSearchRequest,
+    BusSearchResults,
+    FullMessageMatch,
+    ListThreadsRequest,
+    ThreadList,
+)
+from server.compat.agentkit.routes import agentkit_operations
+from server.console.conversation_reader import ConversationReader
+from server.console.page_form import PageForm
+from server.console.viewer import LibraryPage, Viewer
+from server.http_services import HttpServices
+from server.runtime import Runtime
+from sources.records import is_human_only
+
+_THREADS_MAX = 100
+_MARK = re.compile("(</?mark>)")
+
+
+class ThreadsForm(PageForm, frozen=True, kw_only=True):
+    """The choices in the address. `scope` is `all` or `thread`; `at` is the message that is shown; `before` is the
+    cursor of the list of threads; `start` is the first message of the part that is shown of a long thread."""
+
+    path: ClassVar[str] = "/threads"
+    field_max_chars: ClassVar[int] = 1000
+
+    q: str = ""
+    scope: str = ""
+    at: str = ""
+    archived: str = ""
+    before: str = ""
+    start: str = ""
+
+    @property
+    def first_message(self) -> int:
+        return int(self.start) if self.start.isdecimal() and len(self.start) <= 9 else 0
+
+    def of_thread(self, thread_id: str, **changes: str) -> str:
+        """Returns the address of a thread with the same list and search."""
+        _, mark, query = self.address(**{"at": "", "start": "", **changes}).partition("?")
+        fragment = f"#{changes['at']}" if changes.get("at") else ""
+        return f"{self.path}{'/' if thread_id else ''}{quote(thread_id, safe=':')}{mark}{query}{fragment}"
+
+    def of_part(self, thread_id: str, start: int) -> str:
+        return self.of_thread(thread_id, start=str(start))
+
+
+class ThreadsPage(LibraryPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        operations = {one.id: one for one in bus_operations(runtime.bus, runtime.settings)}
+        self._threads = operations["list_threads"]
+        self._search = operations["search_bus"]
+        read = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}["read_conversation"]
+        self._reader = ConversationReader(self, read, runtime.settings)
+
+    async def show(self, request: Request) -> Response:
+        form, current = ThreadsForm.of(request), request.path_params.get("id", "")
+        if not current or form.scope not in ("all", "thread"):
+            form = replace(form, scope="thread" if current and not form.q else "all")
+        viewer = await self.admit(request, self._threads)
+        values: dict[str, Any] = {"threads": (), "more": "", "results": [], "notes": [], "index": 0, "links": {}}
+        values |= {"conversation": None, "messages": [], "parts": {}, "reader_error": "", "search_error": ""}
+        values |= await self._list(viewer, form, current)
+        status = 200
+        try:
+            if form.q:
+                values |= await self._results(viewer, form, current)
+        except FlorilegiumError as error:
+            values["search_error"], status = error.message, error.status
+        try:
+            if current:
+                values |= await self._reader.read(
+                    viewer, current, start=form.first_message, message_id=form.at, query=form.q
+                )
+        except FlorilegiumError as error:
+            values["reader_error"], status = error.message, error.status
+        return await self.render(
+            request, viewer, "threads.html", status=status, form=form, current=current, section="threads", **values
+        )
+
+    async def _list(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
+        request = ListThreadsRequest(
+            status="archived" if form.archived else None, limit=_THREADS_MAX, before=form.before or None
+        )
+        page: ThreadList = await self.run(viewer, self._threads, request)
+        return {
+            "threads": page.threads,
+            "total": page.total,
+            "more": form.of_thread(current, before=page.next_cursor) if page.next_cursor else "",
+        }
+
+    async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
+        in_thread = form.scope == "thread"
+        limit = self._runtime.settings.conversation_hits_max
+        request = BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
+        found: BusSearchResults = await self.run(viewer, self._search, request)
+        results = [_result(match, form) for match in found.results]
+        addresses = [result["address"] for result in results]
+        index = next((n for n, match in enumerate(found.results, 1) if match.message_id == form.at), 0)
+        notes = [f"Read as: {found.read_as}"] if found.read_as is not UNSET else []
+        notes += [f"{found.note[:1].upper()}{found.note[1:]}."] if found.note is not UNSET else []
+        if len(results) == limit:
+            notes.append(f"Only the best {limit} messages are shown.")
+        return {"results": results, "notes": notes, "index": index, "links": _neighbours(addresses, index)}
+
+
+def _neighbours(addresses: Sequence[str], index: int) -> Mapping[str, str]:
+    """Returns the addresses of the results before and after the current one. After the last comes the first."""
+    if not addresses:
+        return {}
+    count = len(addresses)
+    return {"previous": addresses[(index - 2) % count if index else count - 1], "next": addresses[index % count]}
+
+
+def _result(match: FullMessageMatch, form: ThreadsForm) -> Mapping[str, Any]:
+    metadata = msgspec.json.decode(match.metadata, type=dict[str, Any]) if match.metadata else {}
+    return {
+        "id": match.message_id,
+        "topic": match.thread_topic,
+        "author": match.author,
+        "seq": match.seq,
+        "time": match.created_at,
+        "snippet": snippet_parts(match.snippet),
+        "is_human_only": is_human_only(metadata),
+        "is_current": match.message_id == form.at,
+        "address": form.of_thread(match.thread_id, at=match.message_id),
+    }
+
+
+def snippet_parts(snippet: str) -> list[tuple[str, bool]]:
+    """Splits the HTML of a snippet into texts, and says of each whether it is marked. The template escapes them
+    again."""
+    parts, is_marked = [], False
+    for piece in _MARK.split(snippet):
+        if piece in ("<mark>", "</mark>"):
+            is_marked = piece == "<mark>"
+        elif piece:
+            parts.append((unescape(piece), is_marked))
+    return parts

@@ -171,6 +171,13 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
         *(("GET", f"/library?source={source}", None) for source in SOURCES),
     ),
     "/items/{source}/{id:path}": tuple(("GET", f"/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
+    "/history": (("GET", "/history", None), ("GET", "/history?q=quixot&shown=500", None)),
+    "/history/{id}": (
+        ("GET", f"/history/{CHAT}", None),
+        *(("POST", f"/history/{CHAT}", {"action": action, "title": "New"}) for action in ("rename", "pin", "delete")),
+    ),
+    "/threads": tuple(("GET", f"/threads?{urlencode({'q': query})}", None) for query in ("", *QUERIES)),
+    "/threads/{id}": (("GET", f"/threads/{THREAD}", None), ("GET", f"/threads/{CHAT}?q=harbour&at={MESSAGE}", None)),
     "/library/bulk": tuple(
         ("POST", "/library/bulk", {"action": "delete", "uri": uri, "tag": "new"}) for uri in URIS.values()
     ),
@@ -393,7 +400,7 @@ async def test_every_page_is_decided_here(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path) as api:
         runtime, services = api.server.runtime, build_http_services(api.server.runtime)
         routes = (
-            *library_page_routes(runtime, services.browser),
+            *library_page_routes(runtime, services),
             *console_routes(runtime, services),
             *oauth_routes(runtime, services.browser),
         )

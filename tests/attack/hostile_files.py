@@ -23,6 +23,7 @@ from tests.attack.leak_detector import LeakDetector, new_canary
 from tests.attack.tenants import Tenant
 from tests.compatibility.sample_requests import FILE
 from tests.server.rest.rest_client import JSON
+from tests.sources.importers.chat_exports import CHAT_SAMPLES
 from tests.sources.importers.office_files import PAGE, WORD, book, packed, pdf, pdf_of, slides, word
 
 _NASTY = (b"\0", b"\xff\xfe", b"\\ud800", b'"', b"{" * 300, b"[" * 300, b"-->", b"99999999999", b"<!--", b"PK\x03\x04")
@@ -95,6 +96,7 @@ def samples() -> Mapping[str, bytes]:
         "card.json": json.dumps(card).encode(),
         "a.srt": b"1\n00:00:01,000 --> 00:00:02,000\nLow water.\n",
         "a.jsonl": b'{"type":"user","message":{"role":"user","content":"hi"},"sessionId":"s","uuid":"u"}\n',
+        **{name: data for name, (_, data) in CHAT_SAMPLES.items()},
     }
 
 

@@ -12,9 +12,13 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.values import parse_json
 
 _BLOCK_BYTES = 1 << 16
-_TOKEN = re.compile(rb'["{}\[\]:]')
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+# A bracket, or a string and the colon that makes it a key.
+_TOKEN = re.compile(rb'[{}\[\]]|"(?P<string>(?:[^"\\]++|\\.)*+)(?P<closed>"?)(?:\s*+(?P<colon>:))?+', re.DOTALL)
+_OPENING = (b"{", b"[")
+_BRACKETS = (*_OPENING, b"}", b"]")
 _NO_KEY = b""
+# Half a second of work. Twelve thousand messages have as many.
+_TOKENS_MAX = 500_000
 
 
 class MemberList(Struct, frozen=True):
@@ -62,51 +66,48 @@ class JsonScanner:
         self._file = file
         self._limits = limits
         self._position = 0
-        self._string = _NO_KEY
         # The keys of the containers around the current value; that of the whole text is empty.
         self._containers: list[bytes] = []
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        while (token := self._next_token()) is not None:
-            start = self._position
-            if token == b'"':
-                self._read_string()
-                continue
-            self._position += 1
-            if token == b":":
-                self.key = self._string
-            elif token in (b"{", b"["):
-                yield token, start
-                self._containers.append(self.key)
-                self.key = _NO_KEY
-                if len(self._containers) > self._limits.depth_max:
-                    raise InvalidParams(f"nested more than {self._limits.depth_max} levels deep")
-            else:
-                yield token, start
-                self.key = _NO_KEY
-                if self._containers:
-                    self._containers.pop()
+        for _ in range(_TOKENS_MAX):
+            token = self._next_token()
+            if token is None:
+                return
+            if token[0] in _BRACKETS:
+                yield from self._bracket(token[0], token.start())
+            elif token["colon"]:
+                self.key = token["string"]
+        raise InvalidParams(f"JSON has more than {_TOKENS_MAX} values")
 
     def is_at(self, path: Sequence[bytes]) -> bool:
         """Returns whether the value that is being opened is at a path of keys."""
         return len(self._containers) == len(path) and [*self._containers[1:], self.key] == list(path)
 
-    def _next_token(self) -> bytes | None:
+    def _bracket(self, token: bytes, start: int) -> Iterator[tuple[bytes, int]]:
+        yield token, start
+        if token in _OPENING:
+            self._containers.append(self.key)
+            if len(self._containers) > self._limits.depth_max:
+                raise InvalidParams(f"nested more than {self._limits.depth_max} levels deep")
+        elif self._containers:
+            self._containers.pop()
+        self.key = _NO_KEY
+
+    def _next_token(self) -> re.Match[bytes] | None:
         while True:
             token = _TOKEN.search(self.data, self._position)
-            if token is not None:
-                self._position = token.start()
-                return token[0]
-            self._position = len(self.data)
+            # A string or the space after it may continue in the next block.
+            if token is not None and (token.end() < len(self.data) or token[0] in _BRACKETS):
+                self._position = token.end()
+                return token
+            if token is None:
+                self._position = len(self.data)
             if not self._read_more():
-                return None
-
-    def _read_string(self) -> None:
-        while (string := _STRING.match(self.data, self._position)) is None:
-            if not self._read_more():
-                raise InvalidParams("file is truncated")
-        self._string = string[1]
-        self._position = string.end()
+                if token is None or not token["closed"]:
+                    return None
+                self._position = token.end()
+                return token
 
     def _read_more(self) -> bool:
         # Twice as much every time: a long string is matched from its start again.

@@ -92,5 +92,6 @@ def count_reason(count: int, reason: str) -> str:
     boundary = _AFTER_NOUN.search(reason)
     end = boundary.start() if boundary else len(reason)
     noun, rest = reason[:end], reason[end:]
-    plural = f"{noun.removesuffix('y')}ies" if noun.endswith("ry") else f"{noun}s"
+    is_regular = not noun.endswith("y") or noun[-2:-1] in "aeiou"
+    plural = f"{noun}s" if is_regular else f"{noun.removesuffix('y')}ies"
     return f"{count:,} {plural}{rest}"

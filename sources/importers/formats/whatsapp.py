@@ -36,8 +36,8 @@ from sources.importers.engine.values import clean_line
 
 _NAME = "whatsapp"
 # Invisible marks of direction, and the spaces before AM and PM.
-_MARKS = dict.fromkeys(map(ord, "\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2068\u2069\ufeff"))
-_SPACES = str.maketrans("\u202f\xa0", "  ")
+_MARKS = re.compile("[\u200e\u200f\u202a-\u202c\u2066-\u2069\ufeff]")
+_SPACES = re.compile("[\u202f\xa0]")
 _DATE = r"(?P<a>\d{1,4})(?P<separator>[./-])(?P<b>\d{1,2})[./-](?P<c>\d{1,4})\.?(?P<comma>,?) "
 _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(?P<half>[AaPp])\.? ?[Mm]\.?)?"
 _LINE = re.compile(rf"\[?{_DATE}{_TIME}(?:\]| -) ")
@@ -100,7 +100,7 @@ def _is_date(line: re.Match[str]) -> bool:
 
 
 def _clean(text: str) -> str:
-    return text.translate(_MARKS).translate(_SPACES).replace("\r\n", "\n")
+    return _SPACES.sub(" ", _MARKS.sub("", text)).replace("\r\n", "\n")
 
 
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:

@@ -12,6 +12,8 @@ from sources.importers.engine.summary import ImportSummary, OutcomeCounts, count
         (3, "empty message", "3 empty messages"),
         (2_000, "message of a deleted conversation", "2,000 messages of a deleted conversation"),
         (2, "summary without text", "2 summaries without text"),
+        (2, "activity of another product", "2 activities of another product"),
+        (2, "key", "2 keys"),
         (2, "media item in the trash", "2 media items in the trash"),
         (2, "file in the vault not containing a note", "2 files in the vault not containing a note"),
         (1, "unsupported file (.mp3)", "1 unsupported file (.mp3)"),

@@ -170,9 +170,10 @@ def _progress_text(job: ImportJob) -> str:
 
 
 def _result_text(job: ImportJob, summary: ImportSummary) -> str:
-    """Returns `12 new, 3 updated, 2 problems`, or why nothing was imported."""
+    """Returns `12 new, 3 updated, 2 problems`, or in short why nothing was imported: details and advice are listed
+    below it."""
     if job.state == "failed":
-        return job.problem
+        return job.problem.partition(";")[0]
     names = ("total",) if job.dry_run else OUTCOMES
     totals = {name: sum(getattr(counts, name) for counts in summary.kinds.values()) for name in names}
     parts = [f"{count:,} {_OUTCOME_WORDS[name]}" for name, count in totals.items() if count]

@@ -3,6 +3,7 @@
 It is readable without a script. With one, people who are signed in can also send requests; see `reference.js`.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
@@ -71,12 +72,13 @@ class ReferencePage(LibraryPage):
 
     async def show(self, request: Request) -> Response:
         viewer = await self.find_viewer(request, self._account)
+        body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(
             request,
             "reference.html",
             viewer=viewer,
             info=self._source.document["info"],
-            body=self._body,
+            body=body,
             section="docs",
         )
 

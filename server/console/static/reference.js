@@ -75,7 +75,7 @@ function build(operation) {
   const parameters = operation.parameters.map((one) => field(`${id}-${one.name}`, one.name, one.schema, { hint: one.description, required: one.required }));
   const send = element("button", { textContent: "Send" });
   const stop = element("button", { type: "button", className: "secondary", textContent: "Stop", hidden: true });
-  const hint = element("p", { className: "hint", textContent: operation.method === "GET" ? "" : "This is a real request: it changes your data." });
+  const hint = element("p", { className: "hint", textContent: operation.method === "GET" ? "" : "This is a real request, with your rights: it can change your data." });
   const form = element("form", { className: "try" }, ...parameters, ...bodyFields(id, bodyKind(operation)), hint, element("p", { className: "actions" }, send, stop));
   const output = element("div", { className: "answer", hidden: true });
   output.setAttribute("aria-live", "polite");
@@ -192,7 +192,7 @@ async function toggle(button) {
   button.textContent = isOpen ? "Try it" : "Close";
   if (isOpen) return section.querySelector(".trial").remove();
   const trial = element("div", { className: "trial" });
-  section.append(trial);
+  section.querySelector(".endpoint + p").after(trial);
   trial.append(build((await operations()).get(button.dataset.try)));
   trial.querySelector("input, select, textarea, button")?.focus();
 }

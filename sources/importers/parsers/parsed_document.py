@@ -9,6 +9,12 @@ from config.errors import TooLarge
 from config.text import replace_unstorable
 
 _BYTES_PER_CHAR = 4
+# What libraries that parse documents raise for malformed ones, besides the errors of zip files. XML parsers raise
+# subclasses of SyntaxError.
+LIBRARY_ERRORS = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, SyntaxError, AssertionError),
+    *(RuntimeError, OSError),
+)
 
 
 class ParsedDocument(Struct, frozen=True, kw_only=True, tag=True):

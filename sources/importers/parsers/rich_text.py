@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from config.errors import FlorilegiumError, InvalidParams
+from config.errors import InvalidParams
 from config.text import replace_unstorable
 from sources.importers.engine.files import read_bytes
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
 
 # Pictures are hexadecimal digits, which would be read one by one.
 _PICTURE_DATA = re.compile(r"(?<![0-9a-fA-F\r\n])[0-9a-fA-F\r\n]{400,}+")
@@ -24,10 +24,7 @@ def parse_rich_text(path: Path, limits: ImportLimits) -> ParsedDocument:
     source = _PICTURE_DATA.sub("", read_bytes(path, limits.line_max_bytes).decode("cp1252", "replace"))
     try:
         plain: str = rtf_to_text(source, errors="replace")  # type: ignore[no-untyped-call]
-    except (FlorilegiumError, MemoryError):
-        raise
-    # striprtf raises whatever malformed groups lead to.
-    except Exception as error:
+    except LIBRARY_ERRORS as error:
         raise InvalidParams("RTF is damaged") from error
     text = TextBuilder(limits.item_max_chars)
     for paragraph in plain.replace("|", "\t").split("\n") if "\\cell" in source else plain.split("\n"):

@@ -5,10 +5,10 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from config.errors import FlorilegiumError, InvalidParams
-from sources.importers.engine.archives import Archive, open_archive
+from config.errors import InvalidParams
+from sources.importers.engine.archives import ZIP_ERRORS, Archive, open_archive
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
 
 # Empty cells count, because a row is as long as its last cell: a few bytes can declare billions of them.
 _CELLS_MAX = 3_000_000
@@ -32,10 +32,7 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
         try:
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             return _parse_workbook(workbook, limits)
-        except (FlorilegiumError, MemoryError):
-            raise
-        # openpyxl raises whatever malformed XML leads to.
-        except Exception as error:
+        except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
 
 

@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -23,6 +23,8 @@ help:
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
+	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
+	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
@@ -92,6 +94,12 @@ bench-search: $(DEVELOPMENT)
 
 bench-import: $(DEVELOPMENT)
 	$(BIN)/python -m bench.imports $(ARGS)
+
+bench-follow: $(DEVELOPMENT)
+	$(BIN)/python -m bench.follow $(ARGS)
+
+test-follow: $(DEVELOPMENT)
+	FOLLOW_STEPS=2000 FOLLOW_KILLS=30 $(BIN)/python -m pytest -q -n 2 tests/sources/following $(ARGS)
 
 bench-messages: $(DEVELOPMENT)
 	$(BIN)/python -m bench.messages $(ARGS)

@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.cli.program import Program
+from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
 
 
 def write(folder: Path, **notes: str) -> None:
@@ -218,45 +217,6 @@ def test_growing_session_is_read_from_where_it_ended(program: Program) -> None:
     run(program)
     assert "oolong" in program.expect("search", "oolong")
     assert program.run("search", "again").code == 0
-
-
-OWNER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("PRAGMA journal_mode = " + sys.argv[2])
-connection.execute("PRAGMA wal_autocheckpoint = 0")
-print("ready", flush=True)
-for line in sys.stdin:
-    connection.executescript(line)
-    print("done", flush=True)
-"""
-SCHEMA = (
-    "CREATE TABLE conversations (id TEXT PRIMARY KEY, title TEXT, create_time REAL, update_time REAL);"
-    "CREATE TABLE messages (id TEXT PRIMARY KEY, conversation_id TEXT, role TEXT, content TEXT, create_time REAL,"
-    " position INTEGER, parent_id TEXT);"
-)
-
-
-class DatabaseOwner:
-    """Another process that has a database open and writes to it."""
-
-    def __init__(self, path: Path, journal_mode: str) -> None:
-        command = [sys.executable, "-c", OWNER, str(path), journal_mode]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._expect("ready")
-
-    def execute(self, sql: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(sql.replace("\n", " ") + "\n")
-        self._process.stdin.flush()
-        self._expect("done")
-
-    def close(self) -> None:
-        self._process.communicate("")
-
-    def _expect(self, word: str) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline().strip() == word
 
 
 @pytest.mark.parametrize("journal_mode", ["WAL", "DELETE"])

@@ -59,6 +59,7 @@ def follow() -> None:
 )
 @click.option("--every", type=Duration(), metavar="DURATION", help="Time between two scans, such as 30s, 5m or 1h.")
 @click.option("--keep-deleted", is_flag=True, help="Keep items whose files are deleted.")
+@click.option("--write-back", is_flag=True, help="Write notes that are created or edited in Florilegium to the folder.")
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
@@ -68,6 +69,7 @@ def add(
     format_name: str | None,
     every: float | None,
     keep_deleted: bool,
+    write_back: bool,
     user: str | None,
     as_json: bool,
 ) -> None:
@@ -81,7 +83,12 @@ def add(
     async def work(registry: Registry) -> tuple[FollowRecord, UserRecord]:
         owner, follows = await _owner(registry, settings, user), Follows(registry.database)
         allowed = allowed_location(
-            settings, location, owner.name, is_administrator=True, others=await follows.list(owner.id)
+            settings,
+            location,
+            owner.name,
+            is_administrator=True,
+            writes_back=write_back,
+            others=await follows.list(owner.id),
         )
         record = await follows.add(
             owner.id,
@@ -89,6 +96,7 @@ def add(
             format_name=format_name,
             interval_s=every,
             keeps_deleted=keep_deleted,
+            writes_back=write_back,
             per_user_max=settings.follow_max_per_user,
         )
         return record, owner
@@ -337,12 +345,13 @@ def _report_text(report: SyncReport | FlorilegiumError) -> str:
         return strip_control_characters(report.message)
     text = f"{pluralize(report.new, 'new items')}, {report.updated:,} updated, {report.deleted:,} deleted"
     conflicts = f", {pluralize(report.conflicts, 'conflicts')}" if report.conflicts else ""
+    written = f", {pluralize(report.written, 'notes')} written to files" if report.written else ""
     failed = f", {pluralize(report.failed, 'files')} could not be read completely" if report.failed else ""
-    return text + conflicts + failed
+    return text + conflicts + written + failed
 
 
 def _report_data(report: SyncReport | FlorilegiumError) -> dict[str, Any]:
     if isinstance(report, FlorilegiumError):
         return {"problem": report.message}
-    names = ("new", "updated", "deleted", "conflicts", "failed")
+    names = ("new", "updated", "deleted", "conflicts", "failed", "written")
     return {name: getattr(report, name) for name in names}

@@ -27,12 +27,20 @@ class AllowedLocation(Struct, frozen=True):
 
 
 def allowed_location(
-    settings: Settings, location: str, user_name: str, *, is_administrator: bool, others: Sequence[FollowRecord]
+    settings: Settings,
+    location: str,
+    user_name: str,
+    *,
+    is_administrator: bool,
+    writes_back: bool,
+    others: Sequence[FollowRecord],
 ) -> AllowedLocation:
     """Returns the location in the form in which it is stored. `others` are those that the user already follows."""
     if not location or len(location) > _LOCATION_MAX_CHARS or "\0" in location:
         raise InvalidParams(f"location: expected a path or URL of 1 to {_LOCATION_MAX_CHARS} characters")
     if location.lower().startswith(_URL_PREFIXES):
+        if writes_back:
+            raise InvalidParams("write_back: expected a folder, got a URL")
         return AllowedLocation(_checked_url(location), is_confined=not is_administrator)
     path = Path(location)
     if not path.is_absolute():
@@ -43,6 +51,8 @@ def allowed_location(
         raise InvalidParams(_CONFINED)
     if not resolved.is_file() and not resolved.is_dir():
         raise InvalidParams(f"location: expected an existing file or folder, got {location[:200]!r}")
+    if writes_back and not resolved.is_dir():
+        raise InvalidParams("write_back: expected a folder, got a file")
     require_outside_data(settings, resolved)
     _require_apart(resolved, others)
     return AllowedLocation(str(resolved), is_confined=not is_administrator)

@@ -36,6 +36,7 @@ class FollowOperations:
         format_name: str | None,
         interval_s: float | None,
         keeps_deleted: bool,
+        writes_back: bool,
     ) -> FollowedSource:
         if format_name is not None and format_name not in FORMATS:
             raise InvalidParams(f"format: expected one of {', '.join(FORMATS)}, got {format_name[:60]!r}")
@@ -44,6 +45,7 @@ class FollowOperations:
             location,
             context.principal.user_name,
             is_administrator=context.principal.has_scope(ADMIN),
+            writes_back=writes_back,
             others=await self._follows.list(context.user_id),
         )
         record = await self._follows.add(
@@ -52,6 +54,7 @@ class FollowOperations:
             format_name=format_name,
             interval_s=interval_s,
             keeps_deleted=keeps_deleted,
+            writes_back=writes_back,
             is_confined=allowed.is_confined,
             per_user_max=self._settings.follow_max_per_user,
         )

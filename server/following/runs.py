@@ -84,6 +84,10 @@ async def resolve_conflict(
         path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
         sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
         await sync.resolve(names[0], keeps_library=keep == "library")
+        if record.writes_back:
+            # The note is written to its file, although it was not modified since.
+            state = await load_state(library, record.id)
+            await save_state(library, record.id, replace(state, written_until=""))
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 

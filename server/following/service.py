@@ -32,6 +32,7 @@ from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
 _REQUEST = "followed source"
+_NOTES_LOOK_S = 1.0
 
 
 class _Followed:
@@ -43,6 +44,9 @@ class _Followed:
         self.signature: str | None = None
         self.folder_id: str | None = None
         self.task: asyncio.Task[None] | None = None
+        # When a note of the owner was last modified, and when to look again.
+        self.notes_modified = ""
+        self.next_notes_look_at = 0.0
 
     @property
     def record(self) -> FollowRecord:
@@ -109,6 +113,7 @@ class FollowService:
         if not self._followed:
             return
         await asyncio.to_thread(self._look)
+        await self._look_at_notes()
         self._watch_folders()
         now = time.monotonic()
         for followed in self._followed.values():
@@ -148,6 +153,23 @@ class FollowService:
             if signature is not None and signature != followed.signature:
                 followed.schedule.request_changed()
             followed.signature = signature
+
+    async def _look_at_notes(self) -> None:
+        """Finds out whether notes of users were modified that are written to files."""
+        now = time.monotonic()
+        for followed in list(self._followed.values()):
+            record = followed.record
+            is_due = record.writes_back and record.paused_at is None and now >= followed.next_notes_look_at
+            context = await self.context_of(record) if is_due else None
+            if context is None:
+                continue
+            followed.next_notes_look_at = now + _NOTES_LOOK_S
+            async with self._libraries.library(context) as library:
+                newest = (await library.notes.list(1, 0)).rows
+            modified = newest[0].last_modified if newest else ""
+            if modified != followed.notes_modified:
+                followed.schedule.request_changed()
+            followed.notes_modified = modified
 
     def _watch_folders(self) -> None:
         if self._settings.follow_events:

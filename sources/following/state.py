@@ -18,20 +18,23 @@ class SourceState(Struct, frozen=True, kw_only=True):
     synced_at: float | None = None
     changed_at: float | None = None
     problem: str = ""
+    # Notes that were modified before this time have been written to their files.
+    written_until: str = ""
     # Validators of a document that was fetched from a URL.
     etag: str = ""
     last_modified: str = ""
 
 
 class SyncReport(Struct, kw_only=True):
-    """What one run changed. `retries` are names to look at again soon, because they could not be read or may have
-    changed while they were."""
+    """What one run changed; `written` counts notes that were written to their files. `retries` are names to look at
+    again soon, because they could not be read or may have changed while they were."""
 
     new: int = 0
     updated: int = 0
     deleted: int = 0
     conflicts: int = 0
     failed: int = 0
+    written: int = 0
     retries: set[bytes] = set()
     # The CPU time of looking for changes.
     scan_s: float = 0.0

@@ -31,6 +31,7 @@ from sources.following.scan import (
     scan_folder,
 )
 from sources.following.state import SourceState, SyncReport
+from sources.following.write_back import write_notes
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import import_limits
@@ -110,6 +111,8 @@ class SourceSync:
         for name in missing:
             if name not in moved:
                 await self._withdraw_file(known[name])
+        if self._record.writes_back:
+            state = await self._write_back(layout, state)
         mounts = sorted(map(os.fsdecode, scan.mounts)) if scope is None else state.mounts
         return msgspec.structs.replace(
             state, root_id=scan.root_id, mounts=mounts, problem=_unmounted(scan, state, scope)
@@ -133,6 +136,16 @@ class SourceSync:
                 self._keeps_edits = False
                 await self._withdraw([name], items)
             await self._files.remove(self._record.id, [name])
+
+    async def _write_back(self, layout: SourceLayout, state: SourceState) -> SourceState:
+        """Writes edited notes to their files and reads these again, so that both are known to agree."""
+        written = await write_notes(self._library, self._record, layout, state.written_until, self._limits)
+        self.report.written += len(written.names)
+        self.report.retries.update(written.pending)
+        self._keeps_edits = False
+        signatures = {name: layout.signature_of(name) for name in written.names}
+        await self._import(layout, await asyncio.to_thread(self._inspect, layout, written.names, signatures))
+        return msgspec.structs.replace(state, written_until=written.until)
 
     # -- what changed --------------------------------------------------------------------------------------------------
 

@@ -550,6 +550,10 @@ class FollowedFiles(Protocol):
         """Returns the kind and uuid of those stored items that come from other followed files than these, too."""
         ...
 
+    async def file_of(self, follow: str, item: FollowedItem) -> bytes | None:
+        """Returns the file that contains a stored item, whatever its key is."""
+        ...
+
     async def counts(self, follow: str) -> FollowedCounts: ...
     async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
         """Returns files with a conflict or a problem, ordered by name."""

@@ -202,20 +202,27 @@ def _note_events(location: str, note: _NoteFile, limits: ImportLimits) -> Iterat
     yield ImportedNote(draft)
 
 
-def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
-    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
-    fields = normalize_keys(front_matter)
-    prose = remove_code(body)
-    title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(note.name).stem
+def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the title and the tags of a note. `fields` are those of the front matter, `prose` is the text without
+    code, and `name` that of the file."""
+    title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(name).stem
     tags = [
         *split_words(fields.get("tags")),
         *split_words(fields.get("tag")),
         *inline_tags(prose),
     ]
+    return short_title(title), tuple(clean_tags(tags))
+
+
+def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
+    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
+    fields = normalize_keys(front_matter)
+    prose = remove_code(body)
+    title, tags = title_and_tags(fields, prose, note.name)
     return NoteDraft(
-        title=short_title(title),
+        title=title,
         content=body.strip("\n"),
-        tags=clean_tags(tags),
+        tags=tags,
         metadata={
             **_metadata(note.vault_path or note.name, front_matter, fields, prose),
             **encoding_metadata(note.text.encoding),

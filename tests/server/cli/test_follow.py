@@ -55,7 +55,7 @@ def test_additions_edits_and_deletions_are_followed(program: Program, vault: Pat
     assert notes(program)["Tea"] == before["Tea"]
     assert "five" in program.expect("search", "steep")
     assert program.run("search", "copper").code == 1
-    assert run(program) == {"new": 0, "updated": 0, "deleted": 0, "conflicts": 0, "failed": 0}
+    assert run(program) == {"new": 0, "updated": 0, "deleted": 0, "conflicts": 0, "failed": 0, "written": 0}
 
 
 def test_deleted_file_that_comes_back_restores_its_item(program: Program, vault: Path) -> None:
@@ -296,3 +296,52 @@ def test_data_directory_cannot_be_followed(program: Program, folder: str) -> Non
     result = program.run("follow", "add", str(program.home / folder), "--user", "ada")
     assert result.code != 0
     assert "outside the data directory" in result.stderr
+
+
+def test_edited_and_new_notes_are_written_back_with_their_front_matter(program: Program, vault: Path) -> None:
+    write(vault, Tea="---\naliases: [cha]\ncustom:   kept as written\n---\n\n# Tea\n\nSteep for three minutes.\n")
+    follow(program, vault, "--write-back")
+    program.expect("edit", f"notes://{notes(program)['Tea']}", "--content", "# Tea\n\nMy own words. [[Kettle]]")
+    program.expect("add", "notes", "Porcelain.", "--title", "A/cup: of ../tea", "--tag", "blue")
+    assert run(program)["written"] == 2
+    text = (vault / "Tea.md").read_text()
+    assert text == "---\naliases: [cha]\ncustom:   kept as written\n---\n\n# Tea\n\nMy own words. [[Kettle]]\n"
+    [created] = vault.glob("A cup*.md")
+    assert "Porcelain." in created.read_text()
+    assert created.parent == vault
+    report = run(program)
+    assert (report["new"], report["updated"], report["conflicts"], report["written"]) == (0, 0, 0, 0)
+
+    before = notes(program)
+    created.write_text(created.read_text().replace("Porcelain.", "Stoneware."))
+    run(program)
+    assert "Stoneware." in program.expect("get", f"notes://{before['A/cup: of ../tea']}")
+    assert notes(program) == before
+    assert not list(vault.glob(".florilegium-*"))
+
+
+def test_title_and_tags_are_written_to_the_front_matter(program: Program, vault: Path) -> None:
+    write(vault, Cup="---\ntags:\n  - blue\n  - old\nother: 1\n---\nPorcelain.\n")
+    follow(program, vault, "--write-back")
+    uri = f"notes://{notes(program)['Cup']}"
+    program.expect("edit", uri, "--title", 'Bowl: "big"')
+    program.expect("tag", uri, "+green", "--", "-old")
+    run(program)
+    text = (vault / "Cup.md").read_text()
+    assert "other: 1\n" in text
+    assert "- old" not in text
+    assert run(program)["conflicts"] == 0
+    assert notes(program)['Bowl: "big"'] == uri.removeprefix("notes://")
+
+
+def test_note_and_file_that_both_changed_are_a_conflict(program: Program, vault: Path) -> None:
+    source = follow(program, vault, "--write-back")
+    uri = f"notes://{notes(program)['Tea']}"
+    program.expect("edit", uri, "--content", "# Tea\nMy own words.")
+    write(vault, Tea="# Tea\nThe file changed, too.")
+    report = run(program)
+    assert (report["conflicts"], report["written"]) == (1, 0)
+    assert "The file changed" in (vault / "Tea.md").read_text()
+    program.expect("follow", "resolve", source, "Tea.md", "--keep", "library")
+    assert run(program)["written"] == 1
+    assert "My own words." in (vault / "Tea.md").read_text()

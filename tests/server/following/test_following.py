@@ -119,3 +119,22 @@ async def test_single_file_is_followed_when_it_is_replaced(tmp_path: Path) -> No
         await wait_for_titles(server, "ada", "Oolong")
         metrics = (await fetch(server.url, "GET", "/metrics", await server.bearer("ada"))).body.decode()
         assert "florilegium_followed_sources 1.0" in metrics
+
+
+async def test_note_that_an_agent_writes_becomes_a_file(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path / "vault", Tea="---\nkept: yes\n---\nSteep.\n")
+    async with live(make_settings(tmp_path / "data")) as server:
+        await follow(server, "ada", vault, writes_back=True)
+        await wait_for_titles(server, "ada", "Tea")
+        ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
+        await ben.call("notes_create", {"title": "Secret", "content": "Of Ben."})
+        await ada.call("notes_create", {"title": "Cup", "content": "Porcelain."})
+        found = (await ada.call("notes_search", {"query": "steep"})).json()["result"]["structuredContent"]
+        note_id = found["results"][0]["id"]
+        await ada.call("notes_append", {"note_id": note_id, "text": "For three minutes."})
+        async with asyncio.timeout(WAIT_MAX_S):
+            while not (vault / "Cup.md").exists() or "three minutes" not in (vault / "Tea.md").read_text():
+                await asyncio.sleep(0.1)
+        assert (vault / "Tea.md").read_text().startswith("---\nkept: yes\n---\nSteep.")
+        assert await titles(server, "ada") == {"Tea", "Cup"}
+        assert not (vault / "Secret.md").exists()

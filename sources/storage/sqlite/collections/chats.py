@@ -25,7 +25,7 @@ from sources.storage.sqlite.write.thread_upsert import (
     ThreadUpserter,
     messages_outside,
     with_sender,
-    withdraw_threads,
+    withdraw_thread,
 )
 from sources.storage.sqlite.write.upsert import withdraw_rows
 from sources.storage.sqlite.write.validation import clamp_count, is_storable
@@ -305,7 +305,7 @@ class SqliteChats(SearchableChats):
 
 
 def _withdrawal(uuid: str, *, keeps_edits: bool) -> Callable[[sqlite3.Connection, WriteContext], Sequence[str]]:
-    return lambda connection, context: withdraw_threads(connection, [uuid], context, keeps_edits=keeps_edits)
+    return lambda connection, context: withdraw_thread(connection, uuid, context, keeps_edits=keeps_edits)
 
 
 def _append_messages(

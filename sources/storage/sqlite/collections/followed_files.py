@@ -62,6 +62,15 @@ class SqliteFollowedFiles:
 
         return await self._database.read(_SOURCE, work)
 
+    async def file_of(self, follow: str, item: FollowedItem) -> bytes | None:
+        sql = "SELECT name FROM followed_items WHERE uuid = ? AND kind = ? AND follow = ?"
+
+        def work(connection: JobConnection) -> bytes | None:
+            row = connection.execute(sql, (item.uuid, item.kind, follow)).fetchone()
+            return row[0] if row else None
+
+        return await self._database.read(_SOURCE, work)
+
     async def counts(self, follow: str) -> FollowedCounts:
         files = "SELECT count(*), coalesce(sum(conflicts), 0), coalesce(sum(problem <> ''), 0) FROM followed_files"
         items = "SELECT count(DISTINCT kind || ' ' || uuid) FROM followed_items"

@@ -26,6 +26,7 @@ from sources.storage.sqlite.write.upsert import (
     combine_results,
     is_older,
     next_stamp,
+    rows_by_uuid,
     uuid_of,
     withdraw_rows,
 )
@@ -44,6 +45,7 @@ _HAS_OWN_MESSAGES = """
     SELECT 1 FROM messages WHERE conversation_id = ? AND deleted = 0 AND
         (arrived IS NULL OR (arrived LIKE '% v%' AND arrived NOT LIKE '% v' || version)) LIMIT 1
 """
+_LIVE_MESSAGES = "SELECT uuid FROM messages WHERE conversation_id = ? AND deleted = 0"
 
 
 def with_sender(draft: MessageDraft) -> MessageDraft:
@@ -102,15 +104,20 @@ class ThreadUpserter:
             self._connection.execute(_TOUCH_BY_UPDATED, (rowids, conversation))
 
 
-def withdraw_threads(
-    connection: sqlite3.Connection, uuids: Sequence[str], context: WriteContext, *, keeps_edits: bool
+def withdraw_thread(
+    connection: sqlite3.Connection, uuid: str, context: WriteContext, *, keeps_edits: bool
 ) -> list[str]:
-    """Withdraws conversations. One with a message that was edited or added here counts as edited."""
-
-    def has_edits(row: StoredRow) -> bool:
-        return row.has_edits or connection.execute(_HAS_OWN_MESSAGES, (row.rowid,)).fetchone() is not None
-
-    return withdraw_rows(connection, CONVERSATIONS, uuids, context, keeps_edits=keeps_edits, has_edits=has_edits)
+    """Withdraws a conversation and its messages, because not all of them may come back with it. One with a message that
+    was edited or added here counts as edited."""
+    row = rows_by_uuid(connection, CONVERSATIONS.name, [uuid]).get(uuid)
+    if row is None or row.is_deleted:
+        return []
+    has_own_messages = connection.execute(_HAS_OWN_MESSAGES, (row.rowid,)).fetchone() is not None
+    if keeps_edits and (row.has_edits or has_own_messages):
+        return [uuid]
+    messages = [message for (message,) in connection.execute(_LIVE_MESSAGES, (row.rowid,))]
+    withdraw_rows(connection, MESSAGES, messages, context, keeps_edits=False)
+    return withdraw_rows(connection, CONVERSATIONS, [uuid], context, keeps_edits=False)
 
 
 def messages_outside(

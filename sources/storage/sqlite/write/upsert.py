@@ -13,7 +13,7 @@ a person deleted. Only a withdrawn item is restored when its origin comes back.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Generic
 
@@ -23,14 +23,13 @@ from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
 from sources.drafts import Bookkeeping, ConversationDraft, UpsertResult
+from sources.import_stamps import WITHDRAWN, has_edits, version_part, with_version, without_version
 from sources.storage.sqlite.sql import json_array
 from sources.storage.sqlite.write.item_table import AnyDraft, DraftT, ItemTable, WriteContext
 from sources.storage.sqlite.write.validation import invalid_field, is_storable
 
 # 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
 _DIGEST_BYTES = 8
-_WITHDRAWN = "-"
-_VERSION_MARK = " v"
 NEW, UPDATED, UNCHANGED, DELETED, CONFLICT = (
     UpsertResult("new"),
     UpsertResult("updated"),
@@ -54,13 +53,11 @@ class StoredRow(Struct, frozen=True):
 
     @property
     def has_edits(self) -> bool:
-        """Whether the row was edited since it was last imported. Unknown, and False, for stamps without a version."""
-        version = _stamped_version(self.import_stamp)
-        return self.import_stamp is None or (version is not None and version != self.version)
+        return has_edits(self.import_stamp, self.version)
 
     @property
     def is_withdrawn(self) -> bool:
-        return self.is_deleted and self.import_stamp == with_version(_WITHDRAWN, self.version)
+        return self.is_deleted and self.import_stamp == with_version(WITHDRAWN, self.version)
 
 
 class Upserter(Generic[DraftT]):
@@ -129,7 +126,7 @@ class Upserter(Generic[DraftT]):
         """The stamp stays that of a withdrawn item, so that the draft, which follows, counts as changed."""
         self._table.restore(self._connection, key_of(self._table, row), self._context)
         version = row.version + 1
-        return replace(row, is_deleted=False, version=version, import_stamp=with_version(_WITHDRAWN, version))
+        return replace(row, is_deleted=False, version=version, import_stamp=with_version(WITHDRAWN, version))
 
     def _has_values_of(self, row: StoredRow, draft: DraftT) -> bool:
         return self._table.has_values_of(self._connection, row.rowid, draft, self._context.limits)
@@ -137,14 +134,14 @@ class Upserter(Generic[DraftT]):
     def _is_known(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> bool:
         if draft.bookkeeping is not UNSET:
             return self._is_current(row, draft, draft.bookkeeping)
-        if _without_version(row.import_stamp) == import_stamp:
+        if without_version(row.import_stamp) == import_stamp:
             return True
         # The item was created here with the same values, or only its time changed: the next import is one lookup.
         if row.import_stamp is None:
             is_known, stamp = self._has_values_of(row, draft), with_version(import_stamp, row.version)
         else:
             is_known = _digest_part(row.import_stamp) == _digest_part(import_stamp)
-            stamp = f"{import_stamp}{_version_part(row.import_stamp)}"
+            stamp = f"{import_stamp}{version_part(row.import_stamp)}"
         if is_known:
             self._set_stamp(row, stamp, draft)
         return is_known
@@ -195,7 +192,6 @@ def withdraw_rows(
     context: WriteContext,
     *,
     keeps_edits: bool,
-    has_edits: Callable[[StoredRow], bool] = lambda row: row.has_edits,
 ) -> list[str]:
     """Deletes imported items whose origin has disappeared, so that they are restored if it comes back. Returns the
     uuids of those that are kept because they were edited here."""
@@ -203,21 +199,17 @@ def withdraw_rows(
     for row in rows_by_uuid(connection, table.name, uuids).values():
         if row.is_deleted:
             continue
-        if keeps_edits and has_edits(row):
+        if keeps_edits and row.has_edits:
             kept.append(row.uuid)
             continue
         table.delete(connection, key_of(table, row), None, context)
-        stamp = with_version(_WITHDRAWN, row.version + 1)
+        stamp = with_version(WITHDRAWN, row.version + 1)
         connection.execute(f"UPDATE {table.name} SET arrived = ? WHERE id = ?", (stamp, row.rowid))
     return kept
 
 
 def key_of(table: ItemTable[Any, Any], row: StoredRow) -> str | int:
     return row.uuid if table.key == "uuid" else row.rowid
-
-
-def with_version(stamp: str | None, version: int) -> str:
-    return f"{stamp or ''}{_VERSION_MARK}{version}"
 
 
 def uuid_of(draft: AnyDraft) -> str:
@@ -228,7 +220,7 @@ def uuid_of(draft: AnyDraft) -> str:
 
 def is_older(draft: ConversationDraft, row: StoredRow) -> bool:
     """Whether the draft was modified before the last imported one. False if either modification time is unknown."""
-    stamp = _without_version(row.import_stamp) or ""
+    stamp = without_version(row.import_stamp) or ""
     modified, last_modified = _modification_time(draft), stamp.partition(" ")[2]
     return bool(modified) and modified < last_modified
 
@@ -251,21 +243,6 @@ def _import_stamp(draft: AnyDraft) -> str | None:
 def next_stamp(draft: AnyDraft, import_stamp: str | None, version: int) -> str | None:
     """Returns the stamp of a row whose version is about to increase by one. An exported stamp has its version."""
     return import_stamp if draft.bookkeeping is not UNSET else with_version(import_stamp, version + 1)
-
-
-def _version_part(import_stamp: str | None) -> str:
-    """Returns the mark and the version. Stamps of older versions of this server have none."""
-    _, mark, version = (import_stamp or "").partition(_VERSION_MARK)
-    return mark + version
-
-
-def _stamped_version(import_stamp: str | None) -> int | None:
-    version = _version_part(import_stamp).removeprefix(_VERSION_MARK)
-    return int(version) if version.isdecimal() else None
-
-
-def _without_version(import_stamp: str | None) -> str | None:
-    return import_stamp if import_stamp is None else import_stamp.partition(_VERSION_MARK)[0]
 
 
 def _digest_part(import_stamp: str | None) -> str:

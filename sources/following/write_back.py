@@ -1,0 +1,142 @@
+"""Writes notes that were created or edited in the library to their files in a followed folder.
+
+A file is replaced atomically, and only if it is still the one that was read last; otherwise both sides changed, which
+is a conflict. Files are never deleted.
+"""
+
+import asyncio
+import os
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from auth.follows import FollowRecord
+from config.errors import StorageError
+from config.times import format_timestamp
+from sources.following.layout import SourceLayout
+from sources.following.note_files import file_name, new_file, with_body, with_fields
+from sources.following.scan import scan_file
+from sources.import_stamps import has_edits
+from sources.importers.engine.files import decode_text
+from sources.importers.engine.front_matter import normalize_keys, split_front_matter
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import remove_code
+from sources.importers.formats.markdown import title_and_tags
+from sources.records import Note
+from sources.storage.contract import FollowedItem, Library
+
+_PAGE = 100
+_FILE_MODE = 0o644
+_NAMES_MAX = 1_000
+
+
+class WrittenNotes(Struct, frozen=True):
+    """`names` are the files that were written, and must be read again; `pending` those that changed meanwhile. Notes
+    that were modified before `until` need not be looked at again."""
+
+    names: list[bytes]
+    pending: list[bytes]
+    until: str
+
+
+async def write_notes(
+    library: Library, record: FollowRecord, layout: SourceLayout, since: str, limits: ImportLimits
+) -> WrittenNotes:
+    """Writes the notes that were modified since a time. Those with a conflict are left alone, and so are notes that
+    were created before the folder was followed."""
+    follow_id, created_since = record.id, format_timestamp(record.created_at)
+    names: list[bytes] = []
+    pending: list[bytes] = []
+    until = since
+    async for note in _modified_notes(library, since):
+        until = max(until, note.last_modified)
+        if not has_edits(note.arrived, note.version):
+            continue
+        item = FollowedItem("notes", note.uuid, note.uuid)
+        name = await library.followed_files.file_of(follow_id, item)
+        if name is None and note.arrived is None and note.created_at >= created_since:
+            names.append(await asyncio.to_thread(_create, layout.root, note))
+        elif name is not None:
+            [known] = await library.followed_files.find(follow_id, [name])
+            if known.conflicts:
+                continue
+            is_written = await asyncio.to_thread(_replace, layout.path_of(name), note, known.signature, limits)
+            (names if is_written else pending).append(name)
+    return WrittenNotes(names, pending, since if pending else until)
+
+
+async def _modified_notes(library: Library, since: str) -> AsyncIterator[Note]:
+    offset = 0
+    while rows := (await library.notes.list(_PAGE, offset)).rows:
+        for note in rows:
+            if note.last_modified < since:
+                return
+            yield note
+        offset += _PAGE
+
+
+def _create(root: Path, note: Note) -> bytes:
+    """Returns the name of the new file. An existing file is never overwritten."""
+    temporary = _write_temporary(root, new_file(note), _FILE_MODE)
+    try:
+        for number in range(1, _NAMES_MAX):
+            name = f"{file_name(note.title)}{f' {number}' if number > 1 else ''}.md"
+            with suppress(FileExistsError):
+                os.link(temporary, root / name)
+                return os.fsencode(name)
+    except OSError as error:
+        raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    raise StorageError(f"the folder has {_NAMES_MAX} notes with the same title")
+
+
+def _replace(path: Path, note: Note, signature: str, limits: ImportLimits) -> bool:
+    """Returns False if the file changed since it was read, or is gone."""
+    try:
+        if scan_file(path) != signature:
+            return False
+        data, mode = path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
+    except (OSError, StorageError):
+        return False
+    text = _updated_text(decode_text(data), path.name, note, limits)
+    content = text.replace("\n", "\r\n") if b"\r\n" in data else text
+    target = path.resolve()
+    temporary = _write_temporary(target.parent, content, mode)
+    try:
+        if scan_file(path) != signature:
+            return False
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _updated_text(text: str, name: str, note: Note, limits: ImportLimits) -> str:
+    """Writes title and tags to the front matter if the text alone would give the note others."""
+    text = with_body(text, note.content)
+    front_matter, body = split_front_matter(text, limits.depth_max)
+    title, tags = title_and_tags(normalize_keys(front_matter), remove_code(body), name)
+    if title != note.title:
+        text = with_fields(text, title=note.title)
+    if set(tags) != set(note.tags):
+        text = with_fields(text, tags=note.tags)
+    return text
+
+
+def _write_temporary(folder: Path, text: str, mode: int) -> Path:
+    """The suffix keeps scans from reading it."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".florilegium-", suffix=".tmp", dir=folder)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+    except OSError as error:
+        raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error
+    return Path(name)

@@ -70,9 +70,10 @@ export async function folder({ page, url }) {
 /** Uploads with the keyboard alone; the progress is reported while the import runs, and it can be cancelled elsewhere. */
 export async function keyboard({ page, url, values }) {
   await page.goto(`${url}/import`);
+  await page.locator("#drop.active").waitFor();
   await page.locator("#files").focus();
   const chooser = page.waitForEvent("filechooser");
-  await page.keyboard.press("Enter");
+  await page.keyboard.press("Space");
   await (await chooser).setFiles({ name: values.name, mimeType: "text/plain", buffer: Buffer.from(values.text) });
   const seen = page.evaluate(
     () =>

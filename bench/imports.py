@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
+from bench.large_formats import LARGE_FORMATS, ReadResult, read_large_file, write_large_file
 from bench.library import OWNER, SEED
 from bench.local_runtime import user_id_for
 from bench.processes import Cores, child, python
@@ -52,10 +53,12 @@ SETTINGS = Settings()
 class Effort(Struct, frozen=True):
     notes: int
     messages: int
+    # The size of the file of each large format.
+    file_bytes: int
 
 
-FULL = Effort(notes=100_000, messages=1_000_000)
-QUICK = Effort(notes=1_000, messages=5_000)
+FULL = Effort(notes=100_000, messages=1_000_000, file_bytes=50 * MEGABYTE)
+QUICK = Effort(notes=1_000, messages=5_000, file_bytes=MEGABYTE // 10)
 
 
 class Kind(Struct, frozen=True):
@@ -287,6 +290,16 @@ def measure(effort: Effort, directory: Path) -> Iterator[Comparison]:
         yield Comparison(kind.name, imported, _in_child("floor", kind, root, floor))
 
 
+def measure_large_formats(effort: Effort, directory: Path) -> Iterator[ReadResult]:
+    for name in LARGE_FORMATS:
+        file = directory / f"large.{name}"
+        write_large_file(name, file, effort.file_bytes)
+        command = python("bench.imports", "--child", "read", name, str(file), str(directory))
+        with child(command, Cores.choose().servers | Cores.choose().others, directory / "log") as process:
+            yield msgspec.json.decode(process.receive(), type=ReadResult)
+        file.unlink()
+
+
 def _in_child(what: str, kind: Kind, source: Path, target: Path) -> RunResult:
     command = python("bench.imports", "--child", what, kind.name, str(source), str(target))
     with child(command, Cores.choose().servers | Cores.choose().others, target.parent / "log") as process:
@@ -304,6 +317,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.child:
         what, kind, source, target = options.child
+        if what == "read":
+            print(msgspec.json.encode(read_large_file(kind, Path(source))).decode(), flush=True)
+            return
         measure_kind = import_file if what == "import" else write_floor
         print(msgspec.json.encode(measure_kind(KINDS[kind], Path(source), Path(target))).decode(), flush=True)
         return
@@ -313,6 +329,8 @@ def main(arguments: Sequence[str]) -> None:
         for row in measure(QUICK if options.quick else FULL, Path(directory)):
             rows.append(row)
             print(row.as_line(), flush=True)
+        for result in measure_large_formats(QUICK if options.quick else FULL, Path(directory)):
+            print(result.as_line(), flush=True)
     worst, peak = max(row.ratio for row in rows), max(row.imported.peak_bytes for row in rows)
     print(f"RESULT worst_ratio={worst:.2f} peak_rss_mb={peak / MEGABYTE:.0f}")
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from bench.imports import CHATS, chacha_path, import_file, write_chats, write_floor
+from bench.large_formats import LARGE_FORMATS
 
 ROOT = Path(__file__).parents[2]
 RESULT = re.compile(r"RESULT worst_ratio=([0-9]+\.[0-9]+) peak_rss_mb=([0-9]+)")
@@ -20,10 +21,13 @@ def test_quick_run_measures_notes_and_messages_and_prints_the_result() -> None:
 
     assert completed.returncode == 0, completed.stderr
     *report, last = completed.stdout.splitlines()
-    assert [line.split()[:2] for line in report[1:]] == [["notes", "1,000"], ["messages", "5,000"]]
+    measured, large = report[1:3], report[3:]
+    assert [line.split()[:2] for line in measured] == [["notes", "1,000"], ["messages", "5,000"]]
+    assert [line.split()[0] for line in large] == list(LARGE_FORMATS)
+    assert all(" 0 messages" not in line for line in large)
     result = RESULT.fullmatch(last)
     assert result is not None
-    ratios = [float(line.split()[-2]) for line in report[1:]]
+    ratios = [float(line.split()[-2]) for line in measured]
     assert float(result[1]) == max(ratios)
 
 

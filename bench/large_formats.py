@@ -1,0 +1,128 @@
+"""Reading large exports: one file for each format that is read as a stream, through its importer and without a library.
+
+The memory must not depend on the size of the file.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, cycle, islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Struct
+
+from bench.library import SEED
+from bench.prose import Prose
+from config.settings import Settings
+from sources.importers.engine.imported_items import ImportedConversation
+from sources.importers.engine.limits import import_limits
+from sources.importers.registry import all_importers, importer_by_name
+
+_MEGABYTE = 1_000_000
+_WORDS = 40
+# Different texts; more would take longer to generate than the files to read.
+_TEXTS = 500
+_MESSAGES = 20
+_TIME = 1_700_000_000
+
+
+class ReadResult(Struct, frozen=True):
+    """The cost of reading one file."""
+
+    format: str
+    file_bytes: int
+    messages: int
+    cpu_s: float
+    peak_bytes: int
+
+    def as_line(self) -> str:
+        speed = self.file_bytes / _MEGABYTE / self.cpu_s
+        return (
+            f"{self.format:14} {self.file_bytes / _MEGABYTE:>6.0f} MB {self.messages:>9,} messages {speed:>6.1f} MB/s "
+            f"{self.peak_bytes / _MEGABYTE:>5.0f} MB peak"
+        )
+
+
+def read_large_file(format_name: str, path: Path) -> ReadResult:
+    importer = importer_by_name(format_name, all_importers())
+    started, messages = time.process_time(), 0
+    for event in importer.read(path, import_limits(Settings()), lambda _: None, None):
+        if isinstance(event, ImportedConversation):
+            messages += len(event.messages)
+    cpu = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return ReadResult(format_name, path.stat().st_size, messages, cpu, peak)
+
+
+def write_large_file(format_name: str, path: Path, size_bytes: int) -> None:
+    before, item, after = LARGE_FORMATS[format_name]
+    prose = Prose(SEED)
+    texts = cycle([prose.text(_WORDS) for _ in range(_TEXTS)])
+    with path.open("wb") as file:
+        file.write(before)
+        for number in count():
+            _write_item(file, item(texts, number), is_first=number == 0, is_lines=not before)
+            if file.tell() >= size_bytes:
+                break
+        file.write(after)
+
+
+def _write_item(file: IO[bytes], value: Any, *, is_first: bool, is_lines: bool) -> None:
+    if not is_first:
+        file.write(b"\n" if is_lines else b",\n")
+    file.write(msgspec.json.encode(value))
+
+
+def _grok(texts: Iterator[str], number: int) -> Any:
+    senders = ("human", "ASSISTANT")
+    responses = [
+        {"response": {"_id": f"{number}-{index}", "sender": senders[index % 2], "message": text, "create_time": _TIME}}
+        for index, text in enumerate(islice(texts, _MESSAGES))
+    ]
+    return {"conversation": {"id": f"c{number}", "title": f"Chat {number}"}, "responses": responses}
+
+
+def _deepseek(texts: Iterator[str], number: int) -> Any:
+    kinds = ("REQUEST", "RESPONSE")
+    mapping: dict[str, Any] = {"root": {"parent": None, "message": None}}
+    for index, text in enumerate(islice(texts, _MESSAGES)):
+        fragments = [{"type": kinds[index % 2], "content": text}]
+        mapping[str(index + 1)] = {"parent": str(index or "root"), "message": {"fragments": fragments}}
+    return {"id": f"c{number}", "title": f"Chat {number}", "inserted_at": "2025-01-01T00:00:00Z", "mapping": mapping}
+
+
+def _gemini(texts: Iterator[str], number: int) -> Any:
+    time_text = f"2024-01-01T00:00:00.{number % 1000:03}Z"
+    answer = [{"html": f"<p>{next(texts)}</p>"}]
+    return {"header": "Gemini Apps", "title": f"Prompted {number}", "time": time_text, "safeHtmlItem": answer}
+
+
+def _telegram(texts: Iterator[str], number: int) -> Any:
+    when = str(_TIME + number)
+    return {"id": number, "type": "message", "date_unixtime": when, "from": "Mara", "text": next(texts)}
+
+
+def _discord(texts: Iterator[str], number: int) -> Any:
+    author = {"id": "1", "name": "mara"}
+    when = "2024-01-01T00:00:00+00:00"
+    return {"id": str(number), "type": "Default", "timestamp": when, "content": next(texts), "author": author}
+
+
+def _message_lists(texts: Iterator[str], number: int) -> Any:
+    roles = ("user", "assistant")
+    return {
+        "messages": [{"role": roles[index % 2], "content": text} for index, text in enumerate(islice(texts, _MESSAGES))]
+    }
+
+
+# The bytes before the items, an item, and the bytes after them.
+LARGE_FORMATS: Mapping[str, tuple[bytes, Callable[[Iterator[str], int], Any], bytes]] = {
+    "grok": (b'{"conversations":[', _grok, b"]}"),
+    "deepseek": (b"[", _deepseek, b"]"),
+    "gemini": (b"[", _gemini, b"]"),
+    "telegram": (b'{"name":"Mara","type":"personal_chat","id":1,"messages":[', _telegram, b"]}"),
+    "discord": (b'{"guild":{"id":"1"},"channel":{"id":"2","name":"tides"},"messages":[', _discord, b"]}"),
+    "message_lists": (b"", _message_lists, b""),
+}

@@ -61,7 +61,8 @@ async def prepare(server: LiveServer) -> list[Picture]:
     user = await rest_client_of(server).library_user("ada")
     async with user.libraries.library(user.context) as library:
         await fill(library)
-    await _add_threads(user)
+        chats = (await library.chats.list(10, 0)).rows
+    thread = await _add_threads(user)
     for name, scopes in (("Claude Code on the laptop", (READ,)), ("Cursor", (READ, WRITE))):
         key, _ = await runtime.registry.create_key(ada.id, name, scopes)
         runtime.audit.record("key.create", ada.id, client="browser", target=key.id, detail=" ".join(scopes))
@@ -71,11 +72,11 @@ async def prepare(server: LiveServer) -> list[Picture]:
     film = next(hit["url"] for hit in hits if "/items/media/" in hit["url"])
     note = next(hit["url"] for hit in hits if "/items/notes/" in hit["url"])
     base = runtime.settings.base_url
-    return pictures(film.removeprefix(base), note.removeprefix(base).partition("?")[0])
+    return pictures(film.removeprefix(base), note.removeprefix(base).partition("?")[0], chats[0].id, thread)
 
 
-async def _add_threads(user: Any) -> None:
-    """Two threads of the message bus, in which agents talk."""
+async def _add_threads(user: Any) -> str:
+    """Adds two threads of the message bus, in which agents talk. Returns the id of one of them."""
     review = [
         MessageDraft(role="assistant", sender="Planner", content="The gear of the dome needs a new bearing by May."),
         MessageDraft(
@@ -86,11 +87,11 @@ async def _add_threads(user: Any) -> None:
         ),
         MessageDraft(role="assistant", sender="Planner", content="Then the dome can be tested before the next frost."),
     ]
-    await user.add_chat("Repair of the dome", *review, namespace=NAMESPACE)
     await user.add_chat("Open days in summer", "Which evenings are free of moonlight?", namespace=NAMESPACE)
+    return str(await user.add_chat("Repair of the dome", *review, namespace=NAMESPACE))
 
 
-def pictures(film: str, note: str) -> list[Picture]:
+def pictures(film: str, note: str, chat: str, thread: str) -> list[Picture]:
     return [
         Picture("search", "/?q=dome+frost", ("ArrowDown",)),
         Picture("start", "/"),
@@ -98,6 +99,8 @@ def pictures(film: str, note: str) -> list[Picture]:
         Picture("note", note),
         Picture("library", "/library"),
         Picture("new", "/new?source=prompts"),
+        Picture("history", f"/history/{chat}"),
+        Picture("threads", f"/threads/{thread}?q=dome"),
         Picture("import", "/import"),
         Picture("connect", "/connect"),
         Picture("account", "/account"),

@@ -131,8 +131,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             redirect_uri TEXT NOT NULL,
             created_at REAL NOT NULL,
             last_used_at REAL,
-            revoked_at REAL,
-            auth_method TEXT NOT NULL
+            revoked_at REAL
         ) WITHOUT ROWID""",
         "CREATE INDEX oauth_grants_of_user ON oauth_grants (user_id)",
         "CREATE INDEX oauth_grants_of_client ON oauth_grants (client_id)",
@@ -170,8 +169,6 @@ MIGRATIONS: tuple[Migration, ...] = (
             state TEXT NOT NULL,
             grant_id TEXT REFERENCES oauth_grants (id) ON DELETE CASCADE
         ) WITHOUT ROWID""",
-        # Signed tokens with which clients proved their identity, so that none is accepted twice.
-        "CREATE TABLE oauth_assertions (hash BLOB PRIMARY KEY NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID",
     ),
     # Sources that are kept current. What was read from them is stored in the user's library.
     (
@@ -189,6 +186,11 @@ MIGRATIONS: tuple[Migration, ...] = (
             run_requested_at REAL,
             UNIQUE (user_id, location)
         ) WITHOUT ROWID""",
+    ),
+    # How a client authenticates itself, and the signed tokens with which it did, so that none is accepted twice.
+    (
+        "ALTER TABLE oauth_grants ADD COLUMN auth_method TEXT NOT NULL DEFAULT 'none'",
+        "CREATE TABLE oauth_assertions (hash BLOB PRIMARY KEY NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID",
     ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)

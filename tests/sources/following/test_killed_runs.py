@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.server.cli.program import EXECUTABLE, Program
@@ -53,7 +54,8 @@ def run_and_kill(program: Program, after_s: float) -> bool:
     )
     time.sleep(after_s)
     is_running = process.poll() is None
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it ended meanwhile
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return is_running
 

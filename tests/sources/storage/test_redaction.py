@@ -27,7 +27,7 @@ HUMAN_ONLY = MessageDraft(
 # Methods whose results contain no message. A new method of the protocol belongs here, in READS or in SEARCHES.
 RETURNS_NO_MESSAGE = {
     *("get", "get_by_session", "list", "list_created", "ids", "last_message_number"),
-    *("change_token", "count_before"),
+    *("change_token", "count_before", "withdraw_many", "withdraw_messages"),
     *("create", "get_or_create", "upsert_many", "update"),
     *("browse", "tags", "words", "delete", "delete_message", "restore", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),

@@ -9,7 +9,7 @@ from loguru import logger
 
 # Events are collected for this long. The first pause of one step ends the collection earlier.
 _DEBOUNCE_MS = 400
-_STEP_MS = 100
+_STEP_MS = 250
 _TIMEOUT_MS = 5_000
 
 

@@ -125,5 +125,6 @@ class Follows:
 
 
 def _record(row: Sequence[Any]) -> FollowRecord:
-    values = dict(zip(_NAMES, row, strict=True))
-    return FollowRecord(**values | {name: bool(values[name]) for name in _FLAGS})
+    values: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    values |= {name: bool(values[name]) for name in _FLAGS}
+    return FollowRecord(**values)

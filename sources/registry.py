@@ -6,7 +6,7 @@ the server from starting.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
@@ -17,7 +17,6 @@ from config.settings import Settings
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
 from sources.isolated_source import IsolatedSource
-from sources.library_source import LibrarySource
 from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
@@ -43,20 +42,18 @@ _MEMBERS = (
     "read_resource",
 )
 
-SOURCES: tuple[type[LibrarySource], ...] = (
-    NotesSource,
-    MediaSource,
-    ChatsSource,
-    CharactersSource,
-    PromptsSource,
-)
+SOURCES: Mapping[str, Callable[[Settings], Source]] = {
+    NotesSource.name: NotesSource,
+    MediaSource.name: MediaSource,
+    ChatsSource.name: ChatsSource,
+    CharactersSource.name: CharactersSource,
+    PromptsSource.name: PromptsSource,
+}
 
 
 def load_sources(settings: Settings) -> tuple[Source, ...]:
     """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
-    sources: dict[str, Source] = {
-        source.name: source for source in (create(settings.of_source(create.name)) for create in SOURCES)
-    }
+    sources = {name: create(settings.of_source(name)) for name, create in SOURCES.items()}
     for point in entry_points(group=ENTRY_POINTS):
         source = _load_entry_point(point, settings)
         if source is not None and sources.setdefault(source.name, source) is not source:

@@ -4,10 +4,10 @@ It is readable without a script. With one, people who are signed in can also sen
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -50,25 +50,19 @@ class SchemaEntry(Struct, frozen=True, kw_only=True):
     fields: Sequence[FieldRow]
 
 
-class DocumentSource(Protocol):
-    """Has the OpenAPI document, which is built on first use."""
-
-    @property
-    def document(self) -> Mapping[str, Any]: ...
-
-
 class ReferencePage(LibraryPage):
     """Everyone may read it: it holds no user data."""
 
-    def __init__(self, runtime: Runtime, browser: BrowserGuard, source: DocumentSource) -> None:
+    def __init__(self, runtime: Runtime, browser: BrowserGuard, document: Callable[[], Mapping[str, Any]]) -> None:
         super().__init__(runtime, browser)
-        self._source = source
+        # Called on first use: building the document takes a while.
+        self._document = document
         self._account = next(operation for operation in account_operations(runtime) if operation.id == "get_account")
 
     @cached_property
     def _body(self) -> Markup:
         """Rendered once: it depends only on the version of the server."""
-        return Markup(reference_body(self._source.document))  # noqa: S704 - the template escapes all values
+        return Markup(reference_body(self._document()))  # noqa: S704 - the template escapes all values
 
     async def show(self, request: Request) -> Response:
         viewer = await self.find_viewer(request, self._account)
@@ -77,7 +71,7 @@ class ReferencePage(LibraryPage):
             request,
             "reference.html",
             viewer=viewer,
-            info=self._source.document["info"],
+            info=self._document()["info"],
             body=body,
             section="docs",
         )

@@ -48,7 +48,7 @@ _REVALIDATE = {"Cache-Control": "no-cache"}
 def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     operations = rest_operations(runtime, services)
     documentation = Documentation(runtime, operations)
-    reference = ReferencePage(runtime, services.browser, documentation)
+    reference = ReferencePage(runtime, services.browser, lambda: documentation.document)
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)

@@ -108,7 +108,7 @@ def _period_between(named_first: SingleTime, named_last: SingleTime, now: dateti
         first = _dated_period(year, named_first.month, named_first.day, now) if named_first.month else None
     if first is None or last is None or first[0] >= last[1]:
         return None
-    return first[0], last[1], max(first[2], last[2], key=_PRECISIONS.index)
+    return first[0], last[1], _PRECISIONS[max(map(_PRECISIONS.index, (first[2], last[2])))]
 
 
 def _calendar_period(named: CalendarDate, now: datetime) -> _Period | None:

@@ -133,9 +133,11 @@ def _is_table(head: bytes) -> bool:
 
 
 def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
-    kind = next((kind for part, kind in _PARTS.items() if part in names), None)
-    if kind is not None or not set(names) >= _OFFICE_PARTS:
-        return kind
+    main_part = next((part for part in _PARTS if part in names), None)
+    if main_part is not None:
+        return _PARTS[main_part]
+    if not set(names) >= _OFFICE_PARTS:
+        return None
     folders = {name.partition("/")[0] for name in names}
     return next((kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders), None)
 

@@ -17,6 +17,7 @@ _SHEET = '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006
 def workbook() -> bytes:
     book = openpyxl.Workbook()
     tides = book.active
+    assert tides is not None
     tides.title = "Tides"
     tides.append(["Place", "Height", "Day"])
     tides.append(["Harbour\nquay", 2.0, datetime(2024, 1, 5)])  # noqa: DTZ001 - cells have no time zone

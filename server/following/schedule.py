@@ -10,9 +10,11 @@ from config.settings import Settings
 
 # A scan of a large folder takes at most this share of the time.
 _SCAN_SHARE = 1 / 200
-# A large database that changes all the time is read a third of the time. Short runs cause no pause.
+# After a long run, such as that of a large database that changes all the time, others have their turn. The first import
+# of a folder takes minutes, after which changes must not wait as long.
 _SHORT_RUN_S = 1.0
 _PAUSE_PER_RUN = 2.0
+_PAUSE_MAX_S = 3.0
 _RETRY_S = 0.3
 # Files that are created in a new folder before it is watched cause no events.
 _FOLDER_RETRY_S = 1.0
@@ -74,7 +76,7 @@ class FollowSchedule:
     def finish(self, work: DueWork, retries: Sequence[bytes], now: float, *, took_s: float, scan_s: float) -> None:
         """`scan_s` is the part of the run that took the same time if nothing had changed."""
         self._failures = 0
-        self._not_before = now + _PAUSE_PER_RUN * max(0.0, took_s - _SHORT_RUN_S)
+        self._not_before = now + min(_PAUSE_MAX_S, _PAUSE_PER_RUN * max(0.0, took_s - _SHORT_RUN_S))
         for name in retries:
             self._names.setdefault(name, now + (_FOLDER_RETRY_S if name.endswith(b"/") else _RETRY_S))
         if work.scope is None:

@@ -794,7 +794,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = True
     follow_poll_s: Annotated[
         float, _number("s", "Time between two looks at the times of followed files and databases.", 0.05, _HOUR_S)
-    ] = 0.5
+    ] = 1.0
     follow_scan_s: Annotated[
         float, _number("s", "Time between two scans of a watched folder, which find what events missed.", 1, _DAY_S)
     ] = 300.0

@@ -150,8 +150,11 @@ class FollowService:
                 signature = None if is_folder else scan_file(Path(record.location))
             except (OSError, SourceMissing):
                 followed.folder_id = signature = None
-            if signature is not None and signature != followed.signature:
-                followed.schedule.request_changed()
+            if signature is not None:
+                # Looking at a file finds all of its changes.
+                followed.schedule.is_watched = True
+                if signature != followed.signature:
+                    followed.schedule.request_changed()
             followed.signature = signature
 
     async def _look_at_notes(self) -> None:
@@ -184,8 +187,8 @@ class FollowService:
     def _note_watching(self, is_watching: bool) -> None:
         """Changes before the folders were watched are found by a scan."""
         for followed in self._followed.values():
-            followed.schedule.is_watched = is_watching and followed.folder_id is not None
-            if followed.schedule.is_watched:
+            if followed.folder_id is not None:
+                followed.schedule.is_watched = is_watching
                 followed.schedule.request_full()
         self._wake.set()
 

@@ -16,6 +16,7 @@ _SHORT_RUN_S = 1.0
 _PAUSE_PER_RUN = 2.0
 _PAUSE_MAX_S = 3.0
 _RETRY_S = 0.3
+_NAMES_MAX = 1_000
 # Files that are created in a new folder before it is watched cause no events.
 _FOLDER_RETRY_S = 1.0
 _FAILURE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -57,6 +58,10 @@ class FollowSchedule:
         self._next_full_at = 0.0
 
     def add_changes(self, names: Sequence[bytes], now: float) -> None:
+        """Of many changes at once, a scan finds all."""
+        if len(names) + len(self._names) > _NAMES_MAX:
+            self.request_changed()
+            return
         for name in names:
             self._names[name] = min(now, self._names.get(name, now))
 

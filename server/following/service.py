@@ -6,10 +6,9 @@ the import runner, in the background and a limited number of sources at a time.
 """
 
 import asyncio
-import os
 import stat
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from server.following.runs import run_source
 from server.following.schedule import DueWork, FollowSchedule
 from server.following.watcher import FolderWatcher
 from server.import_slots import ImportSlots
-from sources.following.scan import DATABASE_COMPANIONS, SourceMissing, is_hidden, scan_file
+from sources.following.scan import SourceMissing, scan_file
 from sources.following.state import SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
@@ -192,14 +191,10 @@ class FollowService:
                 followed.schedule.request_full()
         self._wake.set()
 
-    def _note_changes(self, paths: set[str]) -> None:
+    def _note_changes(self, changes: Mapping[str, Sequence[bytes]]) -> None:
         now = time.monotonic()
         for followed in self._followed.values():
-            root = os.fsencode(followed.record.location).rstrip(b"/") + b"/"
-            names = [path[len(root) :] for path in map(os.fsencode, paths) if path.startswith(root)]
-            names = [_without_companion(name) for name in names if not is_hidden(name)]
-            if names:
-                followed.schedule.add_changes(names, now)
+            followed.schedule.add_changes(changes.get(followed.record.location, ()), now)
         self._wake.set()
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -265,10 +260,3 @@ async def open_follow_service(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-
-
-def _without_companion(name: bytes) -> bytes:
-    """A change of a write-ahead log is one of its database."""
-    for end in DATABASE_COMPANIONS:
-        name = name.removesuffix(end)
-    return name

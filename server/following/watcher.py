@@ -1,11 +1,14 @@
 """Reports changed paths below folders, from the file events of the operating system."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from loguru import logger
+
+from sources.following.scan import DATABASE_COMPANIONS, is_hidden
 
 # Events are collected for this long. The first pause of one step ends the collection earlier.
 _DEBOUNCE_MS = 400
@@ -14,10 +17,12 @@ _TIMEOUT_MS = 5_000
 
 
 class FolderWatcher:
-    """Watches a set of folders, each with everything in it. `on_changes` is called on the event loop with the changed
-    paths; `on_ready` when the folders are watched, and with False if they cannot be."""
+    """Watches a set of folders, each with everything in it. `on_changes` is called on the event loop with the names of
+    changed files by folder; `on_ready` when the folders are watched, and with False if they cannot be."""
 
-    def __init__(self, on_changes: Callable[[set[str]], None], on_ready: Callable[[bool], None]) -> None:
+    def __init__(
+        self, on_changes: Callable[[Mapping[str, Sequence[bytes]]], None], on_ready: Callable[[bool], None]
+    ) -> None:
         self._on_changes = on_changes
         self._on_ready = on_ready
         self._folders: Mapping[str, str] = {}
@@ -62,7 +67,26 @@ class FolderWatcher:
                 while not stop.is_set():
                     changes = watcher.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, stop)
                     if isinstance(changes, set):
-                        notify(self._on_changes, {path for _, path in changes})
+                        notify(self._on_changes, changed_names({path for _, path in changes}, folders))
         except (OSError, WatchError) as error:
             logger.warning("Followed folders cannot be watched and are scanned instead: {}", error)
             notify(self._on_ready, False)
+
+
+def changed_names(paths: Collection[str], folders: Sequence[str]) -> dict[str, list[bytes]]:
+    """Returns the names of the paths relative to each folder that contains them, without those in hidden folders."""
+    changes: dict[str, list[bytes]] = {}
+    for folder in folders:
+        root = os.fsencode(folder).rstrip(b"/") + b"/"
+        names = {_without_companion(path[len(root) :]) for path in map(os.fsencode, paths) if path.startswith(root)}
+        visible = [name for name in names if not is_hidden(name)]
+        if visible:
+            changes[folder] = visible
+    return changes
+
+
+def _without_companion(name: bytes) -> bytes:
+    """A change of a write-ahead log is one of its database."""
+    for end in DATABASE_COMPANIONS:
+        name = name.removesuffix(end)
+    return name

@@ -4,6 +4,7 @@ from auth.follows import FollowRecord
 from config.paths import UserId
 from config.settings import Settings
 from server.following.schedule import DueWork, FollowSchedule
+from server.following.watcher import changed_names
 
 RECORD = FollowRecord(
     id="f",
@@ -35,3 +36,22 @@ def test_request_during_a_run_is_due_after_it() -> None:
     schedule.finish(work, [], 1000.5, took_s=0.5, scan_s=0.1)
     assert schedule.due(1000.5) == DueWork(None)
     assert schedule.due(1000.6) is None
+
+
+def test_many_changes_at_once_are_found_by_one_scan() -> None:
+    schedule = FollowSchedule(RECORD, Settings())
+    work = schedule.due(1000.0)
+    assert work is not None
+    schedule.finish(work, [], 1000.5, took_s=0.5, scan_s=0.1)
+    schedule.add_changes([b"%d.md" % number for number in range(5_000)], 1001.0)
+    assert schedule.due(1001.0) == DueWork(None)
+    assert schedule.due(1002.0) is None
+
+
+def test_changed_paths_are_named_within_their_folders() -> None:
+    paths = {"/vault/a/Tea.md", "/vault/.obsidian/workspace.json", "/vault/chat.db-wal", "/vaults/Cup.md", "/other"}
+    changes = changed_names(paths, ["/vault", "/vault/a"])
+    assert {folder: sorted(names) for folder, names in changes.items()} == {
+        "/vault": [b"a/Tea.md", b"chat.db"],
+        "/vault/a": [b"Tea.md"],
+    }

@@ -19,7 +19,7 @@ from auth.context import RequestContext, build_context
 from auth.follows import FollowRecord, Follows
 from auth.registry import Registry
 from config.errors import FlorilegiumError, StorageError
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.following.runs import run_source
 from server.following.schedule import DueWork, FollowSchedule
@@ -85,6 +85,15 @@ class FollowService:
 
     def is_running(self, follow_id: str) -> bool:
         return follow_id in self._followed and self._followed[follow_id].schedule.is_running
+
+    async def forget(self, user_id: UserId) -> None:
+        """Ends following for a user, whose library is about to be deleted."""
+        for record in await self._follows.list(user_id):
+            await self._follows.remove(user_id, record.id)
+            followed = self._followed.pop(record.id, None)
+            if followed is not None and followed.task is not None:
+                followed.task.cancel()
+                await asyncio.gather(followed.task, return_exceptions=True)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""

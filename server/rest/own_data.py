@@ -116,6 +116,8 @@ class OwnDataEndpoints:
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
         await self._runtime.imports.forget(context)
+        # They would fill the library again.
+        await self._runtime.following.forget(context.user_id)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
         self._runtime.recent_calls.forget(context.user_id)

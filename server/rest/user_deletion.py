@@ -9,6 +9,7 @@ async def delete_user(runtime: Runtime, user: UserRecord, *, purge: bool) -> Non
     that no call writes to the files being deleted."""
     if purge:
         await runtime.registry.disable_user(user.id)
+        await runtime.following.forget(user.id)
         await runtime.libraries.remove(user.id)
         delete_from_copies(runtime.data_root.control_path, user.id)
         await runtime.audit.delete_reads(user.id)

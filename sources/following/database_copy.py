@@ -20,9 +20,10 @@ from sources.importers.sandbox.report import child_environment
 
 _MODULE = "sources.following.database_copy"
 _BUSY_TIMEOUT_S = 2.0
-# Pages that are copied before the lock is released. They take about a millisecond.
-_PAGES_PER_STEP = 256
-_STEP_PAUSE_S = 0.005
+# Pages that are copied before the lock is released: 8 MiB of the usual size, which take about ten milliseconds. If the
+# database changes between two steps, SQLite starts the copy again, so that smaller steps would never end.
+_PAGES_PER_STEP = 2048
+_STEP_PAUSE_S = 0.001
 # The byte of the header with the version that is needed to write; 2 means a write-ahead log.
 _WRITE_VERSION_AT = 18
 _WAL = 2

@@ -208,3 +208,20 @@ async def test_url_of_a_private_address_is_refused(server: LiveServer, url: str)
         while (shown := (await call(server, "ada", "GET", f"/{source}")).json())["state"] == "new":
             await asyncio.sleep(0.1)
     assert shown["problem"] == "the URL does not have a public address"
+
+
+async def test_deleted_data_is_not_imported_again(server: LiveServer, tmp_path: Path) -> None:
+    for user in ("ada", "ben"):
+        folder = write_note(tmp_path / "vaults" / user, "Tea", "# Tea\nSteep.").parent
+        await add(server, user, folder)
+        await wait_for_text(server, user, "steep")
+    headers = {**await server.bearer("ada"), **JSON}
+    token = (await fetch(server.url, "POST", "/api/v1/account/deletion", headers, b"{}")).json()["token"]
+    body = msgspec.json.encode({"token": token})
+    assert (await fetch(server.url, "DELETE", f"/api/v1/account/data?token={token}", headers, body)).status == 200
+    assert (await call(server, "ada", "GET")).json() == {"follows": []}
+    assert len((await call(server, "ben", "GET")).json()["follows"]) == 1
+    write_note(tmp_path / "vaults" / "ada", "Cup", "# Cup\nPorcelain.")
+    write_note(tmp_path / "vaults" / "ben", "Cup", "# Cup\nPorcelain.")
+    await wait_for_text(server, "ben", "porcelain")
+    assert await texts(server, "ada", "porcelain") == []

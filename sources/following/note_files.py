@@ -54,8 +54,20 @@ def file_name(title: str) -> str:
 
 def _without_field(front_matter: str, name: str) -> str:
     """Removes a field with its continuation lines, which are indented or list items."""
-    pattern = rf"^{re.escape(name)}[ \t]*:.*\n(?:(?:[ \t]+|-[ \t]).*\n|[ \t]*\n(?=[ \t]))*"
-    return re.sub(pattern, "", front_matter, flags=re.MULTILINE | re.IGNORECASE)
+    kept: list[str] = []
+    blank: list[str] = []
+    is_inside = False
+    for line in front_matter.splitlines(keepends=True):
+        if is_inside and not line.strip():
+            blank.append(line)
+            continue
+        field, separator, _ = line.partition(":")
+        is_continued = is_inside and line.startswith((" ", "\t", "- ", "-\t"))
+        kept += () if is_continued else blank
+        blank = []
+        is_inside = is_continued or (bool(separator) and field.rstrip(" \t").lower() == name.lower())
+        kept += () if is_inside else (line,)
+    return "".join(kept + blank)
 
 
 def _scalar(value: str | Sequence[str]) -> str:

@@ -68,7 +68,7 @@ def _read_page(location: str, element: JsonElement, limits: ImportLimits) -> Imp
         page = parse_json(element.data, limits.depth_max)
     except InvalidParams as error:
         return FailedItem(location, error.message)
-    title = clean_line(page.get("title"))
+    title = clean_line(page.get("title")) if isinstance(page, dict) else ""
     if not title:
         return FailedItem(location, "the page has no title")
     if not page.get("children"):

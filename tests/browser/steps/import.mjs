@@ -71,10 +71,15 @@ export async function folder({ page, url }) {
 export async function keyboard({ page, url, values }) {
   await page.goto(`${url}/import`);
   await page.locator("#drop.active").waitFor();
-  await page.locator("#files").focus();
-  const chooser = page.waitForEvent("filechooser");
-  await page.keyboard.press("Space");
-  await (await chooser).setFiles({ name: values.name, mimeType: "text/plain", buffer: Buffer.from(values.text) });
+  // On a busy machine the first press may come before the browser is ready to open a dialog.
+  let chooser = null;
+  for (let attempt = 0; chooser === null && attempt < 3; attempt += 1) {
+    const opened = page.waitForEvent("filechooser", { timeout: 5_000 }).catch(() => null);
+    await page.locator("#files").focus();
+    await page.keyboard.press("Space");
+    chooser = await opened;
+  }
+  await chooser.setFiles({ name: values.name, mimeType: "text/plain", buffer: Buffer.from(values.text) });
   const seen = page.evaluate(
     () =>
       new Promise((resolve) => {

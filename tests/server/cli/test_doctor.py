@@ -251,7 +251,7 @@ def semantic_line(program: Program, *arguments: str, **environment: str) -> dict
 def test_the_model_of_semantic_search_is_tried(program: Program) -> None:
     assert semantic_line(program)["message"] == "off; set semantic_model = minilm to use the model that is installed"
     fast = semantic_line(program, "--semantic-model", "fast")
-    assert (fast["outcome"], fast["message"]) == ("ok", "wordllama-256, 256 dimensions, weight 0.2")
+    assert (fast["outcome"], fast["message"]) == ("ok", "wordllama-256, 256 dimensions, weight 0.22")
 
 
 def test_an_embeddings_api_with_another_dimension_is_reported(program: Program) -> None:

@@ -191,11 +191,11 @@ def test_damaged_and_unsupported_files_in_a_folder_are_reported(program: Program
     folder.mkdir()
     (folder / "Tea.md").write_text("# Tea\nSteep.")
     (folder / "half.zip").write_bytes(b"PK\3\4" + bytes(900))
-    for name in ("a.mp3", "b.xlsx"):
+    for name in ("a.mp3", "b.mp4"):
         (folder / name).write_bytes(b"\0")
     outcome = program.run("import", str(folder), "--dry-run")
     assert outcome.code == 1
-    assert "skipped: 2 unsupported files (.mp3, .xlsx)" in outcome.stdout
+    assert "skipped: 2 unsupported files (.mp3, .mp4)" in outcome.stdout
     assert "failed: dl/half.zip: archive: not a valid zip file" in outcome.stdout
 
 

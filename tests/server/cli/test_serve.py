@@ -116,7 +116,7 @@ def test_setup_link_is_printed_until_someone_has_an_account(program: Program) ->
             password = "correct lantern 42"
             values = {"csrf_token": token[1], "name": "ada", "password": password, "repeated": password}
             assert browser.post(second, data=values).status_code == 303
-            assert "Role: admin" in browser.get(f"{base_url}/account").text
+            assert "Role: <strong>admin</strong>" in browser.get(f"{base_url}/account").text
     with program.serving(*options) as up:
         assert "/setup/" not in up.welcome
 

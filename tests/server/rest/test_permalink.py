@@ -322,7 +322,7 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
     item = GetResponse(meta=meta, content=content, attachments=(attachment,), mode="full", anchor="page", tokens=1)
 
     values = page_values(item, sections_of(item, PassageMarks()))
-    viewer = SimpleNamespace(can_write=True, name=sender)
+    viewer = SimpleNamespace(can_write=True, is_person=True, is_admin=True, name=sender)
     frame: dict[str, Any] = {
         "viewer": viewer,
         "section": "item",

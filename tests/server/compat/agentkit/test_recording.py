@@ -45,7 +45,7 @@ async def test_added_message_stores_all_fields(api: RestClient) -> None:
 
     response = await post(api, f"/conversations/{conversation}/messages", sent)
 
-    branch = {"parent_id": None, "is_canonical": True}
+    branch = {"parent_id": None, "is_canonical": True, "seq": 1}
     stored = {**sent, **branch, "conversation_id": conversation, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
     assert (response.status, response.json()) == (201, stored)
     assert await messages(api, conversation) == [stored]

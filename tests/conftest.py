@@ -1,11 +1,16 @@
-"""The hypothesis profile of all tests, and the check that tests named in a compatibility manifest use a transport."""
+"""The hypothesis profile of all tests, the check that tests named in a compatibility manifest use a transport, and the
+servers that tests share."""
 
-from collections.abc import Generator
+import os
+import signal
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compatibility.page import SYSTEMS
+from tests.servers import postgres, shared
 from tests.transport_requests import require_transport
 
 # No deadlines, because timing on a busy machine says nothing about correctness.
@@ -19,3 +24,40 @@ _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in syst
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with require_transport(item.nodeid, _NAMED_TESTS):
         return (yield)
+
+
+def _is_main_process(config: pytest.Config) -> bool:
+    return not hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _is_main_process(config):
+        shared.prepare_directory()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, server in shared.running_servers().items():
+        terminalreporter.write_line(f"{name}: {server.version}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _is_main_process(config):
+        return
+    for server in shared.running_servers().values():
+        if server.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(server.pid, signal.SIGINT)
+    shared.remove_directory()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> shared.SharedServer:
+    return postgres.postgres_server()
+
+
+@pytest.fixture
+def database_url(postgres_server: shared.SharedServer) -> Iterator[str]:
+    """An empty PostgreSQL database."""
+    url = postgres.create_database(postgres_server)
+    yield url
+    postgres.drop_database(postgres_server, url)

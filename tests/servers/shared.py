@@ -1,0 +1,57 @@
+"""Servers that all processes of a test run share.
+
+pytest-xdist runs tests in several processes. The main process creates a directory and passes it on in the environment.
+The first process that needs a server starts it and writes its address there; the main process stops it.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct, json
+
+_VARIABLE = "FLORILEGIUM_TEST_SERVERS"
+
+
+class SharedServer(Struct, frozen=True):
+    """A server in use. `pid` is None if it was started by somebody else, who also stops it."""
+
+    url: str
+    version: str
+    pid: int | None = None
+
+
+def prepare_directory() -> None:
+    """Called in the main process, before it starts others."""
+    directory = tempfile.mkdtemp(prefix="florilegium-servers-")
+    # Servers that refuse to run as root need to reach their own directories in it.
+    Path(directory).chmod(0o711)
+    os.environ[_VARIABLE] = directory
+
+
+def directory() -> Path:
+    return Path(os.environ[_VARIABLE])
+
+
+def shared_server(name: str, start: Callable[[Path], SharedServer]) -> SharedServer:
+    """Returns the server of this name. `start` is called once per run, with a directory for the server's files."""
+    file = directory() / f"{name}.json"
+    with (directory() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            home = directory() / name
+            home.mkdir(mode=0o711)
+            file.write_bytes(json.encode(start(home)))
+        return json.decode(file.read_bytes(), type=SharedServer)
+
+
+def running_servers() -> dict[str, SharedServer]:
+    return {file.stem: json.decode(file.read_bytes(), type=SharedServer) for file in sorted(directory().glob("*.json"))}
+
+
+def remove_directory() -> None:
+    shutil.rmtree(directory(), ignore_errors=True)
+    del os.environ[_VARIABLE]

@@ -97,7 +97,7 @@ async def test_search_works_without_javascript(browser: BrowserDriver, console: 
 async def test_pages_pass_the_audit_and_fit_the_screen(
     browser: BrowserDriver, console: Console, options: dict[str, Any]
 ) -> None:
-    pages = ["/", "/?q=galleon", "/library", "/new?source=characters"]
+    pages = ["/", "/?q=galleon", "/library", "/new?source=characters", "/connect"]
     paths = [*pages, console.paths["chat"], f"{console.paths['prompt']}?assistant=true"]
 
     findings = await console.run(browser, "search.mjs", "look", values=paths, **options)

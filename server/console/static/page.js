@@ -1,4 +1,4 @@
-// Behaviour of every page: the keys that focus the search box, the help dialog, copying, and local times.
+// Behaviour of every page: the keys that focus the search box, the help dialog, copying, local times, and the menu.
 
 export const search = document.querySelector("#search-box");
 const help = document.querySelector("#help");
@@ -56,6 +56,9 @@ export function localizeTimes(root) {
   });
 }
 localizeTimes(document);
+
+// On a phone the menu is wider than the screen.
+document.querySelector(".site nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
 for (const dialog of document.querySelectorAll("dialog")) {
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());

@@ -84,7 +84,13 @@ export async function look({ page, url, values, audit }) {
   for (const path of values) {
     await page.goto(url + path);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    findings[path] = [...(await audit()), ...(overflow > 0 ? [`${overflow} px wider than the screen`] : [])];
+    const link = await page.evaluate(() => document.querySelector(".site nav [aria-current]")?.getBoundingClientRect());
+    const isHidden = link && (link.left < 0 || link.right > page.viewportSize().width);
+    findings[path] = [
+      ...(await audit()),
+      ...(overflow > 0 ? [`${overflow} px wider than the screen`] : []),
+      ...(isHidden ? ["the menu does not show the current page"] : []),
+    ];
   }
   return findings;
 }

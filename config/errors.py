@@ -16,6 +16,7 @@
     |   `-- SearchFailed            503  no source could be searched
     |-- StorageError                500  the control database or a library cannot be used
     |   |-- DiskFull                507  nothing was written; existing data can still be read
+    |   |-- DatabaseUnavailable     503  the PostgreSQL server cannot be reached
     |   |-- ControlDatabaseLocked   503  another process holds the lock of the control database
     |   `-- SourceTimeout           503  a source did not respond within its deadline
     `-- ProtocolError               400  a JSON-RPC message that cannot be processed
@@ -208,6 +209,16 @@ class DiskFull(StorageError):
 
     def __init__(self) -> None:
         super().__init__("the disk is full; nothing was written")
+
+
+class DatabaseUnavailable(StorageError):
+    """The PostgreSQL server cannot be reached, or ended the connection. The call may succeed later."""
+
+    status = 503
+    code = 503
+
+    def __init__(self) -> None:
+        super().__init__("the PostgreSQL server cannot be reached; try again", {"retry_after_s": 1.0})
 
 
 class ControlDatabaseLocked(StorageError):

@@ -1,0 +1,1 @@
+"""What the control data and the libraries need to use PostgreSQL: addresses, SQL, connections and their threads."""

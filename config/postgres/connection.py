@@ -1,0 +1,237 @@
+"""A connection to PostgreSQL that is synchronous for its caller, like one of SQLite.
+
+It belongs to a thread and has an event loop of its own, on which asyncpg runs. Work is done in transactions. Each
+begins with one message that also sets its time limits and an empty search path: with SET LOCAL, which ends with the
+transaction, so that a connection pooler can give the server's connection to another client afterwards.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from msgspec import Struct
+
+from config.errors import ConfigurationError
+from config.postgres.errors import is_canceled, is_connection_lost
+from config.postgres.sql import qualify, quote_schema
+
+if TYPE_CHECKING:
+    import asyncpg
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class ConnectionOptions(Struct, frozen=True, kw_only=True):
+    """`statement_cache` must be 0 behind a connection pooler that does not support prepared statements. A connection is
+    replaced after `queries_max` statements or `lifetime_s`, because the server remembers every table that a connection
+    has used."""
+
+    url: str
+    connect_timeout_s: float = 5.0
+    statement_cache: int = 0
+    queries_max: int = 5_000
+    lifetime_s: float = 600.0
+
+
+class Transaction(Struct, frozen=True, kw_only=True):
+    """How a transaction is begun. One that only reads sees one state of the database. 0 means no limit."""
+
+    schema: str
+    is_read_only: bool = False
+    statement_timeout_ms: int = 0
+    lock_timeout_ms: int = 0
+    idle_timeout_ms: int = 0
+
+    def begin(self) -> str:
+        mode = "ISOLATION LEVEL REPEATABLE READ, READ ONLY" if self.is_read_only else "READ WRITE"
+        return (
+            f"BEGIN {mode}; SET LOCAL search_path = ''; SET LOCAL statement_timeout = {self.statement_timeout_ms:d}; "
+            f"SET LOCAL lock_timeout = {self.lock_timeout_ms:d}; "
+            f"SET LOCAL idle_in_transaction_session_timeout = {self.idle_timeout_ms:d}"
+        )
+
+
+class StatementInterrupted(Exception):
+    """Another thread stopped the transaction, or a statement exceeded its time. Nothing was changed."""
+
+
+class Rows:
+    """The rows of a statement, with the methods of a cursor of SQLite. `rowcount` counts changed rows, too."""
+
+    __slots__ = ("_next", "_rows", "rowcount")
+
+    def __init__(self, rows: Sequence[Row], rowcount: int) -> None:
+        self._rows = rows
+        self._next = 0
+        self.rowcount = rowcount
+
+    def fetchone(self) -> Row | None:
+        if self._next >= len(self._rows):
+            return None
+        self._next += 1
+        return self._rows[self._next - 1]
+
+    def fetchall(self) -> list[Row]:
+        rows, self._next = list(self._rows[self._next :]), len(self._rows)
+        return rows
+
+    def __iter__(self) -> Iterator[Row]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def close(self) -> None:
+        """For callers that close the cursors of SQLite. All rows have been read already."""
+
+
+class PostgresConnection:
+    """Must be used by one thread at a time. Only `interrupt` may be called from others."""
+
+    def __init__(
+        self, connection: "asyncpg.Connection[Any]", loop: asyncio.AbstractEventLoop, lifetime_s: float
+    ) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._guard = threading.Lock()
+        self._task: asyncio.Task[Any] | None = None
+        self._is_interrupted = False
+        self._expires_at = time.monotonic() + lifetime_s
+        self.statements = 0
+        # The schema of the current transaction.
+        self.schema = ""
+
+    @classmethod
+    def connect(cls, options: ConnectionOptions) -> Self:
+        try:
+            import asyncpg  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ConfigurationError(
+                "storage_url: PostgreSQL needs the package asyncpg; run `pip install 'florilegium[postgres]'`"
+            ) from None
+        loop = asyncio.new_event_loop()
+        connecting = asyncpg.connect(
+            options.url, timeout=options.connect_timeout_s, statement_cache_size=options.statement_cache
+        )
+        try:
+            return cls(loop.run_until_complete(connecting), loop, options.lifetime_s)
+        except BaseException:
+            loop.close()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed()
+
+    def is_due(self, queries_max: int) -> bool:
+        """Whether the connection should be replaced before the next transaction."""
+        return self.is_closed or self.statements >= queries_max or time.monotonic() >= self._expires_at
+
+    def run(self, transaction: Transaction, work: Callable[[Self], T]) -> T:
+        """Runs the work in a transaction, which is committed unless the work raises."""
+        self.begin(transaction)
+        try:
+            result = work(self)
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+        return result
+
+    def begin(self, transaction: Transaction) -> None:
+        with self._guard:
+            self._is_interrupted = False
+        self.schema = transaction.schema
+        self.run_script(transaction.begin())
+
+    def commit(self) -> None:
+        self.run_script("COMMIT")
+
+    def rollback(self) -> None:
+        """Never raises: a connection that cannot be rolled back is closed, which has the same effect."""
+        with self._guard:
+            self._is_interrupted = False
+        try:
+            self.run_script("ROLLBACK")
+        except Exception:
+            self._connection.terminate()
+
+    def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
+        """Runs one statement, with the names of tables and parameters as in SQLite."""
+        statement = qualify(sql, self.schema)
+        arguments = statement.arguments(parameters)
+        if not statement.returns_rows:
+            status = self.wait(self._connection.execute(statement.text, *arguments))
+            return Rows((), _row_count(status))
+        rows = [tuple(record) for record in self.wait(self._connection.fetch(statement.text, *arguments))]
+        return Rows(rows, len(rows))
+
+    def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
+        """Runs a statement for many rows in one round trip. Their number is not known."""
+        statement = qualify(sql, self.schema)
+        rows = [statement.arguments(row) for row in parameters]
+        if rows:
+            self.wait(self._connection.executemany(statement.text, rows))
+        return Rows((), -1)
+
+    def copy_rows(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Appends many rows to a table with COPY, which is several times as fast as inserting them."""
+        quote_schema(self.schema)
+        self.wait(
+            self._connection.copy_records_to_table(
+                table, schema_name=self.schema, columns=list(columns), records=list(rows)
+            )
+        )
+
+    def run_script(self, sql: str) -> None:
+        """Runs statements without parameters, in one message and without adding a schema."""
+        self.wait(self._connection.execute(sql))
+
+    def interrupt(self) -> None:
+        """Stops the current transaction: its running statement and all others fail. Can be called from any thread."""
+        with self._guard:
+            self._is_interrupted = True
+            if self._task is not None:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def close(self) -> None:
+        try:
+            if not self.is_closed:
+                self._loop.run_until_complete(self._connection.close(timeout=_CLOSE_TIMEOUT_S))
+        except Exception:
+            self._connection.terminate()
+        finally:
+            self._loop.close()
+
+    def wait(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Runs an operation of asyncpg to its end, or until it is interrupted."""
+        with self._guard:
+            if self._is_interrupted:
+                operation.close()
+                raise StatementInterrupted
+            task = self._task = self._loop.create_task(operation)
+        self.statements += 1
+        try:
+            result: T = self._loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            raise StatementInterrupted from None
+        except Exception as error:
+            if is_canceled(error):
+                raise StatementInterrupted from error
+            if is_connection_lost(error):
+                self._connection.terminate()
+            raise
+        finally:
+            with self._guard:
+                self._task = None
+        return result
+
+
+def _row_count(status: str) -> int:
+    """Reads the number of rows from a status such as `DELETE 3`. Statements that change none have no number."""
+    last = status.rpartition(" ")[2]
+    return int(last) if last.isdigit() else -1

@@ -1,0 +1,68 @@
+"""Converts errors of PostgreSQL. Their own messages may contain values of rows, so they are never passed on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from config.errors import DatabaseUnavailable, DiskFull, StorageError
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_DISK_FULL = "53100"
+_LOCK_NOT_AVAILABLE = "55P03"
+_QUERY_CANCELED = "57014"
+_DEADLOCK = "40P01"
+# Classes of connection exceptions, insufficient resources, and interventions of the operator.
+_UNAVAILABLE = ("08", "53", "57")
+_REJECTED = {
+    "28P01": "PostgreSQL rejected the user name or the password of storage_url",
+    "28000": "PostgreSQL rejected the user name of storage_url",
+    "3D000": "the database of storage_url does not exist; create it first",
+    "42501": "the PostgreSQL user of storage_url lacks a privilege; it must be able to create schemas in the database",
+    "25006": "the PostgreSQL server is read-only; storage_url must name the primary server",
+}
+
+
+def error_code(error: BaseException) -> str:
+    """Returns the SQLSTATE of an error, or an empty text."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    return error_code(error) in (_LOCK_NOT_AVAILABLE, _DEADLOCK)
+
+
+def is_canceled(error: BaseException) -> bool:
+    """Whether the statement exceeded its time or was interrupted."""
+    return error_code(error) == _QUERY_CANCELED
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the connection cannot be used any more, or none could be made."""
+    if isinstance(error, OSError | TimeoutError):
+        return True
+    code = error_code(error)
+    if code:
+        return code.startswith(_UNAVAILABLE) and code not in (_DISK_FULL, _QUERY_CANCELED)
+    # asyncpg's own errors: it noticed that the connection is closed.
+    return type(error).__module__.startswith("asyncpg") and "closed" in str(error)
+
+
+def storage_error(error: BaseException) -> StorageError:
+    code = error_code(error)
+    if code == _DISK_FULL:
+        return DiskFull()
+    if code in _REJECTED:
+        return StorageError(_REJECTED[code])
+    if is_connection_lost(error):
+        return DatabaseUnavailable()
+    return StorageError(f"PostgreSQL reported the error {code or type(error).__name__}")
+
+
+@contextmanager
+def postgres_errors() -> Iterator[None]:
+    """Converts the errors of asyncpg and of the network to `StorageError`."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or type(error).__module__.startswith("asyncpg"):
+            raise storage_error(error) from error
+        raise

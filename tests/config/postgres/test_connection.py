@@ -1,0 +1,130 @@
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from config.errors import DatabaseUnavailable, StorageError
+from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
+from config.postgres.errors import postgres_errors
+from config.postgres.threads import ConnectionThreads
+
+WRITING = Transaction(schema="florilegium", lock_timeout_ms=1000)
+READING = Transaction(schema="florilegium", is_read_only=True)
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[PostgresConnection]:
+    connection = PostgresConnection.connect(ConnectionOptions(url=database_url))
+    connection.run_script(
+        'CREATE SCHEMA florilegium; CREATE TABLE florilegium.words (id BIGINT, word TEXT COLLATE "C")'
+    )
+    yield connection
+    connection.close()
+
+
+def words(connection: PostgresConnection) -> list[str]:
+    rows = connection.run(READING, lambda db: db.execute("SELECT word FROM words ORDER BY id").fetchall())
+    return [word for (word,) in rows]
+
+
+def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
+    def work(db: PostgresConnection) -> None:
+        assert db.execute("INSERT INTO words VALUES (?, ?)", (1, "one")).rowcount == 1
+        db.executemany("INSERT INTO words VALUES (:id, :word)", [{"id": 2, "word": "two"}, {"word": "three", "id": 3}])
+        db.copy_rows("words", ("id", "word"), [(4, "four")])
+        assert db.execute("DELETE FROM words WHERE id > ?", (9,)).rowcount == 0
+        rows = db.execute("SELECT id FROM words ORDER BY id")
+        assert rows.fetchone() == (1,)
+        assert rows.fetchall() == [(2,), (3,), (4,)]
+        assert rows.fetchone() is None
+
+    connection.run(WRITING, work)
+
+    assert words(connection) == ["one", "two", "three", "four"]
+
+
+def test_work_that_raises_changes_nothing(connection: PostgresConnection) -> None:
+    def work(db: PostgresConnection) -> None:
+        db.execute("INSERT INTO words VALUES (1, 'one')")
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - raised above
+        connection.run(WRITING, work)
+
+    assert words(connection) == []
+
+
+def test_settings_end_with_the_transaction(connection: PostgresConnection) -> None:
+    inside = connection.run(WRITING, lambda db: db.execute("SHOW search_path").fetchone())
+    connection.begin(WRITING)
+    connection.rollback()
+    connection.run_script("CREATE TABLE public.settings AS SELECT current_setting('search_path') AS path")
+    outside = connection.run(READING, lambda db: db.execute("SELECT path FROM public.settings").fetchone())
+
+    assert inside == ('""',)
+    assert outside != inside
+
+
+def test_name_without_a_schema_is_an_error(connection: PostgresConnection) -> None:
+    connection.run_script("CREATE TABLE public.others (id BIGINT)")
+
+    with pytest.raises(StorageError, match="42P01"), postgres_errors():
+        connection.run(WRITING, lambda db: db.run_script("SELECT id FROM others"))
+
+
+async def test_interrupted_statement_ends_and_the_next_transaction_works(connection: PostgresConnection) -> None:
+    sleeping = asyncio.create_task(
+        asyncio.to_thread(connection.run, READING, lambda db: db.execute("SELECT pg_sleep(60)").fetchall())
+    )
+    while connection.statements < 3:  # CREATE, BEGIN, SELECT
+        await asyncio.sleep(0.01)
+
+    connection.interrupt()
+
+    with pytest.raises(StatementInterrupted):
+        await sleeping
+    assert await asyncio.to_thread(words, connection) == []
+
+
+def test_statement_timeout_interrupts(connection: PostgresConnection) -> None:
+    limited = Transaction(schema="florilegium", statement_timeout_ms=20)
+
+    with pytest.raises(StatementInterrupted):
+        connection.run(limited, lambda db: db.execute("SELECT pg_sleep(60)").fetchall())
+
+
+async def test_threads_replace_connections_that_the_server_ended(database_url: str) -> None:
+    threads = ConnectionThreads(ConnectionOptions(url=database_url), 2, "test")
+    pid = "SELECT pg_backend_pid()"
+    end_all = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid()"
+    own = f"{end_all} AND datname = current_database()"
+    try:
+        await asyncio.gather(*(threads.run(READING, lambda db: db.execute("SELECT pg_sleep(0.05)")) for _ in "ab"))
+        await threads.run(READING, lambda db: db.execute(own))
+        rows = [await threads.run(READING, lambda db: db.execute(pid).fetchone()) for _ in range(8)]
+    finally:
+        await threads.close()
+
+    assert all(rows)
+
+
+async def test_connections_are_replaced_after_a_number_of_statements(database_url: str) -> None:
+    threads = ConnectionThreads(ConnectionOptions(url=database_url, queries_max=5), 1, "test")
+    try:
+        pids = {
+            await threads.run(READING, lambda db: db.execute("SELECT pg_backend_pid()").fetchone()) for _ in range(6)
+        }
+    finally:
+        await threads.close()
+
+    assert len(pids) == 3
+
+
+def test_errors_name_no_values(database_url: str) -> None:
+    missing = database_url.rpartition("/")[0] + "/missing"
+
+    with pytest.raises(DatabaseUnavailable) as raised, postgres_errors():
+        PostgresConnection.connect(ConnectionOptions(url="postgresql://ada:secret@127.0.0.1:1/kb"))
+    assert "secret" not in raised.value.message
+    with pytest.raises(StorageError, match="does not exist"), postgres_errors():
+        PostgresConnection.connect(ConnectionOptions(url=missing))

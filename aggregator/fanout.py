@@ -15,6 +15,7 @@ from aggregator.breaker import Breaker
 from aggregator.responses import SourceReport
 from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
+from config.tracing import span
 from sources.items import ResultItem
 from sources.query import Term
 from sources.records import SemanticStatus
@@ -146,7 +147,7 @@ class Fanout:
         args = replace(self._arguments[name], limit=self.depth, offset=offset)
         started = self._clock()
         try:
-            with job_group(self._groups[name]):
+            with job_group(self._groups[name]), span(f"search {name}", {"florilegium.source": name}):
                 return await self.sources[name].search(self._context, self._library, args)
         finally:
             took_ms[name] = round((self._clock() - started) * 1000)

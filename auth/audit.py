@@ -9,7 +9,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -165,6 +165,8 @@ class Audit:
         self._has_pending = threading.Event()
         self._is_urgent = threading.Event()
         self._is_closed = False
+        # Security events by action, since the start of the process.
+        self.events: Counter[str] = Counter()
         # Only one thread writes at a time, so that events stay in order.
         self._writing = threading.Lock()
         self._writer: threading.Thread | None = None
@@ -182,6 +184,7 @@ class Audit:
         count: int = 1,
     ) -> None:
         """Records a security event, which is written at once. Never raises."""
+        self.events[action] += count
         # Reads must not displace it.
         self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail, count)
         self._is_urgent.set()

@@ -28,6 +28,8 @@ class TokenBuckets:
         self._keys_max = keys_max
         self._clock = clock
         self._full_at: OrderedDict[Hashable, float] = OrderedDict()
+        # How often `take` refused, since the start of the process.
+        self.refusals = 0
 
     def take(self, key: Hashable, cost: float = 1) -> None:
         """Takes `cost` tokens, or takes none and raises RateLimited with the exact wait.
@@ -40,6 +42,7 @@ class TokenBuckets:
         full_at = max(self._full_at.get(key, now), now) + min(cost, self._burst) * self._interval_s
         wait_s = full_at - now - self._burst * self._interval_s
         if wait_s > 1e-9:  # tolerates the rounding error of the additions above
+            self.refusals += 1
             raise RateLimited(self._what, wait_s)
         self._full_at[key] = full_at
         self._full_at.move_to_end(key)

@@ -41,6 +41,7 @@ class RequestFields(Struct):
     method: str = ""
     tool: str = ""
     outcome: str = ""
+    trace_id: str = ""
 
 
 _REQUEST: ContextVar[RequestFields | None] = ContextVar("request", default=None)
@@ -168,6 +169,7 @@ class _RequestLine(Struct, omit_defaults=True):
     method: str = ""
     tool: str = ""
     outcome: str = ""
+    trace_id: str = ""
 
 
 def log_request(message: str, fields: RequestFields, milliseconds: float) -> None:
@@ -188,6 +190,7 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
         fields.method,
         fields.tool,
         fields.outcome,
+        fields.trace_id,
     )
     try:
         _request_log.write(_encode(line))

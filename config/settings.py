@@ -1331,6 +1331,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _secret("Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`."),
     ] = ""
+    tracing_endpoint: Annotated[
+        str,
+        _text(
+            "URL of an OpenTelemetry collector that receives traces over OTLP/HTTP, such as "
+            "`http://127.0.0.1:4318/v1/traces`. Needs the extra `tracing`. Empty: no traces."
+        ),
+    ] = ""
+    tracing_sample_ratio: Annotated[
+        float,
+        _number("share", "Requests that are traced. A request with `traceparent` is traced if its caller is.", 0, 1),
+    ] = 1
 
     @property
     def has_jwt_key(self) -> bool:
@@ -1547,6 +1558,11 @@ def _url_problems(settings: Settings) -> Iterator[str]:
             f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
         )
     yield from _upstream_problems(settings)
+    if settings.tracing_endpoint and not _is_plain_url(settings.tracing_endpoint):
+        yield (
+            "tracing_endpoint: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
+            f"such as http://127.0.0.1:4318/v1/traces, got {settings.tracing_endpoint.rpartition('@')[2]!r}"
+        )
     for origin in settings.allowed_origins:
         if not _is_origin(origin):
             yield (

@@ -5,8 +5,9 @@ request options. The credential alone decides whose data a request can reach.
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ from server.transports.request_options import query_values, request_config
 
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"
+
+# Why a request was not authenticated: no credential, an invalid one, or too many invalid ones from its address.
+AuthFailure = Literal["missing", "rejected", "refused"]
 
 
 class IncomingRequest(Struct, frozen=True):
@@ -134,6 +138,8 @@ class Admission:
         audit: Audit,
     ) -> None:
         self._audit = audit
+        # Requests without a valid credential by kind, since the start of the process.
+        self.failures: Counter[AuthFailure] = Counter()
         self._rejections = RejectedCredentials(audit, settings.audit_rejections_per_hour)
         self._config_max_bytes = settings.request_config_max_bytes
         self._data_root = data_root
@@ -207,13 +213,21 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            principal = self._tickets.redeem(tickets[0], time.monotonic())
-            await self._authenticator.recheck(principal)
-            _identify(request, principal)
+            principal = await self._redeem(request, tickets[0])
         else:
             principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
         return self._admitted(request, principal, profile)
+
+    async def _redeem(self, request: IncomingRequest, ticket: str) -> Principal:
+        try:
+            principal = self._tickets.redeem(ticket, time.monotonic())
+            await self._authenticator.recheck(principal)
+        except Unauthenticated as error:
+            self._record_rejection(request, error)
+            raise
+        _identify(request, principal)
+        return principal
 
     async def readmit(self, principal: Principal) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
@@ -255,9 +269,13 @@ class Admission:
     def _record_rejection(self, request: IncomingRequest, error: Unauthenticated | RateLimited) -> None:
         """A request without a credential is not recorded: clients send one to learn how to sign in."""
         if isinstance(error, RateLimited):
+            self.failures["refused"] += 1
             self._rejections.record(request.address, "too many rejected credentials")
         elif error.presented:
+            self.failures["rejected"] += 1
             self._rejections.record(request.address, error.reason or error.message)
+        else:
+            self.failures["missing"] += 1
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
         config = request_config(request.headers, request.query, self._config_max_bytes)

@@ -18,6 +18,7 @@ from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Libraries, Library
 
 ImportState = Literal["waiting", "running", "done", "cancelled", "failed"]
+ENDED_STATES: tuple[ImportState, ...] = ("done", "cancelled", "failed")
 
 # Among the bookmarks of a library, whose other names are paths and ids of files.
 _NAME = "import history"

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -104,6 +105,9 @@ class ImportJobs:
         self._jobs: dict[str, _RunningJob] = {}
         self._slots = ImportSlots(settings.import_jobs_max, settings.import_turn_s)
         self._history = ImportHistory(libraries, settings.import_history_max)
+        # Imports that ended, by outcome, and the items they read, since the start of the process.
+        self.outcomes: Counter[ImportState] = Counter()
+        self.items_total = 0
 
     async def start(
         self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
@@ -180,6 +184,11 @@ class ImportJobs:
         """How many imports of all users have not ended."""
         return sum(not job.has_ended for job in self._jobs.values())
 
+    @property
+    def waiting(self) -> int:
+        """How many of them wait for a slot."""
+        return self._slots.waiting
+
     async def close(self) -> None:
         await asyncio.gather(*(_stop(job) for job in self._jobs.values()))
 
@@ -201,9 +210,15 @@ class ImportJobs:
             if not job.has_ended:
                 job.outcome, job.problem = "failed", "internal error; see the server log"
             job.ended_at = time.time()
+            self._count(job)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             if not job.is_dry_run:
                 await self._history.add(context, job.snapshot())
+
+    def _count(self, job: _RunningJob) -> None:
+        if job.outcome is not None and not job.is_dry_run:
+            self.outcomes[job.outcome] += 1
+            self.items_total += job.progress.items
 
     async def _import(
         self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None

@@ -29,6 +29,7 @@ from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
+from config.tracing import tracing
 from server.admission import Admission
 from server.call_limits import CallLimits
 from server.compat.agentchatbus.service import MessageBus, build_message_bus
@@ -131,6 +132,7 @@ async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
     async with (
+        tracing(settings, VERSION),
         Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
         _semantic(settings) as semantic,
         _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,

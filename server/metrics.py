@@ -4,11 +4,12 @@ import time
 from collections import Counter as Totals
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from server.runtime import Runtime
 from server.runtime_metrics import RuntimeCollector
+from server.version import VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -20,6 +21,8 @@ class Metrics:
     def __init__(self) -> None:
         self.started_at = time.time()
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
         self._calls = Counter(
             "florilegium_mcp_calls",
             "MCP calls by outcome.",

@@ -2,7 +2,7 @@
 
 The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and the
 duration. It contains no query string, header, body or secret of
-a link.
+a link. With tracing, every HTTP request is a span with the same fields.
 """
 
 import re
@@ -11,13 +11,16 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
+from config.tracing import is_tracing, span
 from server.metrics import Metrics
 from server.protocol.failures import log_failure
 from server.transports.headers import SECURITY_HEADERS
 from server.transports.repeated_refusals import IS_REPEATED
+from server.transports.request_options import MCP_PATH
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
+_TRACE_HEADERS = frozenset((b"traceparent", b"tracestate"))
 # Links that create an account or set a password contain a secret.
 _SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset)/).+", re.DOTALL)
 # The second answers a WebSocket upgrade that is refused.
@@ -39,9 +42,30 @@ class RequestLogMiddleware:
         client_id = next((value for name, value in scope["headers"] if name == _HEADER), b"")
         request_id = client_id.decode() if _VALID_ID.match(client_id) else new_request_id()
         with RequestScope(request_id) as fields:
-            await self._serve(scope, receive, send, request_id, fields)
+            if scope["type"] == "http" and is_tracing():
+                await self._serve_traced(scope, receive, send, request_id, fields)
+            else:
+                await self._serve(scope, receive, send, request_id, fields)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields) -> None:
+    async def _serve_traced(
+        self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields
+    ) -> None:
+        """A WebSocket has no span of its own, because it can be open for days. Its calls have."""
+        method, path = scope["method"], _path(scope)
+        attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
+        with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
+            fields.trace_id = request_span.trace_id
+            status = await self._serve(scope, receive, send, request_id, fields)
+            known: dict[str, str | int] = {
+                "http.response.status_code": status,
+                "florilegium.outcome": fields.outcome,
+                "enduser.id": fields.user,
+                "florilegium.client": fields.client,
+            }
+            route = path if path.startswith(MCP_PATH) else fields.tool
+            request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields) -> int:
         status, started_at = 0, time.perf_counter()
         header = (_HEADER, request_id.encode())
 
@@ -62,12 +86,18 @@ class RequestLogMiddleware:
                 self._metrics.record_response(status)
             if self._log_requests and IS_REPEATED not in scope:
                 _log(scope, status, fields, time.perf_counter() - started_at)
+        return status
 
 
 def _log(scope: Scope, status: int, fields: RequestFields, seconds: float) -> None:
     fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
     method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", status or "closed")
     log_request(f"{method} {_path(scope)} {result}", fields, seconds * 1000)
+
+
+def _trace_headers(scope: Scope) -> dict[str, str]:
+    """Returns the headers of W3C Trace Context, by which a caller makes a request part of its own trace."""
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS}
 
 
 def _path(scope: Scope) -> str:

@@ -1,7 +1,8 @@
-"""Metrics that are computed from the services when they are read: queues, libraries, breakers, disk space."""
+"""Metrics that are computed from the services when they are read: queues, libraries, imports, rejected
+credentials, breakers, disk space."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import get_args
 
@@ -10,6 +11,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aggregator.search import SearchOutcome
+from server.admission import AuthFailure
+from server.import_history import ENDED_STATES
 from server.runtime import Runtime
 from sources.storage.contract import EmbeddingState, QueueState
 
@@ -33,10 +36,31 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
         yield from _embedding_metrics(libraries.embedding)
+        yield from self._access()
+        yield from self._imports()
         yield from self._followed_sources()
         yield from self._searches()
         yield self._breakers()
         yield from self._disk()
+
+    def _access(self) -> Iterator[Metric]:
+        runtime = self._runtime
+        failures = {kind: runtime.admission.failures[kind] for kind in get_args(AuthFailure)}
+        yield _counters("florilegium_auth_failures", "Requests without a valid credential.", "kind", failures)
+        limits = {"user": runtime.limits.user, "tool": runtime.limits.tool, "failures": runtime.limits.failures}
+        refusals = {name: buckets.refusals for name, buckets in limits.items()}
+        yield _counters("florilegium_rate_limited", "Calls refused by a rate limit.", "limit", refusals)
+        events = dict(runtime.audit.events)
+        yield _counters("florilegium_security_events", "Events of the audit log except reads.", "action", events)
+
+    def _imports(self) -> Iterator[Metric]:
+        imports = self._runtime.imports
+        waiting = imports.waiting
+        yield _gauge("florilegium_imports_running", "Imports that are running.", imports.running - waiting)
+        yield _gauge("florilegium_imports_waiting", "Imports that wait for a slot.", waiting)
+        outcomes = {str(outcome): imports.outcomes[outcome] for outcome in ENDED_STATES}
+        yield _counters("florilegium_imports", "Imports by outcome.", "outcome", outcomes)
+        yield _counter("florilegium_import_items", "Items that imports read.", imports.items_total)
 
     def _followed_sources(self) -> Iterator[Metric]:
         following = self._runtime.following
@@ -52,10 +76,9 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_searches_running", "Searches of all sources that are running.", queue.running)
         yield _gauge("florilegium_search_oldest_wait_seconds", "How long the oldest search waits.", queue.oldest_wait_s)
         yield _counter("florilegium_search_wait_seconds", "Time that searches waited.", queue.wait_total_s)
-        family = CounterMetricFamily("florilegium_searches", "Searches of all sources by outcome.", labels=["outcome"])
-        for outcome in get_args(SearchOutcome):
-            family.add_metric([outcome], self._runtime.knowledge.aggregator.outcomes[outcome])
-        yield family
+        searches = self._runtime.knowledge.aggregator.outcomes
+        outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
+        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", outcomes)
 
     def _breakers(self) -> Metric:
         family = GaugeMetricFamily(
@@ -106,3 +129,10 @@ def _gauge(name: str, description: str, value: float) -> Metric:
 
 def _counter(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(name, description, value)
+
+
+def _counters(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(name, description, labels=[label])
+    for label_value, value in values.items():
+        family.add_metric([label_value], value)
+    return family

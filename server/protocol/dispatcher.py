@@ -27,6 +27,7 @@ from config.errors import (
 )
 from config.logging import request_fields
 from config.paths import UserId
+from config.tracing import is_tracing, span
 from server.protocol.call import LOG_LEVELS, RETRY_AFTER_KEY, Call, InputRequired
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.catalog_access import CatalogAccess
@@ -48,6 +49,9 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 _PROTOCOL_ERRORS = (Forbidden, Unauthenticated, MissingCapability)
 # Methods that read the user's library. They are refused at once if they would wait too long, as tools are.
 _LIBRARY_METHODS = frozenset(("resources/list", "resources/read", "prompts/list", "prompts/get", "completion/complete"))
+
+# Outcomes of calls that the server, not the caller, is to blame for.
+_FAILED_OUTCOMES = frozenset(("error", "unavailable"))
 
 Method = Callable[[Call, dict[str, Any]], Awaitable[Result]]
 
@@ -124,6 +128,23 @@ class Dispatcher:
         return {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
     async def dispatch(self, call: Call, request: Request) -> Result:
+        """Serves one request. With tracing, it is a span, which a client can make part of its own trace (MCP: `_meta`
+        with `traceparent`)."""
+        if not is_tracing():
+            return await self._serve(call, request)
+        method, tool = self._metric_labels(call, request)
+        attributes = {"mcp.method.name": method, "mcp.protocol.version": call.version, "gen_ai.tool.name": tool}
+        with span(f"{method} {tool}".rstrip(), attributes, parent=_trace_headers(request)) as call_span:
+            fields = request_fields()
+            fields.trace_id = fields.trace_id or call_span.trace_id
+            try:
+                return await self._serve(call, request)
+            finally:
+                outcome, client = fields.outcome, call.context.client_id
+                known = {"florilegium.outcome": outcome, "enduser.id": fields.user, "florilegium.client": client}
+                call_span.update(known, is_failed=outcome in _FAILED_OUTCOMES)
+
+    async def _serve(self, call: Call, request: Request) -> Result:
         """Serves one request. The observer is notified whatever the outcome."""
         started_at, outcome = time.perf_counter(), "error"
         try:
@@ -287,6 +308,13 @@ def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
     """Fills in the log line of the request that carries the call. Of a batch, it describes the last call."""
     fields = request_fields()
     fields.method, fields.tool, fields.client_name, fields.outcome = method, tool, client_name, outcome
+
+
+def _trace_headers(request: Request) -> dict[str, str]:
+    meta = request.params.get("_meta")
+    if not isinstance(meta, dict):
+        return {}
+    return {name: value for name in ("traceparent", "tracestate") if isinstance(value := meta.get(name), str)}
 
 
 def _owner(call: Call) -> Owner:

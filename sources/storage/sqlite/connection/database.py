@@ -16,6 +16,7 @@ from loguru import logger
 
 from config.errors import StorageError, Unavailable
 from config.paths import DatabaseKind
+from config.tracing import span
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.job_group import background_jobs
@@ -87,7 +88,7 @@ class Database:
             while True:
                 connection = self._reader.connection or await self._open_in_time(self._reader, limit_s)
                 # The call before this one may not stop; then this one runs on another connection.
-                with suppress(ConnectionStuck):
+                with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
                     return await connection.read(work, limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
@@ -100,7 +101,8 @@ class Database:
         self.writes += 1
         try:
             connection = self._writer.connection or await self._open_in_time(self._writer, limit_s)
-            return await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
+            with span("storage write", {"florilegium.source": source}):
+                return await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 

@@ -29,6 +29,7 @@ from aggregator.responses import (
 )
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
+from auth.principal import Principal
 from config.errors import Overloaded, SearchFailed, SessionNotFound, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
@@ -144,6 +145,10 @@ class Aggregator:
     def open_circuits(self) -> Mapping[str, int]:
         """For how many users each failing source is skipped at the moment."""
         return self._breaker.open_circuits()
+
+    def status_of(self, source: str, principal: Principal) -> Literal["healthy", "unhealthy"]:
+        """Returns "unhealthy" while the source is skipped for this user after repeated failures."""
+        return "unhealthy" if self._breaker.wait_s(principal.user_id, source) > 0 else "healthy"
 
     async def search(
         self, context: RequestContext, request: KnowledgeSearch, hit_extra_bytes: int = 0

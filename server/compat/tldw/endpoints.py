@@ -166,9 +166,12 @@ class TldwEndpoints:
         return respond
 
     async def modules(self, _: HttpRequest, __: IncomingRequest, admitted: AdmittedRequest) -> Response:
-        principal = admitted.principal
-        names = [s.name for s in self._runtime.knowledge.sources if principal.permits_source(s.name)]
-        modules = [{"id": name, "name": name.capitalize(), "status": "healthy"} for name in names]
+        knowledge, principal = self._runtime.knowledge, admitted.principal
+        modules = [
+            {"id": source.name, "name": source.title, "status": knowledge.aggregator.status_of(source.name, principal)}
+            for source in knowledge.sources
+            if principal.permits_source(source.name)
+        ]
         return _json({"modules": modules}, headers=PRIVATE_HEADERS)
 
     async def _list(self, admitted: AdmittedRequest, name: str) -> list[dict[str, Any]]:

@@ -27,16 +27,22 @@ class TldwSessions:
         )
 
     async def find_or_open(self, request: AdmittedRequest, name: str) -> Session:
+        return self._find(request, name) or await self.initialize(request, name, {})
+
+    async def end(self, request: AdmittedRequest, name: str) -> None:
+        """Ends the session if it exists. Opening one in order to end it could evict another, or fail at the limit."""
+        session = self._find(request, name)
+        if session is not None:
+            await self._sessions.end(session)
+
+    def _find(self, request: AdmittedRequest, name: str) -> Session | None:
         """Returns the session with this id: one that `initialize` returned, or one that the client has named."""
         for session_id in (name, _id_for(name, request.principal.owner())):
             try:
                 return self._sessions.find(session_id, request.principal, request.profile)
             except SessionNotFound:
                 continue
-        return await self.initialize(request, name, {})
-
-    async def end(self, request: AdmittedRequest, name: str) -> None:
-        await self._sessions.end(await self.find_or_open(request, name))
+        return None
 
 
 def session_name(incoming: IncomingRequest) -> str | None:

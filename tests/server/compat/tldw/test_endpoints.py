@@ -9,7 +9,7 @@ import pytest
 from tests.live import live, make_settings
 from tests.server.clients import WebSocketClient, message
 from tests.server.http_client import HttpResponse
-from tests.server.rest.rest_client import RestClient
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 JSON = {"Content-Type": "application/json"}
@@ -86,6 +86,15 @@ async def test_deleted_session_has_no_state(api: RestClient, ada: LibraryUser) -
     assert before["result"]["structuredContent"]["results"] == after["result"]["structuredContent"]["results"]
 
 
+async def test_deleting_an_unknown_session_opens_none(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, session_max=1) as api:
+        await post(api, REQUEST, message("initialize", {}, 1))
+
+        deleted = await api.request("DELETE", REQUEST, "ben", {"mcp-session-id": "mine"})
+
+        assert (deleted.status, len(api.server.runtime.sessions)) == (204, 1)
+
+
 async def test_notification_is_answered_with_204(api: RestClient) -> None:
     response = await post(api, REQUEST, message("notifications/initialized", {}))
 
@@ -142,6 +151,25 @@ async def test_prompts_resources_and_modules_are_listed(api: RestClient, ada: Li
     for name in ("prompts", "resources", "modules"):
         assert (await api.get(f"/api/v1/mcp/{name}")).json()[name]
     assert (await api.get("/api/v1/mcp/health", None)).json()["status"] == "healthy"
+
+
+async def test_module_is_unhealthy_for_the_user_whose_library_is_damaged(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, breaker_failures=1) as api:
+        paths = api.server.runtime.data_root.prepare_user((await api.server.user("ada")).id)
+        paths.prompts.write_bytes(b"not a database " * 1000)
+
+        before = await modules(api, "ada")
+        await search(api, "galleon")
+        of_ada, of_ben = await modules(api, "ada"), await modules(api, "ben")
+
+    assert set(before.values()) == set(of_ben.values()) == {"healthy"}
+    assert of_ada == {**before, "prompts": "unhealthy"}
+
+
+async def modules(api: RestClient, user: str) -> dict[str, str]:
+    """Returns the status of each module by its id."""
+    listed = (await api.get("/api/v1/mcp/modules", user)).json()["modules"]
+    return {module["id"]: module["status"] for module in listed}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The JSON files of an export: in its zip, in the folder it was unpacked to, or a single one of them."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -9,6 +9,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import printable_name
+from sources.importers.engine.imported_items import FailedItem, ImportEvent
 from sources.importers.engine.json_stream import JsonElement, iter_objects
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
@@ -28,7 +29,35 @@ _PEEK_LIMITS = ImportLimits(
 NameFilter = Callable[[str], bool]
 
 
-def export_objects(
+def read_export(
+    path: Path,
+    limits: ImportLimits,
+    progress: ProgressCallback,
+    is_export_file: NameFilter,
+    noun: str,
+    read_object: Callable[[bytes, str], Iterable[ImportEvent]],
+) -> Iterator[ImportEvent]:
+    """Yields the events of all JSON objects of an export, as `read_objects` does."""
+    yield from read_objects(_export_objects(path, limits, progress, is_export_file), noun, read_object)
+
+
+def read_objects(
+    objects: Iterable[tuple[str, JsonElement]], noun: str, read_object: Callable[[bytes, str], Iterable[ImportEvent]]
+) -> Iterator[ImportEvent]:
+    """Yields the events that `read_object` makes of each object and its location, such as "chat 3". An object that is
+    damaged, or for which it raises InvalidParams, is a failed item. Each object comes with the name of its file, which
+    is empty if there is only one."""
+    for file, element in objects:
+        location = f"{file}, {noun} {element.number}" if file else f"{noun} {element.number}"
+        try:
+            if element.problem:
+                raise InvalidParams(element.problem)
+            yield from read_object(element.data, location)
+        except InvalidParams as error:
+            yield FailedItem(location, error.message)
+
+
+def _export_objects(
     path: Path, limits: ImportLimits, progress: ProgressCallback, is_export_file: NameFilter
 ) -> Iterator[tuple[str, JsonElement]]:
     """Yields the JSON objects of an export, each with the name of the file it is in. A single file may have any name;
@@ -42,11 +71,6 @@ def export_objects(
         with path.open("rb") as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
                 yield "", element
-
-
-def location_in(file: str, location: str) -> str:
-    """Prefixes a location with the file of the export, if it has several."""
-    return f"{file}, {location}" if file else location
 
 
 def first_bytes(probe: FileProbe, is_export_file: NameFilter) -> bytes:

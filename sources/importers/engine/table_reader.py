@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.databases import columns_of
+from sources.importers.engine.databases import columns_of, is_database, table_columns
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, clean_tags
@@ -32,6 +33,14 @@ class TableSpec(Struct, frozen=True):
     name: str
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+
+
+def has_tables(probe: FileProbe, tables: Sequence[TableSpec]) -> bool:
+    """Returns whether a file is a database with all of these tables and their required columns."""
+    if not is_database(probe):
+        return False
+    columns = table_columns(probe.path, *(table.name for table in tables))
+    return all(columns[table.name] >= frozenset(table.required) for table in tables)
 
 
 class KeywordLinks(Struct, frozen=True):

@@ -9,14 +9,14 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.databases import open_database
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, key_label
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables, key_label
 from sources.importers.engine.threads import conversation_parts
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, json_or_none, require_storable, text_or_empty
@@ -45,10 +45,7 @@ class AgentChatBusImporter(Importer):
     suffixes = (".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_database(probe):
-            return 0.0
-        columns = table_columns(probe.path, *(table.name for table in _TABLES))
-        return 0.9 if all(columns[table.name] >= set(table.required) for table in _TABLES) else 0.0
+        return 0.9 if has_tables(probe, _TABLES) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None

@@ -15,7 +15,7 @@ from config.errors import InvalidParams, TooLarge
 from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import open_tree
@@ -32,7 +32,14 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import inline_tags
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, compact_metadata
+from sources.importers.engine.table_reader import (
+    RowProgress,
+    TableReader,
+    TableRow,
+    TableSpec,
+    compact_metadata,
+    has_tables,
+)
 from sources.importers.engine.times import stored_date, stored_time
 from sources.importers.engine.values import clean_line, clean_tags, short_title, text_or_empty, valid_uuid
 from sources.importers.parsers.web_page import html_text
@@ -54,8 +61,7 @@ class AppleNotesImporter(Importer):
         if probe.is_folder:
             return 0.0
         if is_database(probe):
-            columns = table_columns(probe.path, *(table.name for table in _TABLES))
-            return 0.9 if all(columns[table.name] >= set(table.required) for table in _TABLES) else 0.0
+            return 0.9 if has_tables(probe, _TABLES) else 0.0
         if is_zip(probe.head):
             return 0.8 if any(map(_is_note_entry, probe.names)) else 0.0
         return 0.9 if is_json(probe.head) and all(field in probe.head for field in _JSON_FIELDS) else 0.0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
-from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.databases import open_database
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
 from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
@@ -26,7 +26,7 @@ from sources.importers.engine.imported_items import (
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables
 from sources.importers.engine.threads import conversation_parts
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import (
@@ -75,10 +75,7 @@ class ConversationMemoryImporter(Importer):
     suffixes = (".db", ".sqlite", ".sqlite3")
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_database(probe):
-            return 0.0
-        columns = table_columns(probe.path, _OBSERVATIONS.name, _EXCHANGES.name)
-        return 0.9 if any(columns[table.name] >= set(table.required) for table in _MARKS) else 0.0
+        return 0.9 if any(has_tables(probe, (table,)) for table in _MARKS) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None

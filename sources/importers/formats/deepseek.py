@@ -1,6 +1,7 @@
 """DeepSeek's export: `conversations.json`, alone or in its zip. Its tree resembles ChatGPT's, but not its messages."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import (
     base_name,
-    export_objects,
     first_bytes,
     is_in_unpacked_export,
     is_json,
-    location_in,
+    read_export,
 )
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_time
@@ -54,12 +54,8 @@ class DeepSeekImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        for file, element in export_objects(path, limits, progress, _is_export_file):
-            location = location_in(file, f"chat {element.number}")
-            try:
-                yield from _read_conversation(element, location, limits)
-            except InvalidParams as error:
-                yield FailedItem(location, error.message)
+        read = partial(_read_conversation, limits=limits)
+        yield from read_export(path, limits, progress, _is_export_file, "chat", read)
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, _is_export_file)
@@ -106,10 +102,8 @@ def _is_export_file(name: str) -> bool:
     return base_name(name) == "conversations.json"
 
 
-def _read_conversation(element: JsonElement, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    if element.problem:
-        raise InvalidParams(element.problem)
-    conversation = decode_object(element.data, _DeepSeekConversation)
+def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    conversation = decode_object(data, _DeepSeekConversation)
     messages: list[ChatMessage] = []
     # The last fragment of each node, which the next node answers.
     last: dict[str, str] = {}

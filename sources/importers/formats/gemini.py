@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import (
     ChatMessage,
     conversation_draft,
@@ -20,16 +19,15 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import (
     base_name,
-    export_objects,
     first_bytes,
     is_in_unpacked_export,
     is_json,
-    location_in,
+    read_export,
 )
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_time
@@ -65,18 +63,17 @@ class GeminiImporter(Importer):
         # The exchanges of each conversation that the export names. They are held until the end, because the oldest
         # ones come last.
         named: dict[str, list[_GeminiExchange]] = {}
-        for file, element in export_objects(path, limits, progress, _is_export_file):
-            try:
-                exchange = _read_activity(_decode(element), limits)
-            except InvalidParams as error:
-                yield FailedItem(location_in(file, f"activity {element.number}"), error.message)
-                continue
+
+        def read(data: bytes, _: str) -> Iterator[ImportEvent]:
+            exchange = _read_activity(decode_object(data, _GeminiActivity), limits)
             if isinstance(exchange, SkippedItem):
                 yield exchange
             elif exchange.url:
                 named.setdefault(exchange.url, []).append(exchange)
             else:
                 yield from _conversation(f"{exchange.time}\0{exchange.prompt}", [exchange], limits)
+
+        yield from read_export(path, limits, progress, _is_export_file, "activity", read)
         for url, exchanges in named.items():
             yield from _conversation(url, sorted(exchanges, key=lambda exchange: exchange.time), limits)
 
@@ -112,12 +109,6 @@ def _is_export_file(name: str) -> bool:
     folders = name.lower().split("/")[:-1]
     is_gemini = any("gemini" in folder or "bard" in folder for folder in folders)
     return base_name(name) == "myactivity.json" if not folders else is_gemini and name.lower().endswith(".json")
-
-
-def _decode(element: JsonElement) -> _GeminiActivity:
-    if element.problem:
-        raise InvalidParams(element.problem)
-    return decode_object(element.data, _GeminiActivity)
 
 
 def _read_activity(activity: _GeminiActivity, limits: ImportLimits) -> _GeminiExchange | SkippedItem:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,12 +18,19 @@ from sources.importers.engine.chat_messages import (
     link_citations,
     role_of,
 )
-from sources.importers.engine.export_files import base_name, count_reads, first_bytes, is_json, is_zip_file, location_in
+from sources.importers.engine.export_files import (
+    base_name,
+    count_reads,
+    first_bytes,
+    is_json,
+    is_zip_file,
+    read_objects,
+)
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_members import read_member_list
-from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_time
@@ -100,18 +108,12 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Iterator[Imp
     conversations = read_member_list(file, ("conversations",), limits)
     if conversations is None:
         raise InvalidParams("expected an object with a list of conversations")
-    for element in conversations.elements:
-        location = location_in(name, f"conversation {element.number}")
-        try:
-            yield from _read_conversation(element, location, limits)
-        except InvalidParams as error:
-            yield FailedItem(location, error.message)
+    objects = ((name, element) for element in conversations.elements)
+    yield from read_objects(objects, "conversation", partial(_read_conversation, limits=limits))
 
 
-def _read_conversation(element: JsonElement, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    if element.problem:
-        raise InvalidParams(element.problem)
-    entry = decode_object(element.data, _GrokEntry)
+def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    entry = decode_object(data, _GrokEntry)
     fields: Mapping[str, Any] = entry.conversation if isinstance(entry.conversation, dict) else {}
     messages: list[ChatMessage] = []
     for number, raw in enumerate(entry.responses, 1):

@@ -15,7 +15,7 @@ from sources.importers.engine.chat_messages import (
     conversation_with_branches,
     role_of,
 )
-from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
@@ -33,7 +33,7 @@ from sources.importers.engine.json_members import element_object
 from sources.importers.engine.json_stream import JsonElement, iter_objects
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import (
     clean_line,
@@ -68,7 +68,7 @@ class OpenWebUiImporter(Importer):
         if probe.is_folder:
             return 0.0
         if is_database(probe):
-            return 0.9 if table_columns(probe.path, _CHATS.name)[_CHATS.name] >= set(_CHATS.required) else 0.0
+            return 0.9 if has_tables(probe, (_CHATS,)) else 0.0
         head = probe.head
         fields = (b'"chat"', b'"history"', b'"messages"')
         has_ids = b'"currentId"' in head or b'"childrenIds"' in head

@@ -23,10 +23,9 @@ from sources.exporters.lines import (
     ObservationLine,
     PromptLine,
 )
-from sources.importers.engine.export_files import base_name, export_objects, location_in
+from sources.importers.engine.export_files import base_name, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import (
-    FailedItem,
     ImportedCharacter,
     ImportedConversation,
     ImportedItem,
@@ -67,13 +66,11 @@ class OwnExportImporter(Importer):
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
-        for file, element in export_objects(path, limits, progress, _is_export_file):
-            try:
-                if element.problem:
-                    raise InvalidParams(element.problem)
-                yield from _read_line(decode_object(element.data, _LINE_TYPE), conversation)
-            except InvalidParams as error:
-                yield FailedItem(location_in(file, f"line {element.number}"), error.message)
+
+        def read(data: bytes, _: str) -> Iterator[ImportEvent]:
+            return _read_line(decode_object(data, _LINE_TYPE), conversation)
+
+        yield from read_export(path, limits, progress, _is_export_file, "line", read)
         yield from conversation.end()
 
 

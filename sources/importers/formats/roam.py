@@ -10,10 +10,9 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.export_files import export_objects, first_bytes, is_json, location_in
+from sources.importers.engine.export_files import first_bytes, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import (
-    FailedItem,
     ImportedNote,
     ImportEvent,
     ReadPosition,
@@ -21,7 +20,6 @@ from sources.importers.engine.imported_items import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
@@ -50,8 +48,10 @@ class RoamImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        for file, element in export_objects(path, limits, progress, _is_json_name):
-            yield _read_page(location_in(file, f"page {element.number}"), element, limits)
+        def read(data: bytes, _: str) -> Iterator[ImportEvent]:
+            yield _read_page(parse_json(data, limits.depth_max))
+
+        yield from read_export(path, limits, progress, _is_json_name, "page", read)
 
 
 IMPORTER = RoamImporter()
@@ -61,16 +61,10 @@ def _is_json_name(name: str) -> bool:
     return name.lower().endswith(".json")
 
 
-def _read_page(location: str, element: JsonElement, limits: ImportLimits) -> ImportEvent:
-    try:
-        if element.problem:
-            raise InvalidParams(element.problem)
-        page = parse_json(element.data, limits.depth_max)
-    except InvalidParams as error:
-        return FailedItem(location, error.message)
+def _read_page(page: Any) -> ImportEvent:
     title = clean_line(page.get("title")) if isinstance(page, dict) else ""
     if not title:
-        return FailedItem(location, "the page has no title")
+        raise InvalidParams("the page has no title")
     if not page.get("children"):
         return SkippedItem("page without blocks")
     return ImportedNote(_note_draft(page, title))

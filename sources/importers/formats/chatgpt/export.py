@@ -6,6 +6,7 @@ the export marks as current is canonical. Media files stay in the zip; messages 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.export_files import (
     base_name,
-    export_objects,
     first_bytes,
     is_in_unpacked_export,
     is_json,
-    location_in,
+    read_export,
 )
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.threads import MessageTree, SkipMessage, conversation_parts, thread_messages
@@ -62,12 +62,8 @@ class ChatGptImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        for file, element in export_objects(path, limits, progress, _is_export_file):
-            location = location_in(file, f"chat {element.number}")
-            try:
-                yield from _read_conversation(_decode(element), location, limits)
-            except InvalidParams as error:
-                yield FailedItem(location, error.message)
+        read = partial(_read_conversation, limits=limits)
+        yield from read_export(path, limits, progress, _is_export_file, "chat", read)
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, _is_export_file)
@@ -138,15 +134,8 @@ def _is_export_file(name: str) -> bool:
     return fnmatchcase(base_name(name), "conversations*.json")
 
 
-def _decode(element: JsonElement) -> _ChatGptConversation:
-    if element.problem:
-        raise InvalidParams(element.problem)
-    return decode_object(element.data, _ChatGptConversation)
-
-
-def _read_conversation(
-    conversation: _ChatGptConversation, location: str, limits: ImportLimits
-) -> Iterator[ImportEvent]:
+def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    conversation = decode_object(data, _ChatGptConversation)
     nodes: dict[str, _ChatGptNode] = {}
     messages: dict[str, _ChatGptMessage] = {}
     drafts: dict[str, MessageDraft] = {}

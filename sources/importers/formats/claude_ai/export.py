@@ -5,6 +5,7 @@ bytes of uploaded files are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,11 +16,10 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.export_files import (
     base_name,
-    export_objects,
     first_bytes,
     is_in_unpacked_export,
     is_json,
-    location_in,
+    read_export,
 )
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import (
@@ -32,7 +32,7 @@ from sources.importers.engine.imported_items import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
@@ -72,12 +72,8 @@ class ClaudeAiImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        for file, element in export_objects(path, limits, progress, _is_export_file):
-            location = location_in(file, f"item {element.number}")
-            try:
-                yield from _read_element(element, location, limits)
-            except InvalidParams as error:
-                yield FailedItem(location, error.message)
+        read = partial(_read_item, limits=limits)
+        yield from read_export(path, limits, progress, _is_export_file, "item", read)
 
     def reads_from_folder(self, name: str) -> bool:
         return is_in_unpacked_export(name, _is_export_file)
@@ -141,14 +137,12 @@ def _is_export_file(name: str) -> bool:
     )
 
 
-def _read_element(element: JsonElement, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    if element.problem:
-        raise InvalidParams(element.problem)
-    fields = decode_object(element.data, _ClaudeFields)
+def _read_item(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    fields = decode_object(data, _ClaudeFields)
     if fields.chat_messages is not UNSET:
-        yield from _read_conversation(decode_object(element.data, _ClaudeConversation), location, limits)
+        yield from _read_conversation(decode_object(data, _ClaudeConversation), location, limits)
     elif fields.docs is not UNSET or fields.prompt_template is not UNSET:
-        yield from _read_project(decode_object(element.data, _ClaudeProject), location, limits)
+        yield from _read_project(decode_object(data, _ClaudeProject), location, limits)
     else:
         raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
 

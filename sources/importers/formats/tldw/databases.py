@@ -12,14 +12,14 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
-from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.databases import open_database
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
 from sources.importers.engine.imported_items import FailedItem, ImportedPrompt, ImportEvent, ReadPosition, SkippedItem
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import KeywordLinks, RowProgress, TableReader, TableSpec
+from sources.importers.engine.table_reader import KeywordLinks, RowProgress, TableReader, TableSpec, has_tables
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, json_or_none, require_storable, text_or_empty
 from sources.importers.formats.tldw.chats import (
@@ -66,11 +66,7 @@ class TldwImporter(Importer):
     reads_files_alone = True
 
     def recognizes(self, probe: FileProbe) -> float:
-        if probe.is_folder or not is_database(probe):
-            return 0.0
-        columns = table_columns(probe.path, *(table.name for tables in _DATABASES for table in tables))
-        is_known = any(all(columns[table.name] >= set(table.required) for table in tables) for tables in _DATABASES)
-        return 0.95 if is_known else 0.0
+        return 0.95 if any(has_tables(probe, tables) for tables in _DATABASES) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None

@@ -51,8 +51,9 @@ $(DEVELOPMENT): requirements-dev.txt requirements-weights.txt pyproject.toml
 serve: $(RUNTIME)
 	@$(BIN)/florilegium serve --demo $(ARGS)
 
+# Tests of a file run on the same worker, except those that a worker with nothing left to do takes over at the end.
 test: $(DEVELOPMENT)
-	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: check-style check-mypy check-pyright
 

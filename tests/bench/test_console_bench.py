@@ -5,11 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from bench.console import ConsoleOutcome, ConsoleSample, debounce_ms
 
-pytestmark = pytest.mark.xdist_group("browser")
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 

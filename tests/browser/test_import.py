@@ -13,7 +13,7 @@ from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

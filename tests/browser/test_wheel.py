@@ -19,7 +19,6 @@ from msgspec import Struct
 from tests.browser.driver import BrowserDriver
 from tests.live import free_port
 
-pytestmark = pytest.mark.xdist_group("browser")
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
 HTML = {"Accept": "text/html"}

@@ -16,7 +16,6 @@ from tests.live import free_port
 from tests.server.console.console_fixture import Console, TestBrowser, console, text_of
 
 # One worker runs all tests of this file, so that they share the providers.
-pytestmark = pytest.mark.xdist_group("openid providers")
 
 PROVIDERS = ("one", "two")
 ACCOUNTS = {

@@ -52,7 +52,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 CALLS = [("tools/call", {"name": tool, "arguments": arguments}) for tool, arguments in TOOLS] + REQUESTS
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("loop work")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

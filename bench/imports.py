@@ -38,10 +38,11 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
-from sources.storage.sqlite.index.text_index import TextIndex, apply_queue
-from sources.storage.sqlite.schema.chacha import CHACHA, NOTES_INDEX
-from sources.storage.sqlite.schema.messages import CHATS_INDEX
+from sources.storage.sqlite.index.text_index import apply_queue
+from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.tables.indexes import CHATS_INDEX, NOTES_INDEX
+from sources.storage.tables.text_index import TextIndex
 
 NOTE_WORDS = 120
 MESSAGE_WORDS = 40

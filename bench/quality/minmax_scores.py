@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from sources.query import Expression
-from sources.storage.sqlite.collections import characters, conversation_tables, media_table, notes, prompts
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.search.targets import characters, chats, media, notes, prompts
 
 # From tldw; prevents a division by zero.
 _EPSILON = 1e-9
@@ -34,8 +34,8 @@ class _IdColumn(Struct, frozen=True):
 
 _COLUMNS: Mapping[str, _IdColumn] = {
     "notes": _IdColumn("chacha", notes.NOTES_TARGET, "r.uuid"),
-    "media": _IdColumn("media", media_table.MEDIA_TARGET, "r.id"),
-    "chats": _IdColumn("chacha", conversation_tables.CHATS_TARGET, "c.uuid"),
+    "media": _IdColumn("media", media.MEDIA_TARGET, "r.id"),
+    "chats": _IdColumn("chacha", chats.CHATS_TARGET, "c.uuid"),
     "characters": _IdColumn("chacha", characters.CHARACTERS_TARGET, "r.id"),
     "prompts": _IdColumn("prompts", prompts.PROMPTS_TARGET, "r.id"),
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sources.query import Phrase, Prefix, Term, Word, parse
 from sources.search.term_counting import TermCounter, best_fields
 from sources.search.term_matching import JoinedForms
-from sources.storage.sqlite.index.text_index import index_form
+from sources.storage.tables.text_index import index_form
 from sources.text.segmentation import TOKENIZER, segment
 
 WORDS = (

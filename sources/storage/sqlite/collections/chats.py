@@ -1,284 +1,158 @@
-"""Conversations and their messages. The position of a message never changes and is never reused."""
+"""The searches in conversations. For an agent, none of them reads the text of a human-only message."""
 
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
-
-import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from config.errors import Conflict, NotFound
-from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
-from sources.records import Conversation, ListPage, Message, Namespace
-from sources.storage.contract import CreationPosition, MetadataFilter
-from sources.storage.sqlite.collections import namespaces, thread_queries
-from sources.storage.sqlite.collections.chat_search import SearchableChats
-from sources.storage.sqlite.collections.conversation_tables import MESSAGES, NEXT_NUMBER, NEXT_POSITION
-from sources.storage.sqlite.collections.thread_queries import CreatedQuery
-from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
-from sources.storage.sqlite.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.item_table import WriteContext
-from sources.storage.sqlite.write.thread_upsert import (
-    ThreadUpserter,
-    messages_outside,
-    with_sender,
-    withdraw_thread,
-)
-from sources.storage.sqlite.write.upsert import withdraw_rows
-from sources.storage.sqlite.write.validation import clamp_count, is_storable
+from config.errors import SourceTimeout
+from sources.drafts import ConversationDraft
+from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits, SemanticStatus
+from sources.storage.collections.chats import StoredChats
+from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.sqlite.collections.searchable import SearchableCollection, SearchSettings
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.index.index_builder import IndexBuilder
+from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.search import exact, substring
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
+from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
+from sources.storage.sqlite.search.full_scan import FullScan
+from sources.storage.sqlite.search.hit_merge import merge_pages
+from sources.storage.sqlite.search.meaning import QueryMeaning
+from sources.storage.sqlite.search.readings import search_relaxed
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET, has_human_only_messages
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.conversation_tables import MESSAGES
+from sources.storage.tables.item_table import WriteContext
 
 T = TypeVar("T")
 
-# Several times what removing one message from all indexes takes on a machine of 2026.
-_REMOVAL_MS_PER_MESSAGE = 1
-_ID_MAX_CHARS = 128
+# The part of a deadline that is left to read the rows that a scan found.
+_READING_SHARE = 0.1
+# The title of a message's conversation, in a SELECT of MESSAGES.
+_TITLE = "c.title"
 
 
-class SqliteChats(SearchableChats):
+class SqliteChats(SearchableCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
-    async def get_by_session(self, session_id: str) -> Conversation:
-        condition = "session_id = ?1 AND session_id <> ''"
-        return await self._read(lambda connection: self.table.get_first(connection, condition, session_id))
+    target = CHATS_TARGET
 
-    async def get_message(self, message_id: str) -> Message:
-        return await self._read(lambda connection: MESSAGES.get(connection, message_id))
-
-    async def list(
+    def __init__(
         self,
-        limit: int,
-        offset: int,
+        database: Database,
+        settings: SearchSettings,
+        client_id: str,
+        index_builder: IndexBuilder,
         *,
-        namespace: str | None = None,
-        search: str | None = None,
-        is_pinned: bool | None = None,
-        is_archived: bool | None = None,
-    ) -> ListPage[Conversation]:
-        if not is_storable(namespace or "") or not is_storable(search or ""):
-            return ListPage((), 0)
-        listed = equals("namespace", namespace) & equals("is_archived", is_archived) & equals("is_pinned", is_pinned)
+        is_agent: bool,
+    ) -> None:
+        StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
+        self._file = database
+        self._search_settings = settings
+        self._index_builder = index_builder
 
-        def work(connection: sqlite3.Connection) -> ListPage[Conversation]:
-            if not search:
-                return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
-            rowids = _newest_conversations(connection, listed & _title_or_id_contains(search.casefold()))
-            start = clamp_count(offset)
-            page = rowids[start : start + clamp_count(limit)]
-            return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
+    async def search(self, search: Search) -> HitPage:
+        return await (super().search(search) if self._is_agent else self._search_all(search))
 
-        return await self._read(work)
+    async def _search_all(self, search: Search) -> HitPage:
+        meaning = await self._meaning(search)
 
-    async def list_created(
+        def work(connection: JobConnection) -> HitPage:
+            targets = [CHATS_TARGET, HUMAN_ONLY_TARGET] if has_human_only_messages(connection) else [CHATS_TARGET]
+
+            def has_match(reading: Search) -> bool:
+                return any(self._has_match(connection, target, reading) for target in targets)
+
+            def run(reading: Search) -> HitPage:
+                return self._search_targets(connection, reading, targets, meaning)
+
+            return search_relaxed(search, has_match, run)
+
+        return await self._read_file(work, search.deadline_ms)
+
+    def _search_targets(
         self,
-        limit: int,
-        *,
-        namespace: str,
-        after: CreationPosition | None = None,
-        metadata: MetadataFilter | None = None,
-        is_archived: bool | None = None,
-    ) -> ListPage[Conversation]:
-        query = CreatedQuery(namespace, after, metadata, is_archived)
-        return await self._read(lambda connection: thread_queries.list_created(connection, query, limit))
+        connection: JobConnection,
+        search: Search,
+        targets: Sequence[SearchTarget],
+        meaning: QueryMeaning | SemanticStatus,
+    ) -> HitPage:
+        if len(targets) == 1:
+            return self._search_target(connection, CHATS_TARGET, search, meaning)
+        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
+        first = replace(search, limit=search.offset + search.limit, offset=0)
+        public = self._search_target(connection, CHATS_TARGET, first, meaning)
+        if search.corpus is None and search.query.terms:
+            corpus = self._statistics.source_corpus(search.query, connection, CHATS_TARGET.index)
+            first = replace(first, corpus=corpus)
+        human_only = self._search_target(connection, HUMAN_ONLY_TARGET, first, meaning)
+        return merge_pages(search, public, human_only)
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
+        until its deadline."""
+        due = time.monotonic() + search.deadline_ms / 1000
+
+        def work(connection: JobConnection) -> MessageHits:
+            matches = substring.find(
+                connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
+            )
+            return _message_hits(connection, matches)
+
+        hits = await self._read_file(work, search.deadline_ms)
+        if hits.is_complete:
+            return hits
+        self._index_builder.start(SUBSTRING_INDEX)
+        return await self._scan_messages(search, hits, due)
+
+    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+        """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
+        shortly before `due`, or `newest` if not even that could be read."""
+        scan = FullScan(search, self._search_settings.scanned_rows_max, newest, is_agent=self._is_agent)
+        end = due - search.deadline_ms / 1000 * _READING_SHARE
+        try:
+            while not scan.is_complete and time.monotonic() < end:
+                await self._read_file(scan.step, _remaining_ms(due))
+            return await self._read_file(
+                lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due)
+            )
+        except SourceTimeout:
+            return newest
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        """The first call builds the index. In a large library it can return the newest messages before all of them are
+        indexed."""
+        hits = await self._read_file(lambda connection: self._match_messages(connection, search), search.deadline_ms)
+        if hits is not None and hits.is_complete:
+            return hits
+        for index in self._exact_indexes:
+            self._index_builder.start(index, self._search_settings.scanned_rows_max)
+        is_built = [
+            await self._index_builder.wait_until_usable(index, search.deadline_ms / 1000)
+            for index in self._exact_indexes
+        ]
+        if any(is_built):
+            hits = await self._read_file(
+                lambda connection: self._match_messages(connection, search), search.deadline_ms
+            )
+        return hits or ExactHits(hits=(), is_complete=False)
 
     async def change_token(self) -> str:
         """Versions of a file can be compared only on the connection that read them."""
-        return await self._read(lambda connection: f"{connection.id}-{connection.data_version()}")
+        return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version()}")
 
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
-        parameters = (after, clamp_count(limit))
-        return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
-
-    async def namespaces(self) -> Sequence[Namespace]:
-        return await self._read(namespaces.list_namespaces)
-
-    async def create_namespace(self, name: str) -> Namespace:
-        name = validation.required_short_text(self._settings.limits, "name", name)
-        return await self._write(lambda connection, _context: namespaces.create_namespace(connection, name))
-
-    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
-        new_name = validation.required_short_text(self._settings.limits, "new_name", new_name)
-        return await self._write(
-            lambda connection, context: namespaces.rename_namespace(connection, name, new_name, context)
-        )
-
-    async def delete_namespace(self, name: str) -> int:
-        return await self._remove(lambda connection, context: namespaces.delete_namespace(connection, name, context))
-
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
-        def work(connection: sqlite3.Connection) -> ListPage[Message]:
-            conversation = self.table.get(connection, conversation_id)
-            rowid = self.table.rowid(connection, conversation_id)
-            parameters = (rowid, clamp_count(limit), clamp_count(offset))
-            rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
-            return ListPage(tuple(rows), conversation.message_count)
-
-        return await self._read(work)
-
-    async def messages_after(
-        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
-    ) -> Sequence[Message]:
-        def work(connection: sqlite3.Connection) -> Sequence[Message]:
-            rowid = self._live_rowid(connection, conversation_id)
-            return thread_queries.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
-
-        return await self._read(work)
-
-    async def count_before(self, message_id: str) -> int:
-        sql = (
-            "SELECT count(*) FROM messages m JOIN messages earlier ON earlier.conversation_id = m.conversation_id "
-            "AND earlier.position < m.position AND earlier.deleted = 0 WHERE m.uuid = ?"
-        )
-
-        def work(connection: sqlite3.Connection) -> int:
-            MESSAGES.get(connection, message_id)
-            [count] = connection.execute(sql, (message_id,)).fetchone()
-            return int(count)
-
-        return await self._read(work)
-
-    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
-        position = clamp_count(position)
-
-        def work(connection: sqlite3.Connection) -> Sequence[Message]:
-            rowid = self._live_rowid(connection, conversation_id)
-            earlier = MESSAGES.select(
-                connection,
-                "conversation_id = ? AND position < ? ORDER BY position DESC LIMIT ?",
-                (rowid, position, clamp_count(before)),
-            )
-            later = MESSAGES.select(
-                connection,
-                "conversation_id = ? AND position >= ? ORDER BY position LIMIT ?",
-                (rowid, position, clamp_count(after) + 1),
-            )
-            if later and later[0].position != position:
-                later = later[: clamp_count(after)]
-            return [*reversed(earlier), *later]
-
-        return await self._read(work)
-
-    async def create(
-        self,
-        draft: ConversationDraft,
-        messages: Sequence[MessageDraft] = (),
-        *,
-        idempotency_key: str | None = None,
-    ) -> Conversation:
-        self._require_batch(messages)
-
-        def work(connection: sqlite3.Connection, context: WriteContext) -> Conversation:
-            def write() -> Sequence[str]:
-                rowid = self.table.insert(connection, draft, context)
-                _append_messages(connection, rowid, messages, context)
-                return [self.table.get_by_rowid(connection, rowid).uuid]
-
-            [uuid] = self._run_once(connection, idempotency_key, (draft, [*messages]), write)
-            return self.table.get_by_uuid(connection, uuid)
-
-        return await self._write(work, 1)
-
-    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
-        limits = self._settings.limits
-        namespace = validation.required_short_text(limits, "namespace", draft.namespace)
-        title = validation.short_text(limits, "title", draft.title)
-
-        def work(connection: sqlite3.Connection, context: WriteContext) -> tuple[Conversation, bool]:
-            if existing := thread_queries.find_by_title(connection, namespace, title):
-                return existing, False
-            thread_queries.require_room(connection, namespace, namespace_max)
-            return self.table.get_by_rowid(connection, self.table.insert(connection, draft, context)), True
-
-        # Most calls find the conversation, and need no write.
-        existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
-        return (existing, False) if existing else await self._write(work, 1)
-
-    async def upsert_many(
-        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
-    ) -> Sequence[ThreadUpsertResult]:
-        self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
-
-        def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[ThreadUpsertResult]:
-            upserter = ThreadUpserter(connection, threads, context, keeps_edits=keeps_edits)
-            return [upserter.upsert(thread) for thread in threads]
-
-        return await self._write(work, len(threads), may_exist=True)
-
-    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
-        self._require_batch(uuids)
-        kept: list[str] = []
-        for uuid in uuids:
-            try:
-                extra_ms = await self._removal_ms(uuid)
-            except NotFound:
-                continue
-            kept += await self._remove(_withdrawal(uuid, keeps_edits=keeps_edits), extra_ms)
-        return kept
-
-    async def withdraw_messages(
-        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
-    ) -> Sequence[str]:
-        self._require_batch(uuids)
-
-        def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[str]:
-            withdrawn = messages_outside(connection, uuids, outside)
-            return withdraw_rows(connection, MESSAGES, withdrawn, context, keeps_edits=keeps_edits)
-
-        return await self._remove(work)
-
-    async def append(
-        self,
-        conversation_id: str,
-        messages: Sequence[MessageDraft],
-        *,
-        idempotency_key: str | None = None,
-        expected_last_number: int | None = None,
-    ) -> Sequence[Message]:
-        """Changes the modification time of the conversation, but not its version."""
-        self._require_batch(messages)
-
-        def work(connection: sqlite3.Connection, context: WriteContext) -> Sequence[Message]:
-            rowid = self._live_rowid(connection, conversation_id)
-
-            def write() -> Sequence[str]:
-                _require_last_number(connection, rowid, expected_last_number)
-                return [message.uuid for message in _append_messages(connection, rowid, messages, context)]
-
-            uuids = self._run_once(connection, idempotency_key, (conversation_id, [*messages]), write)
-            return [MESSAGES.get(connection, uuid) for uuid in uuids]
-
-        return await self._write(work)
-
-    async def last_message_number(self, conversation_id: str) -> int:
-        return await self._read(
-            lambda connection: _last_number(connection, self._live_rowid(connection, conversation_id))
-        )
-
-    async def update_message(
-        self, message_id: str, draft: MessageDraft, expected_version: int | None = None
-    ) -> Message:
-        def work(connection: sqlite3.Connection, context: WriteContext) -> Message:
-            rowid = MESSAGES.update(connection, message_id, draft, expected_version, context)
-            _touch_conversation(connection, rowid, context.time)
-            return MESSAGES.get_by_rowid(connection, rowid)
-
-        return await self._write(work)
-
-    async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
-        def work(connection: sqlite3.Connection, context: WriteContext) -> None:
-            rowid = MESSAGES.delete(connection, message_id, expected_version, context)
-            _touch_conversation(connection, rowid, context.time)
-
-        await self._remove(work)
-
-    async def _remove(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
+    async def _remove(self, work: Callable[[SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
         """Also updates the indexes that are built on demand, in the same transaction."""
 
-        def work_and_update_indexes(connection: sqlite3.Connection, context: WriteContext) -> T:
+        def work_and_update_indexes(connection: SqlConnection, context: WriteContext) -> T:
             result = work(connection, context)
+            assert isinstance(connection, JobConnection)
             SUBSTRING_INDEX.apply_changes(connection)
             EXACT_INDEX.apply_changes(connection)
             HUMAN_ONLY_EXACT_INDEX.apply_changes(connection)
@@ -286,85 +160,38 @@ class SqliteChats(SearchableChats):
 
         return await super()._remove(work_and_update_indexes, extra_ms)
 
-    def _write_context(self) -> WriteContext:
-        return replace(super()._write_context(), is_agent=self._is_agent)
+    @property
+    def _exact_indexes(self) -> tuple[MessageIndex, ...]:
+        return (EXACT_INDEX,) if self._is_agent else (EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 
-    async def _removal_ms(self, item_id: str) -> int:
-        """A conversation is removed from all indexes in one transaction, so a long one needs more time."""
-
-        def work(connection: sqlite3.Connection) -> int:
-            sql = "SELECT count(*) FROM messages WHERE conversation_id = ?"
-            [messages] = connection.execute(sql, (self.table.rowid(connection, item_id),)).fetchone()
-            return int(messages) * _REMOVAL_MS_PER_MESSAGE
-
-        return await self._read(work)
-
-    def _live_rowid(self, connection: sqlite3.Connection, conversation_id: str) -> int:
-        rowid: int = self.table.stored_values(connection, conversation_id)["id"]
-        return rowid
-
-
-def _withdrawal(uuid: str, *, keeps_edits: bool) -> Callable[[sqlite3.Connection, WriteContext], Sequence[str]]:
-    return lambda connection, context: withdraw_thread(connection, uuid, context, keeps_edits=keeps_edits)
+    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> ExactHits | None:
+        """Returns None if an index does not exist yet."""
+        indexes = self._exact_indexes if has_human_only_messages(connection) else (EXACT_INDEX,)
+        is_complete = True
+        for index in indexes:
+            progress = index.progress(connection)
+            if progress is None:
+                return None
+            is_complete = is_complete and progress.is_complete
+        matches = exact.find(connection, search, self._search_settings.ranked_rows_max, indexes)
+        return _exact_hits(connection, matches, is_complete=is_complete)
 
 
-def _append_messages(
-    connection: sqlite3.Connection, conversation: int, drafts: Sequence[MessageDraft], context: WriteContext
-) -> Sequence[Message]:
-    [position] = connection.execute(NEXT_POSITION, (conversation,)).fetchone()
-    [number] = connection.execute(NEXT_NUMBER).fetchone()
-    rowids = [
-        MESSAGES.insert(
-            connection,
-            with_sender(draft),
-            context,
-            id=number + offset,
-            conversation_id=conversation,
-            position=position + offset,
-        )
-        for offset, draft in enumerate(drafts)
-    ]
-    messages = [MESSAGES.get_by_rowid(connection, rowid) for rowid in rowids]
-    if messages:
-        _touch_conversation(connection, rowids[-1], max(message.created_at for message in messages))
-    return messages
+def _remaining_ms(due: float) -> int:
+    return max(1, int((due - time.monotonic()) * 1000))
 
 
-def _touch_conversation(connection: sqlite3.Connection, message: int, time: str) -> None:
-    """Updates the modification time of a message's conversation."""
-    connection.execute(
-        "UPDATE conversations SET last_modified = max(last_modified, ?1) "
-        "WHERE id = (SELECT conversation_id FROM messages WHERE id = ?2)",
-        (time, message),
+def _message_hits(connection: JobConnection, matches: SubstringMatches) -> MessageHits:
+    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
+    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
+    return MessageHits(hits, matches.is_complete)
+
+
+def _exact_hits(connection: JobConnection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
+    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+    highlighter = ExactHighlighter(matches.phrases)
+    hits = tuple(
+        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+        for match, (message, title) in zip(matches.matches, rows, strict=True)
     )
-
-
-def _last_number(connection: sqlite3.Connection, conversation: int) -> int:
-    sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
-    row = connection.execute(sql, (conversation,)).fetchone()
-    return row[0] if row else 0
-
-
-def _require_last_number(connection: sqlite3.Connection, conversation: int, expected: int | None) -> None:
-    if expected is None:
-        return
-    last = _last_number(connection, conversation)
-    if last != expected:
-        raise Conflict(
-            f"the conversation has changed: expected {expected} as its last message number, found {last}",
-            {"last_number": last, "expected_last_number": expected},
-        )
-
-
-def _title_or_id_contains(folded: str) -> SqlFilter:
-    """Conversations with a case-folded text in their title or id."""
-    in_title = contains_ignoring_case("title", folded)
-    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
-    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
-
-
-def _newest_conversations(connection: sqlite3.Connection, condition: SqlFilter) -> list[int]:
-    # With an index, SQLite would read all rows in the order of their age, each from a different page.
-    rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
-    sql = f"{rows} ORDER BY last_modified DESC, id DESC"
-    return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]
+    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)

@@ -22,7 +22,8 @@ from config.paths import UserId
 from sources.storage.job_group import current_job_group
 from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
 from sources.storage.sqlite.connection.errors import Interrupted, is_busy
-from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.sqlite.connection.rows import RowConnection
+from sources.storage.tables.text_index import TextIndex
 
 T = TypeVar("T")
 Work = Callable[["JobConnection"], T]
@@ -60,7 +61,7 @@ class Job(Generic[T]):
         return self.is_stopped or time.monotonic() > self.due
 
 
-class JobConnection(sqlite3.Connection):
+class JobConnection(RowConnection):
     """A connection that knows which job it is running, so that stopping one job cannot interrupt the next."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

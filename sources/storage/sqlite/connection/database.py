@@ -34,13 +34,13 @@ from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.index.text_index import (
     BEFORE_FIRST_ROWID,
-    TextIndex,
     apply_queue,
     resegment_batch,
     save_segment_version,
     segment_version,
 )
 from sources.storage.sqlite.index.text_weights import weigh_batch
+from sources.storage.tables.text_index import TextIndex
 from sources.text.segmentation import SEGMENT_VERSION
 
 T = TypeVar("T")

@@ -7,18 +7,15 @@ from msgspec.structs import replace
 from config.errors import NotFound
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
+from sources.storage.collections.agents import StoredAgents
+from sources.storage.collections.bookmarks import StoredBookmarks
+from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.contract import Chats, Corpus, LibraryUsage
 from sources.storage.redaction import redact_for_agents
-from sources.storage.sqlite.collections.agents import SqliteAgents
-from sources.storage.sqlite.collections.bookmarks import SqliteBookmarks
-from sources.storage.sqlite.collections.characters import SqliteCharacters
 from sources.storage.sqlite.collections.chats import SqliteChats
-from sources.storage.sqlite.collections.collection import CollectionSettings
-from sources.storage.sqlite.collections.followed_files import SqliteFollowedFiles
-from sources.storage.sqlite.collections.media import SqliteMedia
-from sources.storage.sqlite.collections.notes import SqliteNotes
+from sources.storage.sqlite.collections.items import SqliteCharacters, SqliteMedia, SqliteNotes, SqlitePrompts
 from sources.storage.sqlite.collections.observations import SqliteObservations
-from sources.storage.sqlite.collections.prompts import SqlitePrompts
+from sources.storage.sqlite.collections.searchable import SearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.connection.quota import UserQuota
@@ -26,8 +23,8 @@ from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
-from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.prompts import PROMPTS
+from sources.storage.tables.indexes import CHATS_INDEX
 
 
 class UserDatabases:
@@ -70,7 +67,7 @@ class SqliteLibrary:
     def __init__(
         self,
         databases: UserDatabases,
-        settings: CollectionSettings,
+        settings: SearchSettings,
         client_id: str,
         *,
         is_agent: bool,
@@ -120,17 +117,17 @@ class SqliteLibrary:
         return SqliteObservations(self._databases.chacha, self._settings, self._client_id)
 
     @property
-    def agents(self) -> SqliteAgents:
+    def agents(self) -> StoredAgents:
         self._require_source("chats")
-        return SqliteAgents(self._databases.chacha, self._settings.limits)
+        return StoredAgents(self._databases.chacha, self._settings.limits)
 
     @property
-    def bookmarks(self) -> SqliteBookmarks:
-        return SqliteBookmarks(self._databases.chacha, self._settings.limits)
+    def bookmarks(self) -> StoredBookmarks:
+        return StoredBookmarks(self._databases.chacha, self._settings.limits)
 
     @property
-    def followed_files(self) -> SqliteFollowedFiles:
-        return SqliteFollowedFiles(self._databases.chacha)
+    def followed_files(self) -> StoredFollowedFiles:
+        return StoredFollowedFiles(self._databases.chacha)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._databases.chacha.corpus(query, deadline_ms, self._sources)

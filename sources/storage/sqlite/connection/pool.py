@@ -24,15 +24,15 @@ from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
-from sources.storage.sqlite.collections.collection import CollectionSettings
+from sources.storage.sqlite.collections.searchable import SearchSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.vectors.embedding_scheduler import EmbeddingScheduler
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
-from sources.storage.sqlite.write.idempotency import IdempotencyLimits
-from sources.storage.sqlite.write.validation import field_limits
+from sources.storage.tables.idempotency import IdempotencyLimits
+from sources.storage.tables.validation import field_limits
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
@@ -67,7 +67,7 @@ class SqliteLibraries:
     ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
-        self._settings = CollectionSettings(
+        self._settings = SearchSettings(
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
             ranked_rows_max=settings.search_ranked_rows_max,

@@ -8,7 +8,7 @@ from functools import lru_cache
 from sources.storage.contract import Corpus
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.index_content import COUNTS_MAX, IndexContent, LibraryIndexes
-from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.tables.text_index import TextIndex
 
 Parameters = tuple[str | int | float, ...]
 

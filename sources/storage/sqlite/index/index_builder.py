@@ -13,7 +13,7 @@ from config.errors import StorageError, Unavailable
 from sources.storage.job_group import background_jobs
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
-from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.tables.text_index import TextIndex
 
 
 class _IndexBuild:

@@ -15,9 +15,9 @@ from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.index.file_counts import FileCounts, Parameters
 from sources.storage.sqlite.index.index_content import LibraryIndexes
-from sources.storage.sqlite.index.text_index import TextIndex
 from sources.storage.sqlite.index.vocabulary import IndexVocabulary, LibraryVocabulary
 from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.tables.text_index import TextIndex
 
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
 # do. With twelve rows they do not.

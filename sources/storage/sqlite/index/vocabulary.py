@@ -15,8 +15,8 @@ from sources.search.near_words import NEAR_MAX_CHARS, NEAR_MIN_CHARS, compounds_
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.file_counts import FileCounts
 from sources.storage.sqlite.index.index_content import LibraryIndexes, NearWordsKey
-from sources.storage.sqlite.index.text_index import TextIndex
-from sources.storage.sqlite.sql import json_array
+from sources.storage.tables.sql import json_array
+from sources.storage.tables.text_index import TextIndex
 from sources.text.folding import fold
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS

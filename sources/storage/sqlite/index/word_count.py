@@ -1,7 +1,7 @@
 """How many words an index has, without reading its rows."""
 
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.tables.text_index import TextIndex
 
 # Every chunk and message repeats the title of its item.
 _TITLES = frozenset(("title", "name"))

@@ -2,27 +2,19 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, text_with_tags_sql
-from sources.storage.sqlite.schema.messages import CHATS_INDEX, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
+from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
+from sources.storage.sqlite.schema.messages import MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
-
-NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
-CHARACTERS_INDEX = TextIndex("characters_index", ("name", "body"))
-CHARACTER_FIELDS = (
-    "description",
-    "personality",
-    "scenario",
-    "first_message",
-    "message_example",
-    "system_prompt",
-    "post_history_instructions",
-    "creator_notes",
-    "creator",
-    "nickname",
-    "alternate_greetings",
-    "tags",
+from sources.storage.tables.indexes import (
+    CHARACTER_FIELDS,
+    CHARACTERS_INDEX,
+    CHATS_INDEX,
+    NOTES_INDEX,
+    OBSERVATION_FIELDS,
+    OBSERVATIONS_INDEX,
 )
+from sources.storage.tables.text_index import SegmentedTable, text_with_tags_sql
 
 _NOTES = (
     f"""CREATE TABLE notes (
@@ -37,8 +29,8 @@ _NOTES = (
     """CREATE VIEW notes_index_source AS
         SELECT id, coalesce(title_seg, title) AS title, coalesce(content_seg, content) AS content
         FROM notes WHERE deleted = 0""",
-    *NOTES_INDEX.ddl(),
-    *NOTES_INDEX.triggers("notes", "title, content, title_seg, content_seg, deleted"),
+    *fts_ddl(NOTES_INDEX),
+    *fts_triggers(NOTES_INDEX, "notes", "title, content, title_seg, content_seg, deleted"),
 )
 
 # As it was before human-only messages were left out. The same is true of the triggers below.
@@ -100,7 +92,7 @@ _CHATS = (
     """CREATE VIEW chats_index_source AS
         SELECT id, title, own, context FROM message_source
         UNION ALL SELECT id, title, own, context FROM title_source""",
-    *CHATS_INDEX.ddl(),
+    *fts_ddl(CHATS_INDEX),
     """CREATE TRIGGER messages_added AFTER INSERT ON messages BEGIN
         INSERT OR IGNORE INTO chats_index_queue (id) VALUES (new.id); END""",
     f"""CREATE TRIGGER messages_changing
@@ -147,8 +139,9 @@ _CHARACTERS = (
     f"""CREATE VIEW characters_index_source AS
         SELECT id, coalesce(name_seg, name) AS name, coalesce(body_seg, {CHARACTER_BODY}) AS body
         FROM characters WHERE deleted = 0""",
-    *CHARACTERS_INDEX.ddl(),
-    *CHARACTERS_INDEX.triggers(
+    *fts_ddl(CHARACTERS_INDEX),
+    *fts_triggers(
+        CHARACTERS_INDEX,
         "characters",
         ", ".join(("name", *CHARACTER_FIELDS, "name_seg", "body_seg", "deleted")),
     ),
@@ -172,8 +165,6 @@ _NAMESPACES = (
     "CREATE INDEX messages_by_time ON messages (created_at, id, conversation_id, role) WHERE deleted = 0",
 )
 
-OBSERVATIONS_INDEX = TextIndex("observations_index", ("title", "body"))
-OBSERVATION_FIELDS = ("subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project")
 # All text of an observation except its title, one field per line. Lists are JSON.
 OBSERVATION_BODY = " || char(10) || ".join(OBSERVATION_FIELDS)
 
@@ -211,9 +202,11 @@ _OBSERVATIONS = (
     f"""CREATE VIEW observations_index_source AS
         SELECT id, coalesce(title_seg, title) AS title, coalesce(body_seg, {OBSERVATION_BODY}) AS body
         FROM observations WHERE deleted = 0""",
-    *OBSERVATIONS_INDEX.ddl(),
-    *OBSERVATIONS_INDEX.triggers(
-        "observations", ", ".join(("title", *OBSERVATION_FIELDS, "title_seg", "body_seg", "deleted"))
+    *fts_ddl(OBSERVATIONS_INDEX),
+    *fts_triggers(
+        OBSERVATIONS_INDEX,
+        "observations",
+        ", ".join(("title", *OBSERVATION_FIELDS, "title_seg", "body_seg", "deleted")),
     ),
 )
 

@@ -2,16 +2,11 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, text_with_tags_sql
+from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
-
-MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
-
-# The rowid of a chunk is its item's rowid shifted left, plus its index. A search can thus tell which chunks belong
-# together without reading their rows. An item can have a million chunks.
-CHUNK_BITS = 20
-CHUNKS_MAX = 1 << CHUNK_BITS
+from sources.storage.tables.indexes import CHUNK_BITS, MEDIA_INDEX
+from sources.storage.tables.text_index import SegmentedTable, text_with_tags_sql
 
 _TABLES = (
     f"""CREATE TABLE media (
@@ -60,8 +55,8 @@ _INDEX = (
     f"""CREATE VIEW media_index_source AS
         SELECT c.id, coalesce(m.title_seg, m.title) AS title, coalesce(c.text_seg, c.text) AS text
         FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS} WHERE m.deleted = 0""",
-    *MEDIA_INDEX.ddl(),
-    *MEDIA_INDEX.triggers("chunks", "text, text_seg"),
+    *fts_ddl(MEDIA_INDEX),
+    *fts_triggers(MEDIA_INDEX, "chunks", "text, text_seg"),
     f"CREATE TRIGGER media_changing BEFORE UPDATE OF title, title_seg, deleted ON media BEGIN {_OLD_CHUNKS}; END",
     f"CREATE TRIGGER media_removing BEFORE DELETE ON media BEGIN {_OLD_CHUNKS}; END",
 )

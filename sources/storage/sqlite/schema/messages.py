@@ -6,19 +6,8 @@ Neither a hit, nor a count, nor a rank can therefore depend on such a text. Peop
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import TextIndex
-
-_COLUMNS = ("title", "own", "context")
-
-# The human-only messages, by their rowid. It has the columns of the other index; only `own` has text.
-HUMAN_ONLY_INDEX = TextIndex("human_only_index", _COLUMNS)
-# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together.
-CHATS_INDEX = TextIndex(
-    "chats_index",
-    _COLUMNS,
-    parts=(("message_source", "now.id = queued.id"), ("title_source", "now.conversation_id = -queued.id")),
-    companions=(HUMAN_ONLY_INDEX,),
-)
+from sources.storage.sqlite.index.text_index import fts_ddl
+from sources.storage.tables.indexes import HUMAN_ONLY_INDEX
 
 # A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
@@ -93,7 +82,7 @@ _INDEX_HUMAN_ONLY_MESSAGES = (
         SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, '' AS context
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
         WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = 1""",
-    *HUMAN_ONLY_INDEX.ddl(),
+    *fts_ddl(HUMAN_ONLY_INDEX),
     """CREATE TRIGGER human_only_added AFTER INSERT ON messages WHEN new.human_only = 1 BEGIN
         INSERT OR IGNORE INTO human_only_index_queue (id) VALUES (new.id); END""",
     f"""CREATE TRIGGER human_only_changing

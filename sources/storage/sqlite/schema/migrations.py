@@ -9,7 +9,8 @@ from msgspec import Struct
 from config.errors import StorageError
 from config.paths import DatabaseKind
 from sources.records import is_human_only
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, save_segment_version
+from sources.storage.sqlite.index.text_index import save_segment_version
+from sources.storage.tables.text_index import SegmentedTable, TextIndex
 
 Migration = Sequence[str]
 

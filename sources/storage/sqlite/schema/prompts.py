@@ -1,11 +1,10 @@
 """Prompts. Their keywords are stored as tags."""
 
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
-
-PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")
-PROMPTS_INDEX = TextIndex("prompts_index", PROMPT_FIELDS)
+from sources.storage.tables.indexes import PROMPTS_INDEX
+from sources.storage.tables.text_index import SegmentedTable
 
 _PROMPTS = (
     f"""CREATE TABLE prompts (
@@ -31,8 +30,9 @@ _PROMPTS = (
             coalesce(details_seg, details) AS details, coalesce(system_prompt_seg, system_prompt) AS system_prompt,
             coalesce(user_prompt_seg, user_prompt) AS user_prompt, coalesce(tags_seg, tags) AS keywords
         FROM prompts WHERE deleted = 0""",
-    *PROMPTS_INDEX.ddl(),
-    *PROMPTS_INDEX.triggers(
+    *fts_ddl(PROMPTS_INDEX),
+    *fts_triggers(
+        PROMPTS_INDEX,
         "prompts",
         "name, author, details, system_prompt, user_prompt, tags, name_seg, author_seg, details_seg, "
         "system_prompt_seg, user_prompt_seg, tags_seg, deleted",

@@ -9,7 +9,7 @@ from sources.records import Hit
 from sources.search.term_counting import TermCounter, best_fields
 from sources.storage.contract import Search
 from sources.storage.sqlite.vectors.passages import field_at
-from sources.storage.sqlite.write.item_table import decode_texts
+from sources.storage.tables.item_table import decode_texts
 
 
 class RankingResult(Struct, kw_only=True, gc=False):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search.exact_snippets import ExactPhrase, read_phrases
-from sources.storage.sqlite.write.validation import clamp_count, is_storable
+from sources.storage.tables.validation import clamp_count, is_storable
 from sources.text.letter_separation import SEPARATOR, separate_letters
 
 # How often one phrase may occur. FTS5 counts the matches again for each occurrence, in a step that cannot be

@@ -29,7 +29,7 @@ from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
 from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
 from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
+from sources.storage.tables.sql import SqlFilter, Statement, json_array
 from sources.text.segmentation import segment
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS

@@ -9,8 +9,8 @@ from heapq import nlargest
 from sources.records import MessageHits
 from sources.storage.contract import MessageSearch
 from sources.storage.sqlite.search.substring import IS_LIVE, NEWEST_FIRST, SubstringMatches, message_filter
-from sources.storage.sqlite.sql import SqlFilter, contains_ignoring_case, either, equals
-from sources.storage.sqlite.write.validation import clamp_count
+from sources.storage.tables.sql import SqlFilter, contains_ignoring_case, either, equals
+from sources.storage.tables.validation import clamp_count
 
 
 class FullScan:

@@ -23,7 +23,7 @@ from sources.storage.sqlite.search.fts_search import SCORE_DIGITS, BlockScoring,
 from sources.storage.sqlite.search.match_tiers import MatchTier
 from sources.storage.sqlite.search.meaning import MeaningScan, NearEntry, QueryMeaning
 from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter, json_array
+from sources.storage.tables.sql import SqlFilter, json_array
 
 # The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
 # less and are all there is to find.

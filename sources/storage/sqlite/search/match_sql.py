@@ -7,7 +7,7 @@ from msgspec import Struct
 from sources.search.time_boost import BoostedPeriod
 from sources.storage.sqlite.search.match_tiers import MatchTier
 from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
+from sources.storage.tables.sql import SqlFilter, Statement, json_array
 
 # Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
 MatchedEntry = tuple[int, float, int]

@@ -12,10 +12,10 @@ from sources.records import SemanticStatus
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.sql import json_array
 from sources.storage.sqlite.vectors.kinds import TitleVectors, VectorKind
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.vectors.vector_tables import CountRows, VectorTables
+from sources.storage.tables.sql import json_array
 
 if TYPE_CHECKING:
     from numpy import float32

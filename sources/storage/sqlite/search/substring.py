@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from sources.storage.contract import MessageSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
-from sources.storage.sqlite.sql import SqlFilter, between, json_array, placeholders
-from sources.storage.sqlite.write.validation import clamp_count, is_storable
+from sources.storage.tables.sql import SqlFilter, between, json_array, placeholders
+from sources.storage.tables.validation import clamp_count, is_storable
 
 _TRIGRAM_CHARS = 3
 _LAST_CHARACTER = chr(0x10FFFF)

@@ -10,11 +10,11 @@ from msgspec import Struct
 from sources.records import Hit
 from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
-from sources.storage.sqlite.index.text_index import TextIndex
 from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.sql import SqlFilter, between, contains, equals, json_array, placeholders
 from sources.storage.sqlite.vectors.kinds import VectorKind
-from sources.storage.sqlite.write.validation import fold_tag
+from sources.storage.tables.filters import has_tags
+from sources.storage.tables.sql import SqlFilter, between, contains, equals, json_array
+from sources.storage.tables.text_index import TextIndex
 
 
 class SearchTarget(Struct, frozen=True, kw_only=True):
@@ -93,15 +93,3 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def with_context(self, _connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         """Adds the texts of other items by which hits were found."""
         return hits
-
-
-def has_tags(tags: Sequence[str], table: str, rowid: str) -> SqlFilter:
-    """Items that have all of the tags."""
-    condition = f"{rowid} IN (SELECT id FROM {table}_tags WHERE folded = ?)"
-    return SqlFilter((condition,) * len(tags), tuple(fold_tag(tag) for tag in tags))
-
-
-def in_values(table: str, field: str, rowid: str, folded: Sequence[str]) -> SqlFilter:
-    """Items with one of the values in a table of folded values such as `observations_values`."""
-    condition = f"{rowid} IN (SELECT id FROM {table} WHERE field = '{field}' AND folded IN ({placeholders(folded)}))"
-    return SqlFilter((condition,), tuple(folded))

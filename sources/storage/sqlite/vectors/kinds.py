@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from config.paths import DatabaseKind
-from sources.storage.sqlite.schema.media import CHUNK_BITS
-from sources.storage.sqlite.sql import json_array
 from sources.storage.sqlite.vectors.passages import Passage, split_fields, split_message, split_text
+from sources.storage.tables.indexes import CHUNK_BITS
+from sources.storage.tables.sql import json_array
 
 _decode_texts = msgspec.json.Decoder(list[str]).decode
 

@@ -19,9 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.paths import DatabaseKind
-from sources.storage.sqlite.sql import json_array
 from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
 from sources.storage.sqlite.vectors.passages import Passage
+from sources.storage.tables.sql import json_array
 
 # Returns the single number that a statement selects.
 CountRows = Callable[[str, tuple[str | int, ...]], int]

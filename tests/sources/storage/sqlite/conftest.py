@@ -11,10 +11,11 @@ from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.index_content import LibraryIndexes
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
+from sources.storage.tables.text_index import SegmentedTable, TextIndex
 
 INDEX = TextIndex("words_index", ("text",))
 WORDS = DatabaseSchema(
@@ -24,8 +25,8 @@ WORDS = DatabaseSchema(
             *SHARED_TABLES,
             "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL, text_seg TEXT) STRICT",
             "CREATE VIEW words_index_source AS SELECT id, coalesce(text_seg, text) AS text FROM words",
-            *INDEX.ddl(),
-            *INDEX.triggers("words", "text, text_seg"),
+            *fts_ddl(INDEX),
+            *fts_triggers(INDEX, "words", "text, text_seg"),
         ),
     ),
     segmented=(SegmentedTable("words", (("text_seg", "text"),), INDEX),),

@@ -17,10 +17,10 @@ from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.messages import CHATS_INDEX, HUMAN_ONLY_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
+from sources.storage.tables.indexes import CHATS_INDEX, HUMAN_ONLY_INDEX
 from sources.text.letter_separation import separate_letters
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files, check_message_indexes, open_file

@@ -14,8 +14,8 @@ from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.index.text_weights import weigh_batch
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
-from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.tables.indexes import CHATS_INDEX
 from sources.text.segmentation import SEGMENT_VERSION
 from sources.text.token_estimates import TokenScale
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite

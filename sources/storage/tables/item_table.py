@@ -2,9 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
@@ -24,10 +22,11 @@ from sources.drafts import (
 )
 from sources.records import ListPage, Record
 from sources.storage.contract import TagCount
-from sources.storage.sqlite.index.text_index import TextIndex, index_form, text_with_tags
-from sources.storage.sqlite.sql import SqlValue, json_array
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
+from sources.storage.tables import validation
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.sql import SqlValue, json_array
+from sources.storage.tables.text_index import TextIndex, index_form, text_with_tags
+from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = NoteDraft | ConversationDraft | MessageDraft | CharacterDraft | PromptDraft | MediaDraft | ObservationDraft
 RecordT = TypeVar("RecordT", bound=Record)
@@ -161,38 +160,38 @@ class ItemTable(Generic[RecordT, DraftT]):
         self._from_live = f"FROM {rows} WHERE {is_live}"
         self._select_live = f"SELECT {selected} {self._from_live}"
         self._select_by_rowid = f"SELECT {selected} FROM {rows} WHERE {table}.id = ?"
-        # SQLite keeps the order of a CROSS JOIN, and with it the order of the rowids.
+        # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
         self._select_by_rowids = (
-            f"SELECT {selected}, ({{expression}}) FROM (SELECT value AS wanted FROM json_each(?)) "
-            f"CROSS JOIN {table} ON {table}.id = wanted {join}"
+            f"SELECT {table}.id, {selected}, ({{expression}}) FROM json_each(?) wanted "
+            f"CROSS JOIN {table} ON {table}.id = CAST(wanted.value AS BIGINT) {join}"
         )
         self._select_stored = f"SELECT {table}.id, {stored} {self._from_live} AND {table}.{key} = ?"
         self._select_rowid = f"SELECT id FROM {table} WHERE {key} = ?"
 
     # Reading
 
-    def get(self, connection: sqlite3.Connection, key: ItemKey) -> RecordT:
+    def get(self, connection: SqlConnection, key: ItemKey) -> RecordT:
         return self.get_first(connection, f"{self.name}.{self.key} = ?1", key)
 
-    def get_by_uuid(self, connection: sqlite3.Connection, uuid: str) -> RecordT:
+    def get_by_uuid(self, connection: SqlConnection, uuid: str) -> RecordT:
         return self.get_first(connection, f"{self.name}.uuid = ?1", uuid)
 
-    def get_by_rowid(self, connection: sqlite3.Connection, rowid: int) -> RecordT:
+    def get_by_rowid(self, connection: SqlConnection, rowid: int) -> RecordT:
         """Returns the item even if it is deleted; the row must exist."""
         return self._record(*connection.execute(self._select_by_rowid, (rowid,)).fetchone())
 
-    def get_first(self, connection: sqlite3.Connection, condition: str, key: ItemKey) -> RecordT:
+    def get_first(self, connection: SqlConnection, condition: str, key: ItemKey) -> RecordT:
         """Returns the first live item that meets a condition on the key, which is the parameter `?1`."""
         return self._record(*self._fetch_one(connection, f"{self._select_live} AND {condition}", key))
 
-    def select(self, connection: sqlite3.Connection, condition: str, parameters: Sequence[SqlValue]) -> list[RecordT]:
+    def select(self, connection: SqlConnection, condition: str, parameters: Sequence[SqlValue]) -> list[RecordT]:
         """Returns the live items that meet a condition, which may end with ORDER BY and LIMIT."""
         rows = connection.execute(f"{self._select_live} AND {condition}", parameters)
         return [self._record(*row) for row in rows]
 
     def page(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         limit: int,
         offset: int,
         condition: str = "TRUE",
@@ -206,7 +205,7 @@ class ItemTable(Generic[RecordT, DraftT]):
         )
         return ListPage(tuple(records), self.count(connection, condition, parameters))
 
-    def count(self, connection: sqlite3.Connection, condition: str, parameters: Sequence[SqlValue] = ()) -> int:
+    def count(self, connection: SqlConnection, condition: str, parameters: Sequence[SqlValue] = ()) -> int:
         """Returns the number of live items that meet a condition."""
         [total] = connection.execute(f"SELECT count(*) {self._from_live} AND {condition}", parameters).fetchone()
         return int(total)
@@ -214,7 +213,7 @@ class ItemTable(Generic[RecordT, DraftT]):
     def has_column(self, name: str) -> bool:
         return name in self._columns
 
-    def tag_counts(self, connection: sqlite3.Connection, limit: int) -> list[TagCount]:
+    def tag_counts(self, connection: SqlConnection, limit: int) -> list[TagCount]:
         """Returns the most frequent tags of live items, each in the spelling of the newest item that has it."""
         rows = connection.execute(
             f"SELECT t.folded, count(*) AS items, max(t.id) FROM {self.name}_tags t "
@@ -224,33 +223,34 @@ class ItemTable(Generic[RecordT, DraftT]):
         ).fetchall()
         return [TagCount(self._spelling(connection, rowid, folded), items) for folded, items, rowid in rows]
 
-    def _spelling(self, connection: sqlite3.Connection, rowid: int, folded: str) -> str:
+    def _spelling(self, connection: SqlConnection, rowid: int, folded: str) -> str:
         [tags] = connection.execute(f"SELECT tags FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
         return next((tag for tag in decode_texts(tags) if validation.fold_tag(tag) == folded), folded)
 
-    def get_by_rowids(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[RecordT]:
+    def get_by_rowids(self, connection: SqlConnection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""
         return [record for record, _ in self.get_by_rowids_with(connection, rowids, "NULL")]
 
     def get_by_rowids_with(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], expression: str
+        self, connection: SqlConnection, rowids: Sequence[int], expression: str
     ) -> list[tuple[RecordT, Any]]:
         """Returns the items in the order of the rowids, each with the value of an SQL expression."""
         sql = self._select_by_rowids.format(expression=expression)
         rows = connection.execute(sql, (json_array(rowids),)).fetchall()
-        return [(self._record(*columns), value) for *columns, value in rows]
+        by_rowid = {rowid: (self._record(*columns), value) for rowid, *columns, value in rows}
+        return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
-    def stored_values(self, connection: sqlite3.Connection, key: ItemKey) -> dict[str, Any]:
+    def stored_values(self, connection: SqlConnection, key: ItemKey) -> dict[str, Any]:
         """Returns the stored columns of a live item by name, including the rowid as `id`."""
         row = self._fetch_one(connection, self._select_stored, key)
         return dict(zip(("id", *self._stored), row, strict=True))
 
-    def rowid(self, connection: sqlite3.Connection, key: ItemKey) -> int:
+    def rowid(self, connection: SqlConnection, key: ItemKey) -> int:
         """Returns the rowid of an item, even if it is deleted."""
         [rowid] = self._fetch_one(connection, self._select_rowid, key)
         return int(rowid)
 
-    def _fetch_one(self, connection: sqlite3.Connection, sql: str, key: ItemKey) -> tuple[Any, ...]:
+    def _fetch_one(self, connection: SqlConnection, sql: str, key: ItemKey) -> tuple[Any, ...]:
         row: tuple[Any, ...] | None = connection.execute(sql, (key,)).fetchone() if is_storable(key) else None
         if row is None:
             raise NotFound(self.kind, str(key))
@@ -258,7 +258,7 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     # Writing
 
-    def insert(self, connection: sqlite3.Connection, draft: DraftT, context: WriteContext, **columns: SqlValue) -> int:
+    def insert(self, connection: SqlConnection, draft: DraftT, context: WriteContext, **columns: SqlValue) -> int:
         """Inserts a row and returns its rowid. `columns` are those that a draft cannot set."""
         values = self._defaults | columns | self._validated(draft, context.limits)
         if "uuid" not in values:
@@ -271,16 +271,15 @@ class ItemTable(Generic[RecordT, DraftT]):
             if not values[name]:
                 raise invalid_field(name, expected="a non-empty string", got="nothing")
         self._add_derived_values(values)
-        try:
-            rowid = _insert_row(connection, self.name, values)
-        except sqlite3.IntegrityError:
-            raise Conflict(f"{self.kind} {values['uuid']!r} already exists") from None
+        rowid = connection.insert_row(self.name, values)
+        if rowid is None:
+            raise Conflict(f"{self.kind} {values['uuid']!r} already exists")
         self._link_tags(connection, rowid, values)
         return rowid
 
     def update(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         key: ItemKey,
         draft: DraftT,
         expected_version: int | None,
@@ -307,14 +306,14 @@ class ItemTable(Generic[RecordT, DraftT]):
         if bookkeeping and bookkeeping["version"] > stored["version"]:
             changes |= bookkeeping
         rowid: int = stored["id"]
-        _update_row(connection, self.name, rowid, changes)
+        connection.update_row(self.name, rowid, changes)
         if "tags" in changes:
             connection.execute(f"DELETE FROM {self.name}_tags WHERE id = ?", (rowid,))
             self._link_tags(connection, rowid, values)
         return rowid
 
     def delete(
-        self, connection: sqlite3.Connection, key: ItemKey, expected_version: int | None, context: WriteContext
+        self, connection: SqlConnection, key: ItemKey, expected_version: int | None, context: WriteContext
     ) -> int:
         """Marks the row as deleted and returns its rowid."""
         stored = self._require_version(connection, key, expected_version)
@@ -325,35 +324,31 @@ class ItemTable(Generic[RecordT, DraftT]):
             "last_modified": context.time,
             "client_id": context.client_id,
         }
-        _update_row(connection, self.name, rowid, changes)
+        connection.update_row(self.name, rowid, changes)
         return rowid
 
-    def restore(self, connection: sqlite3.Connection, key: ItemKey, context: WriteContext) -> int:
+    def restore(self, connection: SqlConnection, key: ItemKey, context: WriteContext) -> int:
         """Makes a deleted row visible again and returns its rowid."""
         sql = f"SELECT id, version FROM {self.name} WHERE deleted = 1 AND {self.key} = ?"
         rowid, version = self._fetch_one(connection, sql, key)
-        self._enqueue_hidden(connection, rowid)
+        self._require_restorable(connection, rowid)
         changes: ColumnValues = {
             "deleted": 0,
             "version": version + 1,
             "last_modified": context.time,
             "client_id": context.client_id,
         }
-        try:
-            _update_row(connection, self.name, rowid, changes)
-        except sqlite3.IntegrityError:
-            raise Conflict(f"{self.kind} {str(key)!r} cannot be restored: another one has taken its place") from None
+        connection.restore_row(self.name, rowid, changes)
         return int(rowid)
 
-    def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
-        """Adds the parts of an item to the queue of the index. The triggers of a table with one entry per row do so
-        themselves."""
+    def _require_restorable(self, connection: SqlConnection, rowid: int) -> None:
+        """Raises `Conflict` if another item has taken the place of a deleted one."""
 
-    def purge(self, connection: sqlite3.Connection, key: ItemKey) -> None:
+    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
         """Removes the row, whether or not it was marked as deleted."""
-        connection.execute(f"DELETE FROM {self.name} WHERE id = ?", (self.rowid(connection, key),))
+        connection.delete_row(self.name, self.rowid(connection, key))
 
-    def has_values_of(self, connection: sqlite3.Connection, rowid: int, draft: DraftT, limits: FieldLimits) -> bool:
+    def has_values_of(self, connection: SqlConnection, rowid: int, draft: DraftT, limits: FieldLimits) -> bool:
         """Whether a row has every value that the draft sets. JSON objects are compared regardless of key order."""
         values = self._validated(draft, limits)
         row = connection.execute(f"SELECT {', '.join(values)} FROM {self.name} WHERE id = ?", (rowid,)).fetchone()
@@ -362,9 +357,7 @@ class ItemTable(Generic[RecordT, DraftT]):
             for (name, value), stored in zip(values.items(), row, strict=True)
         )
 
-    def _require_version(
-        self, connection: sqlite3.Connection, key: ItemKey, expected_version: int | None
-    ) -> dict[str, Any]:
+    def _require_version(self, connection: SqlConnection, key: ItemKey, expected_version: int | None) -> dict[str, Any]:
         """Returns the stored values. Raises `Conflict` if the version is not the expected one."""
         stored = self.stored_values(connection, key)
         version = stored["version"]
@@ -390,7 +383,7 @@ class ItemTable(Generic[RecordT, DraftT]):
                 values[name] = validation.uuid(limits, name, value)
         return values
 
-    def _preferred_id(self, connection: sqlite3.Connection, draft: DraftT) -> ColumnValues:
+    def _preferred_id(self, connection: SqlConnection, draft: DraftT) -> ColumnValues:
         preferred = getattr(draft, "preferred_id", UNSET)
         if preferred is UNSET or not 0 < preferred <= PREFERRED_ID_MAX:
             return {}
@@ -406,11 +399,11 @@ class ItemTable(Generic[RecordT, DraftT]):
             values["content_hash"] = content_hash(*(str(values[name]) for name in self._hashed))
         values.update({column.name: index_form(column.text(values)) for column in self._index_forms})
 
-    def _link_tags(self, connection: sqlite3.Connection, rowid: int, values: Mapping[str, Any]) -> None:
+    def _link_tags(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         if values["tags"] == "[]":
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
-        connection.executemany(f"INSERT INTO {self.name}_tags VALUES (?, ?)", links)
+        connection.executemany(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:
@@ -431,19 +424,3 @@ def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:
 def content_hash(*parts: str) -> str:
     # NUL, which no stored text contains, separates the parts.
     return sha256("\0".join(parts).encode()).hexdigest()[:_HASH_HEX_CHARS]
-
-
-def _insert_row(connection: sqlite3.Connection, table: str, values: ColumnValues) -> int:
-    cursor = connection.execute(_insert_sql(table, tuple(values)), tuple(values.values()))
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
-
-
-@lru_cache
-def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-
-
-def _update_row(connection: sqlite3.Connection, table: str, rowid: int, values: ColumnValues) -> None:
-    assignments = ", ".join(f"{name} = ?" for name in values)
-    connection.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), rowid))

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.validation import FieldLimits, invalid_field, is_storable
+from sources.storage.tables import validation
+from sources.storage.tables.validation import FieldLimits, invalid_field, is_storable
 from sources.text.chunking import TextChunk, split_into_chunks
 from sources.text.cues import CueGroup, group_cues
 

@@ -1,6 +1,5 @@
 """Queries for the threads of the message bus: by creation, by title, and messages by number."""
 
-import sqlite3
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -8,9 +7,10 @@ from msgspec import Struct
 from config.errors import Conflict
 from sources.records import Conversation, ListPage, Message
 from sources.storage.contract import CreationPosition, MetadataFilter
-from sources.storage.sqlite.collections.conversation_tables import CONVERSATIONS, MESSAGES
-from sources.storage.sqlite.sql import SqlFilter, equals, metadata_in
-from sources.storage.sqlite.write.validation import clamp_count, is_storable
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.conversation_tables import CONVERSATIONS, MESSAGES
+from sources.storage.tables.sql import SqlFilter, equals, metadata_in
+from sources.storage.tables.validation import clamp_count, is_storable
 
 
 class CreatedQuery(Struct, frozen=True):
@@ -20,7 +20,7 @@ class CreatedQuery(Struct, frozen=True):
     is_archived: bool | None = None
 
 
-def list_created(connection: sqlite3.Connection, query: CreatedQuery, limit: int) -> ListPage[Conversation]:
+def list_created(connection: SqlConnection, query: CreatedQuery, limit: int) -> ListPage[Conversation]:
     if not is_storable(query.namespace):
         return ListPage((), 0)
     matching = (
@@ -34,19 +34,19 @@ def list_created(connection: sqlite3.Connection, query: CreatedQuery, limit: int
     return ListPage(tuple(rows), CONVERSATIONS.count(connection, f"TRUE{matching.sql}", matching.parameters))
 
 
-def find_by_title(connection: sqlite3.Connection, namespace: str, title: str) -> Conversation | None:
+def find_by_title(connection: SqlConnection, namespace: str, title: str) -> Conversation | None:
     """Returns the first conversation with this title."""
     condition = "namespace = ? AND title = ? ORDER BY created_at, conversations.id LIMIT 1"
     return next(iter(CONVERSATIONS.select(connection, condition, (namespace, title))), None)
 
 
-def require_room(connection: sqlite3.Connection, namespace: str, namespace_max: int) -> None:
+def require_room(connection: SqlConnection, namespace: str, namespace_max: int) -> None:
     if CONVERSATIONS.count(connection, "namespace = ?", (namespace,)) >= namespace_max:
         raise Conflict(f"the limit of {namespace_max} conversations in {namespace!r} is reached")
 
 
 def messages_after(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     conversation: int,
     number: int,
     limit: int,

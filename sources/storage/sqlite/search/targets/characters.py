@@ -1,56 +1,13 @@
-"""Characters: character cards (version 3), searchable by all of their text."""
+"""How characters are searched: by all of their text."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.drafts import CharacterDraft
-from sources.records import Character
-from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
+from sources.storage.sqlite.schema.chacha import CHARACTER_BODY
 from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import CHARACTER_VECTORS
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.item_table import (
-    ComputedColumn,
-    IndexFormColumn,
-    ItemTable,
-    TableColumn,
-    decode_object,
-    decode_texts,
-    index_form_of,
-)
-
-_LONG_TEXTS = (
-    "description",
-    "personality",
-    "scenario",
-    "first_message",
-    "message_example",
-    "system_prompt",
-    "post_history_instructions",
-    "creator_notes",
-)
-_SHORT_TEXTS = ("creator", "character_version", "nickname")
-
-CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
-    table="characters",
-    kind="character",
-    record=Character,
-    key="id",
-    columns=(
-        TableColumn("name", validation.required_short_text, is_required=True),
-        *(TableColumn(name, validation.long_text) for name in _LONG_TEXTS),
-        *(TableColumn(name, validation.short_text) for name in _SHORT_TEXTS),
-        TableColumn("alternate_greetings", validation.text_list, "[]", decode_texts),
-        TableColumn("group_only_greetings", validation.text_list, "[]", decode_texts),
-        TableColumn("card", validation.json_text, "{}", decode_object),
-    ),
-    hashed_columns=("name", *CHARACTER_FIELDS, "group_only_greetings", "card"),
-    # The body is joined in the same way in the view that the index reads.
-    index_forms=(index_form_of("name"), IndexFormColumn("body_seg", CHARACTER_FIELDS)),
-    index=CHARACTERS_INDEX,
-    computed=(ComputedColumn("id", "id"),),
-)
+from sources.storage.tables.indexes import CHARACTER_FIELDS, CHARACTERS_INDEX
+from sources.storage.tables.item_table import decode_texts
 
 
 class CharacterCandidate(NamedFieldsCandidate, gc=False):
@@ -104,9 +61,3 @@ CHARACTERS_TARGET = SearchTarget(
     """,
     vectors=(CHARACTER_VECTORS,),
 )
-
-
-class SqliteCharacters(SqliteItemCollection[Character, CharacterDraft, int]):
-    source = "characters"
-    target = CHARACTERS_TARGET
-    table = CHARACTERS

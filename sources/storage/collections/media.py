@@ -2,16 +2,16 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 from config.errors import NotFound
 from sources.drafts import MediaDraft
 from sources.records import MediaChunk, MediaItem, Segment
-from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.collections.media_table import MEDIA_ITEMS, MEDIA_TARGET
-from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX
-from sources.storage.sqlite.write.validation import COUNT_MAX, clamp_count, is_storable
+from sources.storage.collections.collection import StoredItems
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.indexes import CHUNK_BITS, CHUNKS_MAX
+from sources.storage.tables.media_table import MEDIA_ITEMS
+from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable
 
 _CHUNKS = f"""
     SELECT id & {CHUNKS_MAX - 1}, uuid, text, start, "end", start_ms, end_ms, speaker
@@ -29,9 +29,8 @@ _SEGMENTS = """
 _TEXT_END = 1 << 30
 
 
-class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
+class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
     source = "media"
-    target = MEDIA_TARGET
     table = MEDIA_ITEMS
 
     async def get_by_uuid(self, uuid: str) -> MediaItem:
@@ -41,7 +40,7 @@ class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
         length = _TEXT_END if length is None else min(clamp_count(length), _TEXT_END)
         parameters = (item_id, min(clamp_count(start), _TEXT_END) + 1, length)
 
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: SqlConnection) -> str:
             self.table.get(connection, item_id)
             [text] = connection.execute(
                 "SELECT substr(content, ?2, ?3) FROM texts WHERE id = ?1", parameters
@@ -54,7 +53,7 @@ class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
         first = min(clamp_count(first), CHUNKS_MAX)
         end = min(first + clamp_count(count), CHUNKS_MAX)
 
-        def work(connection: sqlite3.Connection) -> Sequence[MediaChunk]:
+        def work(connection: SqlConnection) -> Sequence[MediaChunk]:
             self.table.get(connection, item_id)
             base = item_id << CHUNK_BITS
             rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + end))
@@ -72,7 +71,7 @@ class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
         start_ms = clamp_count(from_ms or 0)
         end_ms = COUNT_MAX if to_ms is None else clamp_count(to_ms)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Segment]:
+        def work(connection: SqlConnection) -> Sequence[Segment]:
             self.table.get(connection, item_id)
             rows = connection.execute(_SEGMENTS, (item_id, start_ms, end_ms))
             return [
@@ -85,7 +84,7 @@ class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
         sql = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
         return await self._read(lambda connection: dict(connection.execute(sql).fetchall()))
 
-    def _get_chunk(self, connection: sqlite3.Connection, item_id: int, sql: str, key: str | int) -> MediaChunk:
+    def _get_chunk(self, connection: SqlConnection, item_id: int, sql: str, key: str | int) -> MediaChunk:
         self.table.get(connection, item_id)
         base = item_id << CHUNK_BITS
         row = connection.execute(sql, (base, base + CHUNKS_MAX, key)).fetchone() if is_storable(key) else None

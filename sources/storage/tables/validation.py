@@ -17,7 +17,7 @@ from config.numbers import clamp
 from config.settings import Settings
 from config.text import UNSTORABLE
 from config.times import format_time, parse_time
-from sources.storage.sqlite.sql import SqlValue
+from sources.storage.tables.sql import SqlValue
 
 # Takes the limits, the name of the field and its value; returns the value to store or raises InvalidParams.
 Validator = Callable[["FieldLimits", str, Any], SqlValue]

@@ -1,23 +1,24 @@
 """Upserts of imported conversations with their messages, some of which may already be stored."""
 
-import sqlite3
 from collections.abc import Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
-from sources.storage.sqlite.collections.conversation_tables import (
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.conversation_tables import (
     CONVERSATIONS,
     DEFAULT_ROLE,
     MESSAGES,
     NEXT_NUMBER,
     NEXT_POSITION,
+    TOUCH_CONVERSATION,
     UNKNOWN_ROLE,
 )
-from sources.storage.sqlite.sql import json_array
-from sources.storage.sqlite.write.item_table import WriteContext
-from sources.storage.sqlite.write.upsert import (
+from sources.storage.tables.item_table import WriteContext
+from sources.storage.tables.sql import SqlValue, json_array
+from sources.storage.tables.upsert import (
     DELETED,
     UNCHANGED,
     UPDATED,
@@ -32,13 +33,9 @@ from sources.storage.sqlite.write.upsert import (
 )
 
 # A conversation is as new as its newest message. The messages inserted by one upsert have consecutive numbers.
-_TOUCH_BY_NEW = """
-    UPDATE conversations SET last_modified =
-        max(last_modified, (SELECT max(created_at) FROM messages WHERE id BETWEEN ?1 AND ?2)) WHERE id = ?3
-"""
-_TOUCH_BY_UPDATED = """
-    UPDATE conversations SET last_modified = max(last_modified, (SELECT max(last_modified) FROM messages
-        WHERE id IN (SELECT value FROM json_each(?1)))) WHERE id = ?2
+_NEWEST_OF_NEW = "SELECT max(created_at) FROM messages WHERE id BETWEEN ? AND ?"
+_NEWEST_OF_UPDATED = """
+    SELECT max(r.last_modified) FROM json_each(?) wanted CROSS JOIN messages r ON r.id = CAST(wanted.value AS BIGINT)
 """
 # A message without a stamp was added here, and one whose version is not that of its stamp was edited here.
 _HAS_OWN_MESSAGES = """
@@ -61,7 +58,7 @@ class ThreadUpserter:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         threads: Sequence[ThreadDraft],
         context: WriteContext,
         *,
@@ -98,15 +95,17 @@ class ThreadUpserter:
     def _touch(self, conversation: int, first_number: int, updated: Sequence[MessageDraft]) -> None:
         last_number = self._messages.next_number - 1
         if last_number >= first_number:
-            self._connection.execute(_TOUCH_BY_NEW, (first_number, last_number, conversation))
+            self._touch_by_newest(conversation, _NEWEST_OF_NEW, (first_number, last_number))
         if updated:
             rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
-            self._connection.execute(_TOUCH_BY_UPDATED, (rowids, conversation))
+            self._touch_by_newest(conversation, _NEWEST_OF_UPDATED, (rowids,))
+
+    def _touch_by_newest(self, conversation: int, sql: str, parameters: tuple[SqlValue, ...]) -> None:
+        [newest] = self._connection.execute(sql, parameters).fetchone()
+        self._connection.execute(TOUCH_CONVERSATION, (newest, conversation))
 
 
-def withdraw_thread(
-    connection: sqlite3.Connection, uuid: str, context: WriteContext, *, keeps_edits: bool
-) -> list[str]:
+def withdraw_thread(connection: SqlConnection, uuid: str, context: WriteContext, *, keeps_edits: bool) -> list[str]:
     """Withdraws a conversation and its messages, because not all of them may come back with it. One with a message that
     was edited or added here counts as edited."""
     row = rows_by_uuid(connection, CONVERSATIONS.name, [uuid]).get(uuid)
@@ -120,9 +119,7 @@ def withdraw_thread(
     return withdraw_rows(connection, CONVERSATIONS, [uuid], context, keeps_edits=False)
 
 
-def messages_outside(
-    connection: sqlite3.Connection, uuids: Sequence[str], conversations: Sequence[str]
-) -> Sequence[str]:
+def messages_outside(connection: SqlConnection, uuids: Sequence[str], conversations: Sequence[str]) -> Sequence[str]:
     """Returns the messages that are in none of the conversations."""
     sql = (
         "SELECT m.uuid FROM json_each(?1) wanted CROSS JOIN messages m ON m.uuid = wanted.value "
@@ -137,7 +134,7 @@ class _MessageUpserter(Upserter[MessageDraft]):
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         drafts: Sequence[MessageDraft],
         context: WriteContext,
         *,

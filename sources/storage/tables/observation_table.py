@@ -1,8 +1,5 @@
-"""The table of observations, the values they can be filtered by, and how they are searched."""
+"""The table of observations, and the values they can be filtered by."""
 
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
-
-import sqlite3
 from collections.abc import Mapping
 from posixpath import basename
 from typing import Any, get_args
@@ -12,15 +9,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from sources.drafts import ObservationDraft
-from sources.records import Hit, Observation, Origin
+from sources.records import Observation, Origin
 from sources.storage.contract import ObservationFilter
-from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
-from sources.storage.sqlite.search.candidates import FieldsCandidate
-from sources.storage.sqlite.search.target import SearchTarget, in_values
-from sources.storage.sqlite.sql import SqlFilter, SqlValue, between
-from sources.storage.sqlite.vectors.kinds import OBSERVATION_VECTORS
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.item_table import (
+from sources.storage.tables import validation
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.filters import in_values
+from sources.storage.tables.indexes import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
+from sources.storage.tables.item_table import (
     IndexFormColumn,
     ItemKey,
     ItemTable,
@@ -29,10 +24,11 @@ from sources.storage.sqlite.write.item_table import (
     decode_texts,
     index_form_of,
 )
-from sources.storage.sqlite.write.validation import FieldLimits, fold_tag, invalid_field, is_storable
+from sources.storage.tables.sql import SqlFilter, SqlValue, between
+from sources.storage.tables.validation import FieldLimits, fold_tag, invalid_field, is_storable
 
 _ORIGINS = get_args(Origin)
-_LISTS = ("facts", "concepts", "files_read", "files_modified")
+OBSERVATION_LISTS = ("facts", "concepts", "files_read", "files_modified")
 # The fields whose values each list of an `ObservationFilter` is compared with.
 _FILTERED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "projects": ("project",),
@@ -58,7 +54,7 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
     """Also stores the values that filters are compared with, in `observations_values`."""
 
     def insert(
-        self, connection: sqlite3.Connection, draft: ObservationDraft, context: WriteContext, **columns: SqlValue
+        self, connection: SqlConnection, draft: ObservationDraft, context: WriteContext, **columns: SqlValue
     ) -> int:
         if draft.uuid is UNSET:
             draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
@@ -69,7 +65,7 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
 
     def update(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         key: ItemKey,
         draft: ObservationDraft,
         expected_version: int | None,
@@ -82,7 +78,7 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
         self._link_values(connection, rowid)
         return rowid
 
-    def _link_values(self, connection: sqlite3.Connection, rowid: int) -> None:
+    def _link_values(self, connection: SqlConnection, rowid: int) -> None:
         observation = self.get_by_rowid(connection, rowid)
         links = {
             (name, fold_tag(value), rowid)
@@ -91,7 +87,8 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
             for value in _values(observation, field)
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
-        connection.executemany("INSERT OR IGNORE INTO observations_values VALUES (?, ?, ?)", sorted(links))
+        sql = "INSERT INTO observations_values (field, folded, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        connection.executemany(sql, sorted(links))
 
 
 OBSERVATIONS = ObservationTable(
@@ -104,7 +101,7 @@ OBSERVATIONS = ObservationTable(
         TableColumn("title", validation.required_short_text, is_required=True),
         TableColumn("subtitle", validation.short_text),
         TableColumn("narrative", validation.long_text),
-        *(TableColumn(name, validation.text_list, "[]", decode_texts) for name in _LISTS),
+        *(TableColumn(name, validation.text_list, "[]", decode_texts) for name in OBSERVATION_LISTS),
         TableColumn("project", validation.short_text),
         TableColumn("session_id", validation.short_text),
         TableColumn("origin", _origin, "client"),
@@ -116,42 +113,6 @@ OBSERVATIONS = ObservationTable(
     # The body is joined in the same way in the view that the index reads.
     index_forms=(index_form_of("title"), IndexFormColumn("body_seg", OBSERVATION_FIELDS)),
     index=OBSERVATIONS_INDEX,
-)
-
-
-class ObservationCandidate(FieldsCandidate, gc=False):
-    subtitle: str
-    narrative: str
-    facts: str
-
-    def hit(self) -> Hit:
-        text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
-        return self.make_hit(text or self.title, len(text))
-
-
-# Qualified, because `json_each` also has a column `type`.
-_BODY = " || char(10) || ".join(f"r.{name}" for name in OBSERVATION_FIELDS)
-
-# A control character between the values keeps a text from matching across two of them. Lists are JSON.
-_LITERAL_TEXT = " || char(1) || ".join(
-    f"(SELECT coalesce(group_concat(value, char(1)), '') FROM json_each(r.{name}))" if name in _LISTS else f"r.{name}"
-    for name in ("title", *OBSERVATION_FIELDS)
-)
-
-OBSERVATIONS_TARGET = SearchTarget(
-    table="observations",
-    id_column="uuid",
-    index=OBSERVATIONS_INDEX,
-    weights=(2.0, 1.0),
-    title_column="title",
-    candidate=ObservationCandidate,
-    candidate_sql=f"""
-        SELECT r.uuid, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, coalesce(r.body_seg, {_BODY}), r.subtitle, r.narrative, r.facts
-        FROM json_each(?) wanted CROSS JOIN observations r ON r.id = wanted.value
-    """,
-    literal_text=_LITERAL_TEXT,
-    vectors=(OBSERVATION_VECTORS,),
 )
 
 

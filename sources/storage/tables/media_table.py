@@ -1,22 +1,13 @@
 """The tables of media items: the item, its whole text, the chunks that are searched, and transcript segments."""
 
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
-
-import sqlite3
-
 from msgspec import UNSET
 
 from sources.drafts import MediaDraft
-from sources.records import Hit, MediaItem
-from sources.storage.contract import Search
-from sources.storage.sqlite.index.text_index import index_form
-from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
-from sources.storage.sqlite.search.candidates import TextCandidate
-from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter, SqlValue, one_of_ignoring_case
-from sources.storage.sqlite.vectors.kinds import CHUNK_VECTORS
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.item_table import (
+from sources.records import MediaItem
+from sources.storage.tables import validation
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.indexes import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
+from sources.storage.tables.item_table import (
     ComputedColumn,
     ItemKey,
     ItemTable,
@@ -25,17 +16,17 @@ from sources.storage.sqlite.write.item_table import (
     content_hash,
     index_form_of,
 )
-from sources.storage.sqlite.write.media_chunks import MediaBody, body_of
-from sources.storage.sqlite.write.validation import FieldLimits, invalid_field
+from sources.storage.tables.media_chunks import MediaBody, body_of
+from sources.storage.tables.sql import SqlValue
+from sources.storage.tables.text_index import index_form
+from sources.storage.tables.validation import FieldLimits, invalid_field
 from sources.text.token_estimates import TokenScale
 
 
 class MediaTable(ItemTable[MediaItem, MediaDraft]):
     """Writes the text, chunks and segments of an item together with its row."""
 
-    def insert(
-        self, connection: sqlite3.Connection, draft: MediaDraft, context: WriteContext, **columns: SqlValue
-    ) -> int:
+    def insert(self, connection: SqlConnection, draft: MediaDraft, context: WriteContext, **columns: SqlValue) -> int:
         title = "" if draft.title is UNSET else validation.short_text(context.limits, "title", draft.title)
         body = body_of(draft, context.limits) or body_of(MediaDraft(content=""), context.limits)
         assert body is not None
@@ -44,15 +35,9 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
         _insert_body(connection, rowid, body)
         return rowid
 
-    def _enqueue_hidden(self, connection: sqlite3.Connection, rowid: int) -> None:
-        """Writes the chunks again while the item is still hidden: the triggers then add them to the queue without
-        removing entries, which the index does not have."""
-        sql = "UPDATE chunks SET text = text WHERE id >= ? AND id < ?"
-        connection.execute(sql, (rowid << CHUNK_BITS, (rowid + 1) << CHUNK_BITS))
-
     def update(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         key: ItemKey,
         draft: MediaDraft,
         expected_version: int | None,
@@ -75,11 +60,11 @@ class MediaTable(ItemTable[MediaItem, MediaDraft]):
             _insert_body(connection, rowid, body)
         return rowid
 
-    def purge(self, connection: sqlite3.Connection, key: ItemKey) -> None:
+    def purge(self, connection: SqlConnection, key: ItemKey) -> None:
         _delete_body(connection, self.rowid(connection, key))
         super().purge(connection, key)
 
-    def has_values_of(self, connection: sqlite3.Connection, rowid: int, draft: MediaDraft, limits: FieldLimits) -> bool:
+    def has_values_of(self, connection: SqlConnection, rowid: int, draft: MediaDraft, limits: FieldLimits) -> bool:
         body = body_of(draft, limits)
         if not super().has_values_of(connection, rowid, draft, limits):
             return False
@@ -113,55 +98,6 @@ MEDIA_ITEMS = MediaTable(
 )
 
 
-class MediaCandidate(TextCandidate, gc=False):
-    """One chunk of an item."""
-
-    length_chars: int
-    media_type: str
-    url: str
-    chunk_index: int
-    chunk_uuid: str
-    start_ms: int | None
-    text_weight: int | None
-
-    def hit(self) -> Hit:
-        return self.make_hit(
-            self.text or self.title,
-            self.length_chars,
-            media_type=self.media_type,
-            url=self.url,
-            chunk_index=self.chunk_index,
-            chunk_uuid=self.chunk_uuid,
-            start_ms=self.start_ms,
-            more_in_item=self.more_in_item,
-            text_weight=self.text_weight,
-        )
-
-
-class _MediaTarget(SearchTarget, frozen=True, kw_only=True):
-    def filter(self, search: Search) -> SqlFilter:
-        return super().filter(search) & one_of_ignoring_case("r.media_type", search.media_types)
-
-
-MEDIA_TARGET = _MediaTarget(
-    table="media",
-    id_column="id",
-    index=MEDIA_INDEX,
-    weights=(2.0, 1.0),
-    title_column="title",
-    candidate=MediaCandidate,
-    candidate_sql=f"""
-        SELECT r.id, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, c.id & {CHUNKS_MAX - 1}, c.uuid,
-            c.start_ms, r.text_weight
-        FROM json_each(?) wanted CROSS JOIN chunks c ON c.id = wanted.value
-            CROSS JOIN media r ON r.id = c.id >> {CHUNK_BITS}
-    """,
-    item_bits=CHUNK_BITS,
-    vectors=(CHUNK_VECTORS,),
-)
-
-
 def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
     return {
         "content_hash": content_hash(title, body.content),
@@ -172,7 +108,7 @@ def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
     }
 
 
-def _read_content(connection: sqlite3.Connection, rowid: int) -> str:
+def _read_content(connection: SqlConnection, rowid: int) -> str:
     [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (rowid,)).fetchone()
     return str(content)
 
@@ -182,23 +118,24 @@ def _require_chunk_count(body: MediaBody) -> None:
         raise invalid_field("content", expected=f"at most {CHUNKS_MAX} chunks", got=f"{len(body.chunks)}")
 
 
-def _insert_body(connection: sqlite3.Connection, rowid: int, body: MediaBody) -> None:
-    connection.execute("INSERT INTO texts VALUES (?, ?)", (rowid, body.content))
+def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None:
+    connection.execute("INSERT INTO texts (id, content) VALUES (?, ?)", (rowid, body.content))
     base = rowid << CHUNK_BITS
     connection.executemany(
-        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        'INSERT INTO chunks (id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (base + c.index, c.uuid, c.start, c.end, c.start_ms, c.end_ms, c.speaker, c.text, index_form(c.text))
             for c in body.chunks
         ],
     )
     connection.executemany(
-        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO segments (media_id, position, start_ms, end_ms, speaker, text) VALUES (?, ?, ?, ?, ?, ?)",
         [(rowid, position, s.start_ms, s.end_ms, s.speaker, s.text) for position, s in enumerate(body.segments)],
     )
 
 
-def _delete_body(connection: sqlite3.Connection, rowid: int) -> None:
+def _delete_body(connection: SqlConnection, rowid: int) -> None:
     base = rowid << CHUNK_BITS
     connection.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (base, base + CHUNKS_MAX))
     connection.execute("DELETE FROM segments WHERE media_id = ?", (rowid,))

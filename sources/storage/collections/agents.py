@@ -1,26 +1,27 @@
 """The agents on the message bus, which are stored in the library of their user."""
 
-import sqlite3
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 from uuid import uuid4
 
 from sources.records import RegisteredAgent
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.schema.chacha import NOTES_INDEX
-from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.validation import is_storable
+from sources.storage.collections.collection import UserDatabase
+from sources.storage.tables import validation
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.indexes import NOTES_INDEX
+from sources.storage.tables.validation import COUNT_MAX, is_storable
 
 _SOURCE = "agents"
 _INSERT = "INSERT INTO agents (id, name, token_hash, used_at) VALUES (?, ?, ?, ?)"
 _SELECT = "SELECT id, name, token_hash, used_at FROM agents WHERE id = ?"
 # All but the `limit` most recently used agents.
-_DELETE_LEAST_RECENTLY_USED = """
-    DELETE FROM agents WHERE id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT -1 OFFSET ?)
+_DELETE_LEAST_RECENTLY_USED = f"""
+    DELETE FROM agents WHERE id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT {COUNT_MAX} OFFSET ?)
 """
 
 
-class SqliteAgents:
-    def __init__(self, database: Database, limits: validation.FieldLimits) -> None:
+class StoredAgents:
+    def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
         self._database = database
         self._limits = limits
 
@@ -29,7 +30,7 @@ class SqliteAgents:
     ) -> RegisteredAgent:
         name = validation.required_short_text(self._limits, "name", name)
 
-        def work(connection: JobConnection) -> RegisteredAgent:
+        def work(connection: SqlConnection) -> RegisteredAgent:
             connection.execute("DELETE FROM agents WHERE used_at < ?", (idle_since,))
             connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
             agent = RegisteredAgent(
@@ -44,20 +45,20 @@ class SqliteAgents:
         if not is_storable(agent_id):
             return None
 
-        def work(connection: JobConnection) -> RegisteredAgent | None:
+        def work(connection: SqlConnection) -> RegisteredAgent | None:
             row = connection.execute(_SELECT, (agent_id,)).fetchone()
             return RegisteredAgent(**dict(zip(RegisteredAgent.__struct_fields__, row, strict=True))) if row else None
 
         return await self._database.read(_SOURCE, work)
 
     async def set_used(self, agent_id: str, time: str) -> None:
-        def work(connection: JobConnection) -> None:
-            connection.execute("UPDATE agents SET used_at = max(used_at, ?) WHERE id = ?", (time, agent_id))
+        def work(connection: SqlConnection) -> None:
+            connection.execute("UPDATE agents SET used_at = ?1 WHERE id = ?2 AND used_at < ?1", (time, agent_id))
 
         await self._database.write(_SOURCE, NOTES_INDEX, work)
 
 
-def _unused_name(connection: sqlite3.Connection, name: str) -> str:
+def _unused_name(connection: SqlConnection, name: str) -> str:
     existing = {row[0] for row in connection.execute("SELECT name FROM agents")}
     candidates = (name if number == 1 else f"{name} {number}" for number in range(1, len(existing) + 2))
     return next(candidate for candidate in candidates if candidate not in existing)

@@ -12,7 +12,6 @@ a person deleted. Only a withdrawn item is restored when its origin comes back.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Generic
@@ -24,9 +23,10 @@ from msgspec.structs import replace
 from config.errors import Conflict, InvalidParams
 from sources.drafts import Bookkeeping, ConversationDraft, UpsertResult
 from sources.import_stamps import WITHDRAWN, has_edits, version_part, with_version, without_version
-from sources.storage.sqlite.sql import json_array
-from sources.storage.sqlite.write.item_table import AnyDraft, DraftT, ItemTable, WriteContext
-from sources.storage.sqlite.write.validation import invalid_field, is_storable
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.item_table import AnyDraft, DraftT, ItemTable, WriteContext
+from sources.storage.tables.sql import json_array
+from sources.storage.tables.validation import invalid_field, is_storable
 
 # 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
 _DIGEST_BYTES = 8
@@ -65,7 +65,7 @@ class Upserter(Generic[DraftT]):
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: SqlConnection,
         table: ItemTable[Any, DraftT],
         drafts: Iterable[DraftT],
         context: WriteContext,
@@ -166,7 +166,7 @@ class Upserter(Generic[DraftT]):
 
 
 def stored_rows(
-    connection: sqlite3.Connection, table: str, drafts: Iterable[AnyDraft], parent_column: str = "0"
+    connection: SqlConnection, table: str, drafts: Iterable[AnyDraft], parent_column: str = "0"
 ) -> dict[str, StoredRow]:
     """Returns the existing rows of these drafts by uuid."""
     uuids = [draft.uuid for draft in drafts if isinstance(draft.uuid, str) and is_storable(draft.uuid)]
@@ -174,7 +174,7 @@ def stored_rows(
 
 
 def rows_by_uuid(
-    connection: sqlite3.Connection, table: str, uuids: Sequence[str], parent_column: str = "0"
+    connection: SqlConnection, table: str, uuids: Sequence[str], parent_column: str = "0"
 ) -> dict[str, StoredRow]:
     # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
     rows = connection.execute(
@@ -186,7 +186,7 @@ def rows_by_uuid(
 
 
 def withdraw_rows(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     table: ItemTable[Any, Any],
     uuids: Sequence[str],
     context: WriteContext,

@@ -2,30 +2,36 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from sources.storage.collections.collection import UserDatabase
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.schema.chacha import NOTES_INDEX
-from sources.storage.sqlite.sql import json_array
+from sources.storage.tables.connection import SqlConnection, SqlRows
+from sources.storage.tables.indexes import NOTES_INDEX
+from sources.storage.tables.sql import json_array
 
 T = TypeVar("T")
 
 _SOURCE = "followed files"
 _SELECT = "SELECT name, signature, fingerprint, conflicts, problem FROM followed_files WHERE follow = ?"
+_INSERT_FILE = """
+    INSERT INTO followed_files (follow, name, signature, fingerprint, conflicts, problem) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_INSERT_ITEM = """
+    INSERT INTO followed_items (follow, name, kind, key, uuid) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (follow, name, kind, key) DO UPDATE SET uuid = excluded.uuid
+"""
 # The first byte after the slash at the end of a folder.
 _AFTER_SLASH = b"0"
 
 
-class SqliteFollowedFiles:
-    def __init__(self, database: Database) -> None:
+class StoredFollowedFiles:
+    def __init__(self, database: UserDatabase) -> None:
         self._database = database
 
     async def files(self, follow: str, folder: bytes = b"") -> Sequence[FollowedFile]:
-        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+        def work(connection: SqlConnection) -> Sequence[FollowedFile]:
             if not folder:
                 return _files(connection.execute(f"{_SELECT} ORDER BY name", (follow,)))
             range_ = (follow, folder, folder[:-1] + _AFTER_SLASH)
@@ -34,7 +40,7 @@ class SqliteFollowedFiles:
         return await self._database.read(_SOURCE, work)
 
     async def find(self, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]:
-        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+        def work(connection: SqlConnection) -> Sequence[FollowedFile]:
             return [
                 file for name in names for file in _files(connection.execute(f"{_SELECT} AND name = ?", (follow, name)))
             ]
@@ -44,7 +50,7 @@ class SqliteFollowedFiles:
     async def items(self, follow: str, name: bytes) -> Sequence[FollowedItem]:
         sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
 
-        def work(connection: JobConnection) -> Sequence[FollowedItem]:
+        def work(connection: SqlConnection) -> Sequence[FollowedItem]:
             return [FollowedItem(*row) for row in connection.execute(sql, (follow, name))]
 
         return await self._database.read(_SOURCE, work)
@@ -57,7 +63,7 @@ class SqliteFollowedFiles:
             f"WHERE NOT (i.follow = ? AND i.name IN ({', '.join('?' * len(names))}))"
         )
 
-        def work(connection: JobConnection) -> frozenset[tuple[str, str]]:
+        def work(connection: SqlConnection) -> frozenset[tuple[str, str]]:
             return frozenset(connection.execute(sql, (json_array(uuids), follow, *names)))
 
         return await self._database.read(_SOURCE, work)
@@ -65,17 +71,20 @@ class SqliteFollowedFiles:
     async def file_of(self, follow: str, item: FollowedItem) -> bytes | None:
         sql = "SELECT name FROM followed_items WHERE uuid = ? AND kind = ? AND follow = ?"
 
-        def work(connection: JobConnection) -> bytes | None:
+        def work(connection: SqlConnection) -> bytes | None:
             row = connection.execute(sql, (item.uuid, item.kind, follow)).fetchone()
             return row[0] if row else None
 
         return await self._database.read(_SOURCE, work)
 
     async def counts(self, follow: str) -> FollowedCounts:
-        files = "SELECT count(*), coalesce(sum(conflicts), 0), coalesce(sum(problem <> ''), 0) FROM followed_files"
+        files = (
+            "SELECT count(*), CAST(coalesce(sum(conflicts), 0) AS BIGINT), count(*) FILTER (WHERE problem <> '') "
+            "FROM followed_files"
+        )
         items = "SELECT count(DISTINCT kind || ' ' || uuid) FROM followed_items"
 
-        def work(connection: JobConnection) -> FollowedCounts:
+        def work(connection: SqlConnection) -> FollowedCounts:
             total, conflicts, failed = connection.execute(f"{files} WHERE follow = ?", (follow,)).fetchone()
             [stored] = connection.execute(f"{items} WHERE follow = ? AND kind <> 'messages'", (follow,)).fetchone()
             return FollowedCounts(files=total, items=stored, conflicts=conflicts, failed=failed)
@@ -83,7 +92,7 @@ class SqliteFollowedFiles:
         return await self._database.read(_SOURCE, work)
 
     async def problems(self, follow: str, limit: int) -> Sequence[FollowedFile]:
-        def work(connection: JobConnection) -> Sequence[FollowedFile]:
+        def work(connection: SqlConnection) -> Sequence[FollowedFile]:
             sql = f"{_SELECT} AND (conflicts > 0 OR problem <> '') ORDER BY name LIMIT ?"
             return _files(connection.execute(sql, (follow, limit)))
 
@@ -92,42 +101,42 @@ class SqliteFollowedFiles:
     async def save(
         self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
     ) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: SqlConnection) -> None:
             for name in {file.name, moved_from} - {None}:
                 _remove(connection, follow, name)
             row = (follow, file.name, file.signature, file.fingerprint, file.conflicts, file.problem)
-            connection.execute("INSERT INTO followed_files VALUES (?, ?, ?, ?, ?, ?)", row)
+            connection.execute(_INSERT_FILE, row)
             rows = [(follow, file.name, item.kind, item.key, item.uuid) for item in items]
-            connection.executemany("INSERT OR REPLACE INTO followed_items VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany(_INSERT_ITEM, rows)
 
         await self._write(work)
 
     async def remove(self, follow: str, names: Sequence[bytes]) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: SqlConnection) -> None:
             for name in names:
                 _remove(connection, follow, name)
 
         await self._write(work)
 
     async def retain(self, follows: Sequence[str]) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: SqlConnection) -> None:
             for table in ("followed_files", "followed_items"):
                 others = f"SELECT DISTINCT follow FROM {table} WHERE follow NOT IN (SELECT value FROM json_each(?))"
                 connection.execute(f"DELETE FROM {table} WHERE follow IN ({others})", (json_array(follows),))
 
         await self._write(work)
 
-    async def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+    async def _write(self, work: Callable[[SqlConnection], None]) -> None:
         await self._database.write(_SOURCE, NOTES_INDEX, work)
 
 
-def _files(rows: sqlite3.Cursor) -> list[FollowedFile]:
+def _files(rows: SqlRows) -> list[FollowedFile]:
     return [
         FollowedFile(name=name, signature=signature, fingerprint=fingerprint, conflicts=conflicts, problem=problem)
         for name, signature, fingerprint, conflicts, problem in rows
     ]
 
 
-def _remove(connection: sqlite3.Connection, follow: str, name: bytes | None) -> None:
+def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:
     connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, name))
     connection.execute("DELETE FROM followed_items WHERE follow = ? AND name = ?", (follow, name))

@@ -1,0 +1,1 @@
+"""The collections of a library without their searches, independent of the storage engine."""

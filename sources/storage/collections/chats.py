@@ -1,0 +1,361 @@
+"""Conversations and their messages. The position of a message never changes and is never reused."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from config.errors import Conflict, NotFound
+from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
+from sources.records import Conversation, ListPage, Message, Namespace
+from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase
+from sources.storage.contract import CreationPosition, MetadataFilter
+from sources.storage.tables import namespaces, thread_queries, validation
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.conversation_tables import (
+    CONVERSATIONS,
+    MESSAGES,
+    NEXT_NUMBER,
+    NEXT_POSITION,
+    TOUCH_CONVERSATION,
+)
+from sources.storage.tables.item_table import WriteContext
+from sources.storage.tables.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
+from sources.storage.tables.thread_queries import CreatedQuery
+from sources.storage.tables.thread_upsert import (
+    ThreadUpserter,
+    messages_outside,
+    with_sender,
+    withdraw_thread,
+)
+from sources.storage.tables.upsert import withdraw_rows
+from sources.storage.tables.validation import clamp_count, is_storable
+
+T = TypeVar("T")
+
+# Several times what removing one message from all indexes takes on a machine of 2026.
+_REMOVAL_MS_PER_MESSAGE = 1
+_ID_MAX_CHARS = 128
+
+
+class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
+    """Implements `Chats` of the storage contract, except that it neither searches nor redacts."""
+
+    source = "chats"
+    table = CONVERSATIONS
+
+    def __init__(self, database: UserDatabase, settings: StorageSettings, client_id: str, *, is_agent: bool) -> None:
+        super().__init__(database, settings, client_id)
+        self._is_agent = is_agent
+
+    async def get_by_session(self, session_id: str) -> Conversation:
+        condition = "session_id = ?1 AND session_id <> ''"
+        return await self._read(lambda connection: self.table.get_first(connection, condition, session_id))
+
+    async def get_message(self, message_id: str) -> Message:
+        return await self._read(lambda connection: MESSAGES.get(connection, message_id))
+
+    async def list(
+        self,
+        limit: int,
+        offset: int,
+        *,
+        namespace: str | None = None,
+        search: str | None = None,
+        is_pinned: bool | None = None,
+        is_archived: bool | None = None,
+    ) -> ListPage[Conversation]:
+        if not is_storable(namespace or "") or not is_storable(search or ""):
+            return ListPage((), 0)
+        listed = equals("namespace", namespace) & equals("is_archived", is_archived) & equals("is_pinned", is_pinned)
+
+        def work(connection: SqlConnection) -> ListPage[Conversation]:
+            if not search:
+                return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
+            rowids = _newest_conversations(connection, listed & _title_or_id_contains(search.casefold()))
+            start = clamp_count(offset)
+            page = rowids[start : start + clamp_count(limit)]
+            return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
+
+        return await self._read(work)
+
+    async def list_created(
+        self,
+        limit: int,
+        *,
+        namespace: str,
+        after: CreationPosition | None = None,
+        metadata: MetadataFilter | None = None,
+        is_archived: bool | None = None,
+    ) -> ListPage[Conversation]:
+        query = CreatedQuery(namespace, after, metadata, is_archived)
+        return await self._read(lambda connection: thread_queries.list_created(connection, query, limit))
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
+        parameters = (after, clamp_count(limit))
+        return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
+
+    async def namespaces(self) -> Sequence[Namespace]:
+        return await self._read(namespaces.list_namespaces)
+
+    async def create_namespace(self, name: str) -> Namespace:
+        name = validation.required_short_text(self._settings.limits, "name", name)
+        return await self._write(lambda connection, _context: namespaces.create_namespace(connection, name))
+
+    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+        new_name = validation.required_short_text(self._settings.limits, "new_name", new_name)
+        return await self._write(
+            lambda connection, context: namespaces.rename_namespace(connection, name, new_name, context)
+        )
+
+    async def delete_namespace(self, name: str) -> int:
+        return await self._remove(lambda connection, context: namespaces.delete_namespace(connection, name, context))
+
+    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
+        def work(connection: SqlConnection) -> ListPage[Message]:
+            conversation = self.table.get(connection, conversation_id)
+            rowid = self.table.rowid(connection, conversation_id)
+            parameters = (rowid, clamp_count(limit), clamp_count(offset))
+            rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
+            return ListPage(tuple(rows), conversation.message_count)
+
+        return await self._read(work)
+
+    async def messages_after(
+        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+    ) -> Sequence[Message]:
+        def work(connection: SqlConnection) -> Sequence[Message]:
+            rowid = self._live_rowid(connection, conversation_id)
+            return thread_queries.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+
+        return await self._read(work)
+
+    async def count_before(self, message_id: str) -> int:
+        sql = (
+            "SELECT count(*) FROM messages m JOIN messages earlier ON earlier.conversation_id = m.conversation_id "
+            "AND earlier.position < m.position AND earlier.deleted = 0 WHERE m.uuid = ?"
+        )
+
+        def work(connection: SqlConnection) -> int:
+            MESSAGES.get(connection, message_id)
+            [count] = connection.execute(sql, (message_id,)).fetchone()
+            return int(count)
+
+        return await self._read(work)
+
+    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+        position = clamp_count(position)
+
+        def work(connection: SqlConnection) -> Sequence[Message]:
+            rowid = self._live_rowid(connection, conversation_id)
+            earlier = MESSAGES.select(
+                connection,
+                "conversation_id = ? AND position < ? ORDER BY position DESC LIMIT ?",
+                (rowid, position, clamp_count(before)),
+            )
+            later = MESSAGES.select(
+                connection,
+                "conversation_id = ? AND position >= ? ORDER BY position LIMIT ?",
+                (rowid, position, clamp_count(after) + 1),
+            )
+            if later and later[0].position != position:
+                later = later[: clamp_count(after)]
+            return [*reversed(earlier), *later]
+
+        return await self._read(work)
+
+    async def create(
+        self,
+        draft: ConversationDraft,
+        messages: Sequence[MessageDraft] = (),
+        *,
+        idempotency_key: str | None = None,
+    ) -> Conversation:
+        self._require_batch(messages)
+
+        def work(connection: SqlConnection, context: WriteContext) -> Conversation:
+            def write() -> Sequence[str]:
+                rowid = self.table.insert(connection, draft, context)
+                _append_messages(connection, rowid, messages, context)
+                return [self.table.get_by_rowid(connection, rowid).uuid]
+
+            [uuid] = self._run_once(connection, idempotency_key, (draft, [*messages]), write)
+            return self.table.get_by_uuid(connection, uuid)
+
+        return await self._write(work, 1)
+
+    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+        limits = self._settings.limits
+        namespace = validation.required_short_text(limits, "namespace", draft.namespace)
+        title = validation.short_text(limits, "title", draft.title)
+
+        def work(connection: SqlConnection, context: WriteContext) -> tuple[Conversation, bool]:
+            if existing := thread_queries.find_by_title(connection, namespace, title):
+                return existing, False
+            thread_queries.require_room(connection, namespace, namespace_max)
+            return self.table.get_by_rowid(connection, self.table.insert(connection, draft, context)), True
+
+        # Most calls find the conversation, and need no write.
+        existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
+        return (existing, False) if existing else await self._write(work, 1)
+
+    async def upsert_many(
+        self, threads: Sequence[ThreadDraft], *, keeps_edits: bool = False
+    ) -> Sequence[ThreadUpsertResult]:
+        self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
+
+        def work(connection: SqlConnection, context: WriteContext) -> Sequence[ThreadUpsertResult]:
+            upserter = ThreadUpserter(connection, threads, context, keeps_edits=keeps_edits)
+            return [upserter.upsert(thread) for thread in threads]
+
+        return await self._write(work, len(threads), may_exist=True)
+
+    async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
+        self._require_batch(uuids)
+        kept: list[str] = []
+        for uuid in uuids:
+            try:
+                extra_ms = await self._removal_ms(uuid)
+            except NotFound:
+                continue
+            kept += await self._remove(_withdrawal(uuid, keeps_edits=keeps_edits), extra_ms)
+        return kept
+
+    async def withdraw_messages(
+        self, uuids: Sequence[str], *, outside: Sequence[str] = (), keeps_edits: bool = True
+    ) -> Sequence[str]:
+        self._require_batch(uuids)
+
+        def work(connection: SqlConnection, context: WriteContext) -> Sequence[str]:
+            withdrawn = messages_outside(connection, uuids, outside)
+            return withdraw_rows(connection, MESSAGES, withdrawn, context, keeps_edits=keeps_edits)
+
+        return await self._remove(work)
+
+    async def append(
+        self,
+        conversation_id: str,
+        messages: Sequence[MessageDraft],
+        *,
+        idempotency_key: str | None = None,
+        expected_last_number: int | None = None,
+    ) -> Sequence[Message]:
+        """Changes the modification time of the conversation, but not its version."""
+        self._require_batch(messages)
+
+        def work(connection: SqlConnection, context: WriteContext) -> Sequence[Message]:
+            rowid = self._live_rowid(connection, conversation_id)
+
+            def write() -> Sequence[str]:
+                _require_last_number(connection, rowid, expected_last_number)
+                return [message.uuid for message in _append_messages(connection, rowid, messages, context)]
+
+            uuids = self._run_once(connection, idempotency_key, (conversation_id, [*messages]), write)
+            return [MESSAGES.get(connection, uuid) for uuid in uuids]
+
+        return await self._write(work)
+
+    async def last_message_number(self, conversation_id: str) -> int:
+        return await self._read(
+            lambda connection: _last_number(connection, self._live_rowid(connection, conversation_id))
+        )
+
+    async def update_message(
+        self, message_id: str, draft: MessageDraft, expected_version: int | None = None
+    ) -> Message:
+        def work(connection: SqlConnection, context: WriteContext) -> Message:
+            rowid = MESSAGES.update(connection, message_id, draft, expected_version, context)
+            _touch_conversation(connection, rowid, context.time)
+            return MESSAGES.get_by_rowid(connection, rowid)
+
+        return await self._write(work)
+
+    async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
+        def work(connection: SqlConnection, context: WriteContext) -> None:
+            rowid = MESSAGES.delete(connection, message_id, expected_version, context)
+            _touch_conversation(connection, rowid, context.time)
+
+        await self._remove(work)
+
+    def _write_context(self) -> WriteContext:
+        return replace(super()._write_context(), is_agent=self._is_agent)
+
+    async def _removal_ms(self, item_id: str) -> int:
+        """A conversation is removed from all indexes in one transaction, so a long one needs more time."""
+
+        def work(connection: SqlConnection) -> int:
+            sql = "SELECT count(*) FROM messages WHERE conversation_id = ?"
+            [messages] = connection.execute(sql, (self.table.rowid(connection, item_id),)).fetchone()
+            return int(messages) * _REMOVAL_MS_PER_MESSAGE
+
+        return await self._read(work)
+
+    def _live_rowid(self, connection: SqlConnection, conversation_id: str) -> int:
+        rowid: int = self.table.stored_values(connection, conversation_id)["id"]
+        return rowid
+
+
+def _withdrawal(uuid: str, *, keeps_edits: bool) -> Callable[[SqlConnection, WriteContext], Sequence[str]]:
+    return lambda connection, context: withdraw_thread(connection, uuid, context, keeps_edits=keeps_edits)
+
+
+def _append_messages(
+    connection: SqlConnection, conversation: int, drafts: Sequence[MessageDraft], context: WriteContext
+) -> Sequence[Message]:
+    [position] = connection.execute(NEXT_POSITION, (conversation,)).fetchone()
+    [number] = connection.execute(NEXT_NUMBER).fetchone()
+    rowids = [
+        MESSAGES.insert(
+            connection,
+            with_sender(draft),
+            context,
+            id=number + offset,
+            conversation_id=conversation,
+            position=position + offset,
+        )
+        for offset, draft in enumerate(drafts)
+    ]
+    messages = [MESSAGES.get_by_rowid(connection, rowid) for rowid in rowids]
+    if messages:
+        _touch_conversation(connection, rowids[-1], max(message.created_at for message in messages))
+    return messages
+
+
+def _touch_conversation(connection: SqlConnection, message: int, time: str) -> None:
+    """Updates the modification time of a message's conversation."""
+    [conversation] = connection.execute("SELECT conversation_id FROM messages WHERE id = ?", (message,)).fetchone()
+    connection.execute(TOUCH_CONVERSATION, (time, conversation))
+
+
+def _last_number(connection: SqlConnection, conversation: int) -> int:
+    sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
+    row = connection.execute(sql, (conversation,)).fetchone()
+    return row[0] if row else 0
+
+
+def _require_last_number(connection: SqlConnection, conversation: int, expected: int | None) -> None:
+    if expected is None:
+        return
+    last = _last_number(connection, conversation)
+    if last != expected:
+        raise Conflict(
+            f"the conversation has changed: expected {expected} as its last message number, found {last}",
+            {"last_number": last, "expected_last_number": expected},
+        )
+
+
+def _title_or_id_contains(folded: str) -> SqlFilter:
+    """Conversations with a case-folded text in their title or id."""
+    in_title = contains_ignoring_case("title", folded)
+    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
+    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
+
+
+def _newest_conversations(connection: SqlConnection, condition: SqlFilter) -> list[int]:
+    # With an index, SQLite would read all rows in the order of their age, each from a different page.
+    rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
+    sql = f"{rows} ORDER BY last_modified DESC, id DESC"
+    return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]

@@ -1,0 +1,225 @@
+"""How conversations and their messages are searched as one source."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import sqlite3
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from sources.records import ALTERNATE_BRANCH_LABEL, Hit
+from sources.search.scoring import MESSAGE_AND_CONTEXT
+from sources.storage.contract import Search
+from sources.storage.sqlite.schema.messages import MESSAGE_CONTEXT, MESSAGE_OWN
+from sources.storage.sqlite.search.candidates import HitCandidate
+from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.vectors.kinds import HUMAN_ONLY_VECTORS, MESSAGE_VECTORS, TITLE_VECTORS
+from sources.storage.tables.filters import has_tags
+from sources.storage.tables.indexes import CHATS_INDEX, HUMAN_ONLY_INDEX
+from sources.storage.tables.sql import (
+    SqlFilter,
+    between,
+    contains,
+    either,
+    equals,
+    json_array,
+    one_of_ignoring_case,
+    placeholders,
+)
+from sources.storage.tables.validation import is_storable
+from sources.text.literals import literal_form
+
+
+class ChatCandidate(HitCandidate, gc=False):
+    """A message, or the title of a conversation. For a title, the message fields are None and `rowid` is negative."""
+
+    content: str
+    item_chars: int
+    message_id: str | None
+    position: int | None
+    sender: str | None
+    role: str | None
+    own: str
+    context: str
+    rowid: int
+    is_canonical: int
+
+    @property
+    def sort_key(self) -> str | int:
+        return self.message_id or self.id
+
+    @property
+    def has_title(self) -> bool:
+        return self.rowid < 0
+
+    @property
+    def speaker(self) -> str:
+        return self.sender or ""
+
+    @property
+    def prominent_text(self) -> str:
+        return self.own
+
+    @property
+    def other_text(self) -> str:
+        return self.context
+
+    @property
+    def chars(self) -> int:
+        return len(self.own) + len(self.context)
+
+    def hit(self) -> Hit:
+        return self.make_hit(
+            self.content,
+            self.item_chars,
+            conversation_id=self.id,
+            message_id=self.message_id,
+            message_index=self.position,
+            sender=self.sender,
+            role=self.role,
+            branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
+            via="context" if self.is_matched_aside and self.rowid > 0 else None,
+        )
+
+
+_SELECT_MESSAGES = f"""
+    SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
+        m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
+        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id, m.is_canonical
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
+        CROSS JOIN conversations c ON c.id = m.conversation_id
+"""
+# The text of a title's hit is the first message of its conversation that agents may read.
+_SELECT_TITLES = """
+    SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
+        coalesce(first.content, ''),
+        coalesce((SELECT sum(length(m.content)) FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
+        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1
+    FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
+        LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
+"""
+# What `MESSAGE_CONTEXT` indexes, as it is written and in order.
+_CONTEXT_TEXT = """
+    SELECT coalesce(group_concat(text, char(10)), '') FROM (
+        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
+            SELECT p.* FROM messages m JOIN messages p ON p.conversation_id = m.conversation_id
+                AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+            WHERE m.uuid = ? ORDER BY p.position DESC LIMIT 2) p
+        ORDER BY p.position)
+"""
+# Compared with a condition on the column, this need not read the rows, which can be long.
+_HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
+
+
+class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
+    """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
+    `r` is the message, NULL for titles, and `c` is the conversation."""
+
+    is_human_only: bool = False
+
+    def join_on(self, rowid: str) -> str:
+        return (
+            f"LEFT JOIN messages r ON r.id = {rowid} "
+            f"CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
+        )
+
+    @property
+    def is_live(self) -> str:
+        return f"c.deleted = 0 AND (r.id IS NULL OR (r.deleted = 0 AND r.human_only = {int(self.is_human_only)}))"
+
+    @property
+    def age(self) -> str:
+        return "coalesce(r.last_modified, c.last_modified)"
+
+    @property
+    def created_at(self) -> str:
+        return "coalesce(r.created_at, c.created_at)"
+
+    def filter(self, search: Search) -> SqlFilter:
+        conditions = (
+            has_tags(search.tags, "conversations", "c.id")
+            & between(self.created_at, search.date_from, search.date_to)
+            & equals("c.character_id", search.character_id)
+            & equals("c.uuid", search.within)
+            & equals("c.namespace", search.namespace)
+            & contains("r.content", search.contains)
+            & _in_projects(search.projects)
+        )
+        if search.senders:
+            conditions &= either(
+                one_of_ignoring_case("r.sender", search.senders), one_of_ignoring_case("r.role", search.senders)
+            )
+        if search.by != "both":
+            conditions &= SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
+        return conditions
+
+    def list_sql(self, search: Search) -> str:
+        if search.by == "title":
+            return (
+                "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
+                f"WHERE c.deleted = 0 AND {not self.is_human_only}"
+            )
+        return (
+            "SELECT r.id AS number, r.last_modified AS age FROM messages r "
+            "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0 "
+            f"AND r.id {'IN' if self.is_human_only else 'NOT IN'} ({_HUMAN_ONLY_IDS})"
+        )
+
+    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
+        messages = json_array([rowid for rowid in rowids if rowid > 0])
+        candidates = [ChatCandidate(*row) for row in connection.execute(_SELECT_MESSAGES, (messages,))]
+        titles = [rowid for rowid in rowids if rowid < 0]
+        if not titles:
+            return [*candidates]
+        candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
+        by_rowid = {candidate.rowid: candidate for candidate in candidates}
+        return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
+
+    def with_context(self, connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """Adds the messages that are part of a message's index entry to those that match only through them."""
+        return tuple([_with_context(connection, hit) if hit.via == "context" else hit for hit in hits])
+
+
+def _with_context(connection: sqlite3.Connection, hit: Hit) -> Hit:
+    [text] = connection.execute(_CONTEXT_TEXT, (hit.message_id,)).fetchone()
+    return replace(hit, context=text)
+
+
+_PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"
+_PROJECT = f"coalesce(nullif(literal_form({_PROJECT_IN_METADATA}), ''), literal_form(namespace))"
+
+
+def _in_projects(projects: Sequence[str]) -> SqlFilter:
+    """A subquery, so that the projects are compared once per conversation and not once per message."""
+    if not projects:
+        return SqlFilter()
+    names = tuple(literal_form(name) for name in projects if is_storable(name))
+    condition = f"c.id IN (SELECT id FROM conversations WHERE {_PROJECT} IN ({placeholders(names)}))"
+    return SqlFilter((condition,), names)
+
+
+CHATS_TARGET = _ChatsTarget(
+    table="conversations",
+    id_column="uuid",
+    index=CHATS_INDEX,
+    weights=(3.0, 3.0, 1.0),
+    title_column="title",
+    candidate=ChatCandidate,
+    candidate_sql=_SELECT_MESSAGES,
+    prominence=MESSAGE_AND_CONTEXT,
+    # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
+    phrase_columns=("title", "own"),
+    vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+    # Messages are short, so that words alone order them less reliably than other texts.
+    lexical_head=40,
+)
+# What only people search.
+HUMAN_ONLY_TARGET: SearchTarget = replace(
+    CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,)
+)
+
+
+def has_human_only_messages(connection: sqlite3.Connection) -> bool:
+    return connection.execute(f"{_HUMAN_ONLY_IDS} LIMIT 1").fetchone() is not None

@@ -1,1 +1,0 @@
-"""Writes: validation, rows, upserts and idempotency keys."""

@@ -11,7 +11,7 @@ from sources.drafts import ConversationDraft
 from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits, SemanticStatus
 from sources.storage.collections.chats import StoredChats
 from sources.storage.contract import ExactSearch, MessageSearch, Search
-from sources.storage.sqlite.collections.searchable import SearchableCollection, SearchSettings
+from sources.storage.sqlite.collections.searchable import SearchSettings, SqliteCollection
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.index_builder import IndexBuilder
@@ -38,7 +38,7 @@ _READING_SHARE = 0.1
 _TITLE = "c.title"
 
 
-class SqliteChats(SearchableCollection[Conversation, ConversationDraft, str], StoredChats):
+class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
     target = CHATS_TARGET

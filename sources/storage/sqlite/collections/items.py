@@ -6,24 +6,24 @@ from sources.storage.collections.characters import StoredCharacters
 from sources.storage.collections.media import StoredMedia
 from sources.storage.collections.notes import StoredNotes
 from sources.storage.collections.prompts import StoredPrompts
-from sources.storage.sqlite.collections.searchable import SearchableCollection
+from sources.storage.sqlite.collections.searchable import SqliteCollection
 from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
 from sources.storage.sqlite.search.targets.media import MEDIA_TARGET
 from sources.storage.sqlite.search.targets.notes import NOTES_TARGET
 from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
 
 
-class SqliteNotes(SearchableCollection[Note, NoteDraft, str], StoredNotes):
+class SqliteNotes(SqliteCollection[Note, NoteDraft, str], StoredNotes):
     target = NOTES_TARGET
 
 
-class SqliteMedia(SearchableCollection[MediaItem, MediaDraft, int], StoredMedia):
+class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
     target = MEDIA_TARGET
 
 
-class SqliteCharacters(SearchableCollection[Character, CharacterDraft, int], StoredCharacters):
+class SqliteCharacters(SqliteCollection[Character, CharacterDraft, int], StoredCharacters):
     target = CHARACTERS_TARGET
 
 
-class SqlitePrompts(SearchableCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
     target = PROMPTS_TARGET

@@ -13,7 +13,7 @@ from sources.query import ParsedQuery
 from sources.records import HitPage, Observation
 from sources.storage.collections.observations import StoredObservations
 from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
-from sources.storage.sqlite.collections.searchable import SearchableCollection
+from sources.storage.sqlite.collections.searchable import SqliteCollection
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.meaning import NOT_APPLICABLE
@@ -23,7 +23,7 @@ from sources.storage.tables.indexes import OBSERVATIONS_INDEX
 from sources.storage.tables.observation_table import observation_conditions
 
 
-class SqliteObservations(SearchableCollection[Observation, ObservationDraft, str], StoredObservations):
+class SqliteObservations(SqliteCollection[Observation, ObservationDraft, str], StoredObservations):
     target = OBSERVATIONS_TARGET
 
     async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:

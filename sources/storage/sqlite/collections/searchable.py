@@ -42,7 +42,7 @@ class SearchSettings(StorageSettings, frozen=True, kw_only=True):
     sources: frozenset[str] | None = None
 
 
-class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
+class SqliteCollection(StoredCollection[RecordT, DraftT, IdT]):
     """A collection in one of the user's files, with its search."""
 
     target: ClassVar[SearchTarget]

@@ -1,8 +1,8 @@
 """The audit log: who signed in, which client read which item, and changes of users, keys and connections.
 
-It is a database of its own (`audit.db`), so that recording a read never waits for a change of users or keys. `record`
-only adds an event to a queue. A thread writes security events at once, and reads in batches: if the process is killed,
-the reads of the last `audit_flush_s` seconds are lost.
+It is a database of its own (`audit.db`), or a table of PostgreSQL (`auth.postgres_audit`), so that recording a read
+never waits for a change of users or keys. `record` only adds an event to a queue. A thread writes security events at
+once, and reads in batches: if the process is killed, the reads of the last `audit_flush_s` seconds are lost.
 """
 
 import asyncio
@@ -13,13 +13,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.control_database import ensure_private_file, storage_errors
+from auth.control_database import ControlConnection
 from auth.principal import Principal
+from auth.sqlite_control import ensure_private_file, storage_errors
 from config.errors import StorageError
 from config.paths import UserId
 from config.settings import Settings
@@ -52,7 +54,9 @@ _TEXT_MAX_CHARS = 500
 _DAY_S = 86_400.0
 _RETENTION_CHECK_S = 3600.0
 # Deleted at a time, so that other processes do not wait long for the lock.
-_DELETE_ROWS = 1_000
+DELETE_ROWS = 1_000
+OLDER_EVENTS = "time < ?"
+READS_OF_USER = "user_id = ? AND action = ?"
 _RETRY_S = 5.0
 
 
@@ -72,6 +76,9 @@ class AuditEvent(Struct, frozen=True, kw_only=True):
     id: int = 0
 
 
+_EVENT_COLUMNS = ("id", *(name for name in AuditEvent.__struct_fields__ if name != "id"))
+
+
 class AuditFilter(Struct, frozen=True, kw_only=True):
     """Conditions on events; those that are not set match all. `before` is the id of the last event of a page."""
 
@@ -83,49 +90,82 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     before: int | None = None
 
 
+class AuditLog(Protocol):
+    """Where events are stored. Several processes may write: servers, and commands that change users and keys."""
+
+    def append(self, events: Iterable[AuditEvent]) -> None: ...
+
+    def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
+        """Returns the newest events first."""
+        ...
+
+    def delete_before(self, time_s: float) -> int:
+        """Deletes older events. Returns how many."""
+        ...
+
+    def delete_reads(self, user_id: UserId) -> int:
+        """Deletes what says which items a user had. Security events are kept until they are too old."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def insert_events(connection: ControlConnection, events: Iterable[AuditEvent]) -> None:
+    """Must be called in a transaction that has locked the table."""
+    [last_id] = connection.execute("SELECT coalesce(max(id), 0) FROM events").fetchone()
+    rows = []
+    for event in events:
+        # Users see the ids of their own events. As times, these do not tell how many events others had.
+        last_id = max(round(event.time * 1e6), last_id + 1)
+        rows.append((last_id, *(getattr(event, name) for name in _EVENT_COLUMNS[1:])))
+    sql = f"INSERT INTO events ({', '.join(_EVENT_COLUMNS)}) VALUES ({', '.join('?' * len(_EVENT_COLUMNS))})"  # noqa: S608
+    connection.executemany(sql, rows)
+
+
+def select_events(connection: ControlConnection, where: AuditFilter, limit: int) -> list[AuditEvent]:
+    condition, values = _condition(where)
+    columns = ", ".join(_EVENT_COLUMNS)
+    sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
+    rows = connection.execute(sql, (*values, limit)).fetchall()
+    return [AuditEvent(**dict(zip(_EVENT_COLUMNS, row, strict=True))) for row in rows]
+
+
+def delete_events(connection: ControlConnection, condition: str, values: Sequence[object]) -> int:
+    """Deletes at most `DELETE_ROWS` of the events that meet the condition, and returns how many."""
+    rows = f"SELECT id FROM events WHERE {condition} LIMIT {DELETE_ROWS}"  # noqa: S608 - constants only
+    return connection.execute(f"DELETE FROM events WHERE id IN ({rows})", values).rowcount  # noqa: S608 - as above
+
+
 class AuditFile:
-    """The database file. Several processes may write to it: the server, and commands that change users and keys."""
+    """The log as a database file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def append(self, events: Iterable[AuditEvent]) -> None:
-        rows = [
-            (round(e.time * 1e6), e.time, e.action, e.user_id, e.client, e.target, e.address, e.detail, e.count)
-            for e in events
-        ]
         with storage_errors(_FILE), closing(self._connect()) as connection, connection:
-            connection.executemany(
-                # Users see the ids of their own events. As times, these do not tell how many events others had.
-                "INSERT INTO events (id, time, action, user_id, client, target, address, detail, count) "
-                "SELECT max(?, coalesce((SELECT max(id) FROM events), 0) + 1), ?, ?, ?, ?, ?, ?, ?, ?",
-                rows,
-            )
+            connection.execute("BEGIN IMMEDIATE")
+            insert_events(connection, events)
 
     def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
-        """Returns the newest events first."""
         if not self._path.exists():
             return []
-        condition, values = _condition(where)
-        columns = ", ".join(AuditEvent.__struct_fields__)
-        sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
         with storage_errors(_FILE), closing(self._connect()) as connection:
-            rows = connection.execute(sql, (*values, limit)).fetchall()
-        return [AuditEvent(**dict(zip(AuditEvent.__struct_fields__, row, strict=True))) for row in rows]
+            return select_events(connection, where, limit)
 
     def delete_before(self, time_s: float) -> int:
-        """Deletes older events. Returns how many."""
-        return self._delete("time < ?", time_s)
+        return self._delete(OLDER_EVENTS, time_s)
 
     def delete_reads(self, user_id: UserId) -> int:
-        """Deletes what says which items a user had. Security events are kept until they are too old."""
-        return self._delete("user_id = ? AND action = ?", user_id, READ_ACTION)
+        return self._delete(READS_OF_USER, user_id, READ_ACTION)
+
+    def close(self) -> None:
+        """The file is only open while it is used."""
 
     def _delete(self, condition: str, *values: object) -> int:
         # The file is empty if the disk was full when its tables should have been created.
         if not self._path.exists() or not self._path.stat().st_size:
             return 0
-        rows = f"SELECT id FROM events WHERE {condition} LIMIT {_DELETE_ROWS}"  # noqa: S608 - constants only
         deleted = 0
         with storage_errors(_FILE), closing(self._connect()) as connection:
             connection.execute("PRAGMA secure_delete = ON")
@@ -133,9 +173,9 @@ class AuditFile:
             connection.execute("PRAGMA journal_mode = MEMORY")
             while True:
                 with connection:
-                    count = connection.execute(f"DELETE FROM events WHERE id IN ({rows})", values).rowcount  # noqa: S608
+                    count = delete_events(connection, condition, values)
                 deleted += count
-                if count < _DELETE_ROWS:
+                if count < DELETE_ROWS:
                     return deleted
 
     def _connect(self) -> sqlite3.Connection:
@@ -156,8 +196,8 @@ class AuditFile:
 class Audit:
     """Records events for a running server."""
 
-    def __init__(self, path: Path, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self.file = AuditFile(path)
+    def __init__(self, log: AuditLog, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.log = log
         self._settings = settings
         self._clock = clock
         self._pending: deque[AuditEvent] = deque()
@@ -196,10 +236,10 @@ class Audit:
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
-        return await asyncio.to_thread(lambda: (self._write_pending(), self.file.select(where, limit))[1])
+        return await asyncio.to_thread(lambda: (self._write_pending(), self.log.select(where, limit))[1])
 
     async def delete_reads(self, user_id: UserId) -> None:
-        await asyncio.to_thread(lambda: (self._write_pending(), self.file.delete_reads(user_id)))
+        await asyncio.to_thread(lambda: (self._write_pending(), self.log.delete_reads(user_id)))
 
     async def close(self) -> None:
         """Writes what is pending."""
@@ -209,6 +249,7 @@ class Audit:
         if self._writer is not None:
             await asyncio.to_thread(self._writer.join)
         await asyncio.to_thread(self._write_pending)
+        await asyncio.to_thread(self.log.close)
 
     def _add(
         self,
@@ -264,7 +305,7 @@ class Audit:
             if not events:
                 return True
             try:
-                self.file.append(_combine(events))
+                self.log.append(_combine(events))
             except StorageError as error:
                 logger.warning("cannot write {} events to the audit log: {}", len(events), error.message)
                 self._pending.extendleft(reversed(events))
@@ -277,7 +318,7 @@ class Audit:
         if self._settings.audit_retention_days and now >= self._next_cleanup_at:
             self._next_cleanup_at = now + _RETENTION_CHECK_S
             try:
-                self.file.delete_before(now - self._settings.audit_retention_days * _DAY_S)
+                self.log.delete_before(now - self._settings.audit_retention_days * _DAY_S)
             except StorageError as error:
                 logger.warning("cannot delete old events from the audit log: {}", error.message)
 

@@ -7,13 +7,12 @@ when it is not used for a while, at a fixed time after sign-in, and when the use
 import hashlib
 import hmac
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.principal import ROLE_SCOPES, ClientId, Principal
 from auth.registry import UserRecord, select_user
 from config.paths import UserId
@@ -57,14 +56,14 @@ class BrowserSessions:
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             db.execute(
                 "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
                 (now - self._idle_s, now - self._lifetime_s),
             )
             db.execute(
-                "DELETE FROM browser_sessions WHERE hash IN (SELECT hash FROM browser_sessions WHERE user_id = ? "
-                "ORDER BY used_at DESC, created_at DESC LIMIT -1 OFFSET ?)",
+                "DELETE FROM browser_sessions WHERE user_id = ?1 AND hash NOT IN (SELECT hash FROM browser_sessions "
+                "WHERE user_id = ?1 ORDER BY used_at DESC, created_at DESC LIMIT ?2)",
                 (user.id, self._sessions_max - 1),
             )
             db.execute(
@@ -96,7 +95,7 @@ class BrowserSessions:
         """Returns the valid sessions of a user, the most recently used first, without CSRF tokens."""
         now = self._clock()
 
-        def operation(db: sqlite3.Connection) -> list[BrowserSession]:
+        def operation(db: ControlConnection) -> list[BrowserSession]:
             digests = db.execute(
                 "SELECT hash FROM browser_sessions WHERE user_id = ? ORDER BY used_at DESC", (user_id,)
             ).fetchall()
@@ -147,7 +146,7 @@ def csrf_token(secret: str) -> str:
 _Row = tuple[int, float, float, str, str]
 
 
-def _select(db: sqlite3.Connection, digest: bytes) -> tuple[UserRecord, _Row] | None:
+def _select(db: ControlConnection, digest: bytes) -> tuple[UserRecord, _Row] | None:
     row = db.execute(
         "SELECT user_id, epoch, created_at, used_at, address, agent FROM browser_sessions WHERE hash = ?", (digest,)
     ).fetchone()

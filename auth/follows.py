@@ -4,7 +4,6 @@ so that a server finds them without opening the libraries of all users."""
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from config.errors import Conflict, NotFound
 from config.paths import UserId
 
@@ -79,14 +78,14 @@ class Follows:
             created_at=self._clock(),
         )
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (user_id,)).fetchone()
             if count >= per_user_max:
                 raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
-            try:
-                db.execute(f"INSERT INTO follows VALUES ({', '.join('?' * len(_NAMES))})", astuple(record))
-            except sqlite3.IntegrityError:
-                raise Conflict(f"{location} is already followed") from None
+            values = ", ".join("?" * len(_NAMES))
+            sql = f"INSERT INTO follows ({', '.join(_NAMES)}) VALUES ({values}) ON CONFLICT DO NOTHING"
+            if not db.execute(sql, astuple(record)).rowcount:
+                raise Conflict(f"{location} is already followed")
 
         await self._database.write(operation)
         return record

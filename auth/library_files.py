@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from auth.control_database import storage_errors
+from auth.sqlite_control import storage_errors
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 
 _BUSY_TIMEOUT_S = 1.0

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase, storage_errors
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import select_user
+from auth.sqlite_control import storage_errors
 from config.errors import NotFound
 from config.paths import UserId
 from config.settings import Settings
@@ -33,6 +34,7 @@ class UserLimits(Struct, frozen=True, kw_only=True):
 
 _COLUMNS = ", ".join(QuotaOverrides.__struct_fields__)
 _VALUES = ", ".join("?" for _ in QuotaOverrides.__struct_fields__)
+_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in QuotaOverrides.__struct_fields__)
 _CACHED_USERS_MAX = 10_000
 
 
@@ -59,12 +61,13 @@ class Quotas:
         return await self._database.read(lambda db: _select(db, user_id))
 
     async def set(self, user_id: UserId, overrides: QuotaOverrides) -> None:
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             if select_user(db, user_id) is None:
                 raise NotFound("user", user_id)
             values = [getattr(overrides, name) for name in QuotaOverrides.__struct_fields__]
             db.execute(
-                f"INSERT OR REPLACE INTO quotas (user_id, {_COLUMNS}) VALUES (?, {_VALUES})",  # noqa: S608 - constants
+                f"INSERT INTO quotas (user_id, {_COLUMNS}) VALUES (?, {_VALUES}) "  # noqa: S608 - constants
+                f"ON CONFLICT (user_id) DO UPDATE SET {_ASSIGNMENTS}",
                 (user_id, *values),
             )
 
@@ -82,7 +85,7 @@ def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits
     )
 
 
-def _select(db: sqlite3.Connection, user_id: UserId) -> QuotaOverrides:
+def _select(db: ControlConnection, user_id: UserId) -> QuotaOverrides:
     row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
     return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, row, strict=True))) if row else QuotaOverrides()
 

@@ -18,10 +18,12 @@ from typing import Any, Self
 from msgspec import Struct
 
 from auth.api_keys import generate_key, hash_key
-from auth.control_database import ControlDatabase, storage_errors
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.control_schema import MIGRATIONS
 from auth.library_files import record_existing_files
+from auth.postgres_control import PostgresControlDatabase
 from auth.principal import Role
+from auth.sqlite_control import SqliteControlDatabase, storage_errors
 from auth.validation import (
     require_printable,
     require_scopes,
@@ -32,12 +34,15 @@ from auth.validation import (
 from config.errors import Conflict, InvalidParams, NotFound
 from config.file_copies import copies_before_migration
 from config.paths import DataRoot, UserId, new_user_id
+from config.postgres.connection import ConnectionOptions
 
 Clock = Callable[[], float]
+# A file of SQLite, or a database of PostgreSQL.
+ControlLocation = Path | ConnectionOptions
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
-# Names that differ only by case are easily mistaken for each other. Names are ASCII, which NOCASE compares.
-_SAME_NAME = "u.name = ? COLLATE NOCASE"
+# Names that differ only by case are easily mistaken for each other. They are ASCII.
+_SAME_NAME = "lower(u.name) = lower(?)"
 _BUSY_TIMEOUT_S = 5.0
 # A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
 _REVOKED_MARGIN_S = 3600.0
@@ -131,12 +136,9 @@ class Registry:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: Path, *, clock: Clock = time.time, busy_timeout_s: float = _BUSY_TIMEOUT_S
+        cls, location: ControlLocation, *, clock: Clock = time.time, busy_timeout_s: float = _BUSY_TIMEOUT_S
     ) -> AsyncIterator[Self]:
-        data_root = DataRoot(path.parent)
-        data_root.require_control()
-        async with ControlDatabase.open(path, MIGRATIONS, busy_timeout_s) as database:
-            await database.read(partial(record_existing_files, data_root))
+        async with _open_database(location, busy_timeout_s) as database:
             yield cls(database, clock)
 
     @property
@@ -165,7 +167,7 @@ class Registry:
         if user:
             return user
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
             if existing:
                 return existing
@@ -197,7 +199,7 @@ class Registry:
     async def set_role(self, user_id: UserId, role: Role) -> UserRecord:
         """Sets the role, which limits the scopes of all credentials of the user from the next call on."""
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             db.execute("UPDATE users SET role = ? WHERE id = ?", (role, user_id))
             return _existing_user(db, user_id)
 
@@ -206,7 +208,7 @@ class Registry:
     async def disable_user(self, user_id: UserId) -> UserRecord:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             now = self._clock()
             db.execute(
                 "UPDATE users SET disabled_at = coalesce(disabled_at, ?), epoch = epoch + 1, "
@@ -225,7 +227,7 @@ class Registry:
         token into that time.
         """
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             db.execute(
                 "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
                 (self._clock(), user_id),
@@ -237,10 +239,11 @@ class Registry:
     async def delete_user(self, user_id: UserId) -> UserRecord:
         """Deletes the user and its keys. The time of deletion is kept, so that old tokens stay invalid."""
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             user = _existing_user(db, user_id)
             db.execute(
-                "INSERT OR REPLACE INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?)",
+                "INSERT INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?) "
+                "ON CONFLICT (subject, issuer) DO UPDATE SET deleted_at = excluded.deleted_at",
                 (user.subject, user.issuer, self._clock()),
             )
             db.execute("DELETE FROM users WHERE id = ?", (user_id,))
@@ -272,7 +275,7 @@ class Registry:
         secret = generate_key()
         key_id = "k_" + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
-        def operation(db: sqlite3.Connection) -> KeyRecord:
+        def operation(db: ControlConnection) -> KeyRecord:
             now = self._clock()
             if expires_at is not None and expires_at <= now:
                 raise InvalidParams("expires_at: expected a time in the future, got one in the past")
@@ -298,11 +301,11 @@ class Registry:
 
     async def list_keys(self, user_id: UserId | None = None) -> list[KeyRecord]:
         """Returns the keys of one user, or of all users."""
-        query = f"{_KEY_QUERY} WHERE ?1 IS NULL OR k.user_id = ?1 ORDER BY u.name, k.created_at, k.id"
+        query = f"{_KEY_QUERY} WHERE k.user_id = ?1 OR ?1 IS NULL ORDER BY u.name, k.created_at, k.id"
         return await self._database.read(lambda db: [_key_record(row) for row in db.execute(query, (user_id,))])
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
-        def operation(db: sqlite3.Connection) -> KeyRecord:
+        def operation(db: ControlConnection) -> KeyRecord:
             db.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (self._clock(), key_id))
             return _existing_key(db, key_id)
 
@@ -316,8 +319,8 @@ class Registry:
         """Updates the last-used times of many keys at once. A time never moves backwards."""
         rows = [(at, key_id) for key_id, at in used_at.items()]
 
-        def operation(db: sqlite3.Connection) -> None:
-            db.executemany("UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?", rows)
+        def operation(db: ControlConnection) -> None:
+            db.executemany("UPDATE keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1", rows)
 
         await self._database.write(operation)
 
@@ -327,11 +330,12 @@ class Registry:
         """Revokes a token until it expires. `identity` is its `jti` or `Claims.identity`."""
         require_printable("identity", identity)
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             db.execute("DELETE FROM revoked_tokens WHERE until < ?", (self._clock() - _REVOKED_MARGIN_S,))
             db.execute(
                 "INSERT INTO revoked_tokens (identity, until) VALUES (?, ?) "
-                "ON CONFLICT (identity) DO UPDATE SET until = max(until, excluded.until)",
+                "ON CONFLICT (identity) DO UPDATE SET until = excluded.until "
+                "WHERE revoked_tokens.until < excluded.until",
                 (identity, until),
             )
 
@@ -343,18 +347,31 @@ class Registry:
         return await self._database.read(lambda db: _user(db, condition, user_id, identity))
 
 
-def select_user(db: sqlite3.Connection, user_id: str) -> UserRecord | None:
+@asynccontextmanager
+async def _open_database(location: ControlLocation, busy_timeout_s: float) -> AsyncIterator[ControlDatabase]:
+    if isinstance(location, ConnectionOptions):
+        async with PostgresControlDatabase.open(location, busy_timeout_s) as database:
+            yield database
+        return
+    data_root = DataRoot(location.parent)
+    data_root.require_control()
+    async with SqliteControlDatabase.open(location, MIGRATIONS, busy_timeout_s) as file:
+        await file.read(partial(record_existing_files, data_root))
+        yield file
+
+
+def select_user(db: ControlConnection, user_id: str) -> UserRecord | None:
     """Returns a user within an operation on the database."""
     return _user(db, "u.id = ?", user_id)
 
 
-def select_user_by_name(db: sqlite3.Connection, name: str) -> UserRecord | None:
+def select_user_by_name(db: ControlConnection, name: str) -> UserRecord | None:
     """Returns the user with a name, in upper or lower case, within an operation on the database."""
     return _user(db, _SAME_NAME, name)
 
 
 def insert_user(
-    db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
 ) -> UserRecord:
     """Creates a user within an operation on the database. Raises Conflict if the name or the identity exists."""
     require_user_name(name)
@@ -368,12 +385,12 @@ def insert_user(
     return _insert_user(db, name, issuer, subject, now, role)
 
 
-def _user(db: sqlite3.Connection, condition: str, *values: object) -> UserRecord | None:
+def _user(db: ControlConnection, condition: str, *values: object) -> UserRecord | None:
     row = db.execute(f"{_USER_QUERY} WHERE {condition}", values).fetchone()
     return UserRecord(*row) if row else None
 
 
-def _existing_user(db: sqlite3.Connection, user_id: UserId) -> UserRecord:
+def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
     user = _user(db, "u.id = ?", user_id)
     if user is None:
         raise NotFound("user", user_id)
@@ -381,7 +398,7 @@ def _existing_user(db: sqlite3.Connection, user_id: UserId) -> UserRecord:
 
 
 def _insert_user(
-    db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
 ) -> UserRecord:
     user_id = new_user_id()
     db.execute(
@@ -392,7 +409,7 @@ def _insert_user(
     return _existing_user(db, user_id)
 
 
-def _deleted_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
+def _deleted_at(db: ControlConnection, issuer: str, subject: str) -> float:
     """An empty issuer, in the argument or in the table, matches every issuer."""
     row = db.execute(
         "SELECT coalesce(max(deleted_at), 0.0) FROM deleted_users "
@@ -402,18 +419,18 @@ def _deleted_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
     return float(row[0])
 
 
-def _unused_name(db: sqlite3.Connection, text: str) -> str:
+def _unused_name(db: ControlConnection, text: str) -> str:
     """Derives a user name from a text, with a random suffix if the name is taken."""
     name = _NOT_IN_A_NAME.sub("-", text).strip("-")[:100] or "user"
     return f"{name}-{secrets.token_hex(8)}" if _user(db, _SAME_NAME, name) else name
 
 
-def _key(db: sqlite3.Connection, condition: str, value: object) -> KeyRecord | None:
+def _key(db: ControlConnection, condition: str, value: object) -> KeyRecord | None:
     row = db.execute(f"{_KEY_QUERY} WHERE {condition}", (value,)).fetchone()
     return _key_record(row) if row else None
 
 
-def _existing_key(db: sqlite3.Connection, key_id: str) -> KeyRecord:
+def _existing_key(db: ControlConnection, key_id: str) -> KeyRecord:
     key = _key(db, "k.id = ?", key_id)
     if key is None:
         raise NotFound("key", key_id)

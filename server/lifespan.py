@@ -15,7 +15,7 @@ from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
-from auth.audit import Audit
+from auth.audit import Audit, AuditFile
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
@@ -205,7 +205,7 @@ async def _libraries(
 
 @asynccontextmanager
 async def _audit(data_root: DataRoot, settings: Settings) -> AsyncIterator[Audit]:
-    audit = Audit(data_root.audit_path, settings)
+    audit = Audit(AuditFile(data_root.audit_path), settings)
     try:
         yield audit
     finally:

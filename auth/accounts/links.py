@@ -6,14 +6,13 @@ only; its hash is stored.
 
 import hashlib
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.principal import Role
 from auth.registry import UserRecord, insert_user, select_user, select_user_by_name
 from auth.validation import require_user_name
@@ -80,7 +79,7 @@ class AccountLinks:
         """Creates the link for the first administrator, which replaces an earlier one. Returns None if an account has a
         password or a passkey."""
 
-        def operation(db: sqlite3.Connection) -> NewLink | None:
+        def operation(db: ControlConnection) -> NewLink | None:
             if _has_account(db):
                 return None
             db.execute("DELETE FROM account_links WHERE kind = 'setup'")
@@ -93,7 +92,7 @@ class AccountLinks:
         if name:
             require_user_name(name)
 
-        def operation(db: sqlite3.Connection) -> NewLink:
+        def operation(db: ControlConnection) -> NewLink:
             if name and (other := select_user_by_name(db, name)):
                 raise Conflict(f"a user named {other.name!r} already exists")
             return self._insert(db, "invitation", name, role, created_by=created_by)
@@ -103,7 +102,7 @@ class AccountLinks:
     async def create_reset(self, user: UserRecord, created_by: UserId | None = None) -> NewLink:
         """Creates a link that sets the user's password. It replaces an earlier one."""
 
-        def operation(db: sqlite3.Connection) -> NewLink:
+        def operation(db: ControlConnection) -> NewLink:
             db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
             return self._insert(db, "reset", user.name, user.role, user.id, created_by)
 
@@ -113,7 +112,7 @@ class AccountLinks:
         """Returns the invitations that can be used, the newest first."""
         now = self._clock()
 
-        def operation(db: sqlite3.Connection) -> list[PendingInvitation]:
+        def operation(db: ControlConnection) -> list[PendingInvitation]:
             rows = db.execute(
                 "SELECT hash, name, role, created_by, created_at, expires_at FROM account_links "
                 "WHERE kind = 'invitation' AND used_at IS NULL AND expires_at > ? ORDER BY created_at DESC",
@@ -140,7 +139,7 @@ class AccountLinks:
         """Uses the link: creates its user with that name, or sets the password of its user, who is signed out
         everywhere. Nothing changes if it fails."""
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: ControlConnection) -> UserRecord:
             link, now = self._select(db, kind, secret), self._clock()
             user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role)
             db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
@@ -151,7 +150,7 @@ class AccountLinks:
 
     def _insert(
         self,
-        db: sqlite3.Connection,
+        db: ControlConnection,
         kind: LinkKind,
         name: str,
         role: Role,
@@ -168,7 +167,7 @@ class AccountLinks:
         )
         return NewLink(f"/{kind}/{secret}", expires_at)
 
-    def _select(self, db: sqlite3.Connection, kind: LinkKind, secret: str) -> AccountLink:
+    def _select(self, db: ControlConnection, kind: LinkKind, secret: str) -> AccountLink:
         row = db.execute(
             "SELECT name, role, user_id, created_by, expires_at FROM account_links "
             "WHERE hash = ? AND kind = ? AND used_at IS NULL AND expires_at > ?",
@@ -183,7 +182,7 @@ class AccountLinks:
         return AccountLink(kind, name, role, user, expires_at)
 
 
-def replace_password(db: sqlite3.Connection, user_id: UserId, password_hash: str, now: float) -> None:
+def replace_password(db: ControlConnection, user_id: UserId, password_hash: str, now: float) -> None:
     """Sets the password, and ends what was granted with the earlier one: the sessions in browsers, the memory of
     browsers, and links that set the password."""
     db.execute(
@@ -196,13 +195,13 @@ def replace_password(db: sqlite3.Connection, user_id: UserId, password_hash: str
     db.execute("DELETE FROM account_links WHERE user_id = ? AND used_at IS NULL", (user_id,))
 
 
-def _has_account(db: sqlite3.Connection) -> bool:
+def _has_account(db: ControlConnection) -> bool:
     """Returns whether anyone can sign in without an identity provider."""
     statement = "SELECT EXISTS (SELECT 1 FROM passwords) OR EXISTS (SELECT 1 FROM passkeys)"
     return bool(db.execute(statement).fetchone()[0])
 
 
-def _may_invite(db: sqlite3.Connection, user_id: UserId | None) -> bool:
+def _may_invite(db: ControlConnection, user_id: UserId | None) -> bool:
     """Returns whether the creator of a link, or the operator if there is none, could still create it."""
     user = select_user(db, user_id) if user_id else None
     return user_id is None or (user is not None and not user.is_disabled and user.role == "admin")

@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-import sqlite3
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from msgspec import Struct
 
 from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, select_user
 from auth.validation import require_printable
 from config.errors import Conflict, InvalidParams
@@ -105,7 +104,7 @@ class Passkeys:
             self._clock(),
         )
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             count = db.execute("SELECT count(*) FROM passkeys WHERE user_id = ?", (user.id,)).fetchone()[0]
             if count >= self._max_per_user:
                 raise Conflict(f"you have {count} passkeys already; remove one first")
@@ -263,6 +262,6 @@ def _decode(text: str) -> bytes:
         return b""
 
 
-def _select(db: sqlite3.Connection, passkey_id: bytes) -> tuple[UserRecord | None, bytes, int]:
+def _select(db: ControlConnection, passkey_id: bytes) -> tuple[UserRecord | None, bytes, int]:
     row = db.execute("SELECT user_id, public_key, sign_count FROM passkeys WHERE id = ?", (passkey_id,)).fetchone()
     return (select_user(db, row[0]), row[1], row[2]) if row else (None, b"", 0)

@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable
 
@@ -10,11 +9,16 @@ from auth.accounts.links import AccountLinks, LinkKind, replace_password
 from auth.accounts.password_rules import require_new_password
 from auth.accounts.passwords import PasswordHashes
 from auth.accounts.throttle import SignInFailed, SignInThrottle
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, select_user_by_name
 from auth.validation import require_user_name
 from config.paths import UserId
 from config.settings import Settings
+
+_UPSERT_BROWSER = (
+    "INSERT INTO known_browsers (hash, user_id, used_at) VALUES (?, ?, ?) "
+    "ON CONFLICT (hash) DO UPDATE SET user_id = excluded.user_id, used_at = excluded.used_at"
+)
 
 
 class Accounts:
@@ -78,10 +82,10 @@ class Accounts:
         secret, now = browser if is_known else secrets.token_urlsafe(32), self._clock()
         digest = _browser_hash(secret, user.id)
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             oldest = now - self._settings.known_browser_lifetime_s
             db.execute("DELETE FROM known_browsers WHERE used_at < ?", (oldest,))
-            db.execute("INSERT OR REPLACE INTO known_browsers VALUES (?, ?, ?)", (digest, user.id, now))
+            db.execute(_UPSERT_BROWSER, (digest, user.id, now))
 
         await self._database.write(operation)
         return secret
@@ -101,7 +105,7 @@ class Accounts:
         await self._database.write(lambda db: db.execute(statement, (new_hash, user_id, stored)))
 
 
-def _select_password(db: sqlite3.Connection, name: str) -> tuple[UserRecord | None, str | None]:
+def _select_password(db: ControlConnection, name: str) -> tuple[UserRecord | None, str | None]:
     user = select_user_by_name(db, name)
     row = db.execute("SELECT hash FROM passwords WHERE user_id = ?", (user.id if user else "",)).fetchone()
     return user, row[0] if row else None

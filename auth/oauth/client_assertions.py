@@ -4,7 +4,6 @@ Only clients with a metadata document do so. The document has their public keys 
 fetched as carefully as the document. Nothing is fetched for a client that nobody has connected.
 """
 
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
 from auth.oauth.credentials import hash_credential
 from auth.oauth.errors import InvalidClient, RequestRejected
@@ -101,9 +100,9 @@ class ClientAssertions:
         """Stores the id until the assertion expires, so that a copy is not accepted by any process."""
         digest, now = hash_credential(f"{client_id} {jti}"), self._clock()
 
-        def operation(db: sqlite3.Connection) -> bool:
+        def operation(db: ControlConnection) -> bool:
             db.execute("DELETE FROM oauth_assertions WHERE expires_at < ?", (now,))
-            statement = "INSERT OR IGNORE INTO oauth_assertions (hash, expires_at) VALUES (?, ?)"
+            statement = "INSERT INTO oauth_assertions (hash, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
             return bool(db.execute(statement, (digest, expires_at)).rowcount)
 
         if not await self._database.write(operation):

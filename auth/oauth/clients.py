@@ -5,7 +5,6 @@ A client is added by the operator, registers itself (RFC 7591), or is known by t
 """
 
 import hmac
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.credentials import CLIENT_SECRET, generate_credential, generate_id, hash_credential
 from auth.oauth.errors import OAuthError
 from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redirect_uris
@@ -139,7 +138,7 @@ class OAuthClients:
         """Removes a client and ends all of its connections; returns their number. Clients with a metadata document are
         not stored, so only their connections end."""
 
-        def operation(db: sqlite3.Connection) -> int:
+        def operation(db: ControlConnection) -> int:
             client = db.execute("DELETE FROM oauth_clients WHERE id = ?", (client_id,)).rowcount
             grants = db.execute("DELETE FROM oauth_grants WHERE client_id = ?", (client_id,)).rowcount
             db.execute("DELETE FROM oauth_device_codes WHERE client_id = ?", (client_id,))
@@ -154,7 +153,7 @@ class OAuthClients:
         secret_hash = hash_credential(secret) if has_secret else None
         client = OAuthClient(generate_id("c_"), kind, metadata, secret_hash, now, None)
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             if kind == "dynamic":
                 self._make_room(db, now)
             db.execute(
@@ -165,7 +164,7 @@ class OAuthClients:
         await self._database.write(operation)
         return client, secret
 
-    def _make_room(self, db: sqlite3.Connection, now: float) -> None:
+    def _make_room(self, db: ControlConnection, now: float) -> None:
         """Deletes clients that nobody uses. At the limit the oldest of them makes room, so that registrations of
         strangers cannot keep others from registering."""
         db.execute(
@@ -185,7 +184,7 @@ _QUERY = "SELECT id, kind, metadata, secret_hash, created_at, last_used_at FROM 
 _UNCONNECTED = "kind = 'dynamic' AND NOT EXISTS (SELECT 1 FROM oauth_grants WHERE client_id = oauth_clients.id)"
 
 
-def _select(db: sqlite3.Connection, client_id: str) -> OAuthClient | None:
+def _select(db: ControlConnection, client_id: str) -> OAuthClient | None:
     row = db.execute(f"{_QUERY} WHERE id = ?", (client_id,)).fetchone()
     return _client(row) if row else None
 

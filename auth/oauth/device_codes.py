@@ -1,14 +1,13 @@
 """Device authorization (RFC 8628): a program without a browser shows a short code, and its user enters it elsewhere."""
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.credentials import DEVICE_CODE, generate_credential, hash_credential, is_credential
 from auth.oauth.errors import OAuthError, invalid_grant
 from auth.oauth.grants import GrantRequest, insert_grant, select_grant
@@ -53,7 +52,7 @@ class DeviceCodes:
         device_code, now = generate_credential(DEVICE_CODE), self._clock()
         user_code = "".join(secrets.choice(_LETTERS) for _ in range(_USER_CODE_LETTERS))
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             db.execute("DELETE FROM oauth_device_codes WHERE expires_at < ?", (now,))
             (count,) = db.execute("SELECT count(*) FROM oauth_device_codes").fetchone()
             if count >= self._settings.oauth_device_codes_max:
@@ -84,7 +83,7 @@ class DeviceCodes:
         """Lets the program fetch tokens for what was granted. Raises if its code expired or was answered meanwhile."""
         now = self._clock()
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             self._require_pending(db, user_code)
             grant_id = insert_grant(db, request, now, self._settings.oauth_connections_max_per_user)
             db.execute(
@@ -95,7 +94,7 @@ class DeviceCodes:
         await self._database.write(operation)
 
     async def deny(self, user_code: str) -> None:
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             self._require_pending(db, user_code)
             db.execute("UPDATE oauth_device_codes SET state = 'denied' WHERE user_code = ?", (user_code,))
 
@@ -111,7 +110,7 @@ class DeviceCodes:
             raise outcome
         return outcome
 
-    def _find(self, db: sqlite3.Connection, user_code: str) -> DeviceRequest | None:
+    def _find(self, db: ControlConnection, user_code: str) -> DeviceRequest | None:
         row = db.execute(
             "SELECT user_code, client_id, scopes, resource FROM oauth_device_codes "
             "WHERE user_code = ? AND state = 'pending' AND expires_at > ?",
@@ -121,11 +120,11 @@ class DeviceCodes:
             return None
         return DeviceRequest(row[0], row[1], frozenset(row[2].split()), self._resources.find([row[3]]))
 
-    def _require_pending(self, db: sqlite3.Connection, user_code: str) -> None:
+    def _require_pending(self, db: ControlConnection, user_code: str) -> None:
         if self._find(db, user_code) is None:
             raise OAuthError("expired_token", "the code has expired or was used; start again on the device")
 
-    def _poll(self, db: sqlite3.Connection, digest: bytes, request: TokenRequest) -> IssuedTokens | OAuthError:
+    def _poll(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> IssuedTokens | OAuthError:
         row = db.execute(
             "SELECT client_id, expires_at, polled_at, interval_s, state, grant_id FROM oauth_device_codes "
             "WHERE hash = ?",
@@ -146,7 +145,7 @@ class DeviceCodes:
         return self._answer(db, digest, state, grant_id, request)
 
     def _answer(
-        self, db: sqlite3.Connection, digest: bytes, state: str, grant_id: str | None, request: TokenRequest
+        self, db: ControlConnection, digest: bytes, state: str, grant_id: str | None, request: TokenRequest
     ) -> IssuedTokens | OAuthError:
         db.execute("DELETE FROM oauth_device_codes WHERE hash = ?", (digest,))
         if state == "denied":
@@ -158,7 +157,7 @@ class DeviceCodes:
             return problem
         return self._tokens.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
 
-    def _update(self, db: sqlite3.Connection, digest: bytes, **values: Any) -> None:
+    def _update(self, db: ControlConnection, digest: bytes, **values: Any) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
         db.execute(f"UPDATE oauth_device_codes SET {assignments} WHERE hash = ?", (*values.values(), digest))  # noqa: S608 - names of our own
 

@@ -4,14 +4,13 @@ Each authorization creates a grant of its own, so that one installation of an ap
 the others. The last decision about a client is remembered until the person revokes one of its grants.
 """
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.credentials import CODE, generate_credential, generate_id, hash_credential
 from auth.oauth.redirects import without_loopback_port
 from auth.oauth.resources import TokenResource
@@ -82,7 +81,7 @@ class OAuthGrants:
         """Creates a grant and returns the authorization code for it."""
         code, now = generate_credential(CODE), self._clock()
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             grant_id = insert_grant(db, request, now, self._grants_max)
             db.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (now - _USED_CODE_TTL_S,))
             db.execute(
@@ -97,7 +96,7 @@ class OAuthGrants:
     async def find_remembered(self, request: GrantRequest) -> GrantRecord | None:
         """Returns the last grant of the client if it covers the request and none of its grants was revoked since."""
 
-        def operation(db: sqlite3.Connection) -> GrantRecord | None:
+        def operation(db: ControlConnection) -> GrantRecord | None:
             grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
             revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
             matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
@@ -113,7 +112,7 @@ class OAuthGrants:
     async def revoke(self, user_id: UserId, grant_id: str) -> GrantRecord:
         """Ends a connection of the user: its codes and tokens are deleted."""
 
-        def operation(db: sqlite3.Connection) -> GrantRecord:
+        def operation(db: ControlConnection) -> GrantRecord:
             grants = _select(db, "user_id = ? AND id = ?", user_id, grant_id)
             if not grants:
                 raise NotFound("connection", grant_id)
@@ -123,14 +122,14 @@ class OAuthGrants:
         return await self._database.withdraw(operation)
 
 
-def insert_grant(db: sqlite3.Connection, request: GrantRequest, now: float, grants_max: int) -> str:
+def insert_grant(db: ControlConnection, request: GrantRequest, now: float, grants_max: int) -> str:
     """Stores a grant and returns its id. Grants that the client never used are replaced. At the limit, the grants of
     the user that were used least recently end."""
     grant_id, user = generate_id("g_"), request.user
     db.execute(f"DELETE FROM oauth_grants WHERE {_UNUSED}", (user.id, request.client_id, now))  # noqa: S608 - constants only
     db.execute(
-        "DELETE FROM oauth_grants WHERE id IN (SELECT id FROM oauth_grants WHERE user_id = ? "
-        "ORDER BY revoked_at IS NULL DESC, coalesce(last_used_at, created_at) DESC LIMIT -1 OFFSET ?)",
+        "DELETE FROM oauth_grants WHERE user_id = ?1 AND id NOT IN (SELECT id FROM oauth_grants WHERE user_id = ?1 "
+        "ORDER BY revoked_at IS NULL DESC, coalesce(last_used_at, created_at) DESC LIMIT ?2)",
         (user.id, grants_max - 1),
     )
     values = {
@@ -152,14 +151,14 @@ def insert_grant(db: sqlite3.Connection, request: GrantRequest, now: float, gran
     return grant_id
 
 
-def revoke_grant(db: sqlite3.Connection, grant_id: str, now: float) -> None:
+def revoke_grant(db: ControlConnection, grant_id: str, now: float) -> None:
     """Ends a grant within an operation. The row stays, so that the decision is known."""
     db.execute("UPDATE oauth_grants SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, grant_id))
     for table in ("oauth_codes", "oauth_tokens"):
         db.execute(f"DELETE FROM {table} WHERE grant_id = ?", (grant_id,))  # noqa: S608 - constants only
 
 
-def select_grant(db: sqlite3.Connection, grant_id: str) -> GrantRecord | None:
+def select_grant(db: ControlConnection, grant_id: str) -> GrantRecord | None:
     """Returns a grant within an operation, whether it is valid or not."""
     grants = _select(db, "id = ?", grant_id)
     return grants[0] if grants else None
@@ -173,13 +172,13 @@ _UNUSED = """user_id = ? AND client_id = ? AND revoked_at IS NULL
 _FIELDS = ("user_id", *(name for name in GrantRecord.__struct_fields__ if name != "user"))
 
 
-def _select(db: sqlite3.Connection, condition: str, *values: object) -> list[GrantRecord]:
+def _select(db: ControlConnection, condition: str, *values: object) -> list[GrantRecord]:
     """Returns the grants that meet a condition, the newest first."""
     query = f"SELECT {', '.join(_FIELDS)} FROM oauth_grants WHERE {condition} ORDER BY created_at DESC"  # noqa: S608 - as above
     return list(_records(db, db.execute(query, values).fetchall()))
 
 
-def _records(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> Iterable[GrantRecord]:
+def _records(db: ControlConnection, rows: Iterable[tuple[Any, ...]]) -> Iterable[GrantRecord]:
     for row in rows:
         values = dict(zip(_FIELDS, row, strict=True))
         user = select_user(db, values.pop("user_id"))

@@ -6,13 +6,12 @@ only while the token that replaced it is unused. The retry invalidates the first
 never both have a working token: the second of them to use theirs ends the grant.
 """
 
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlConnection, ControlDatabase
 from auth.oauth.credentials import (
     ACCESS_TOKEN,
     CODE,
@@ -100,7 +99,7 @@ class OAuthTokens:
         """Revokes a token of the client (RFC 7009). A refresh token ends the whole grant."""
         digest, now = hash_credential(token), self._clock()
 
-        def operation(db: sqlite3.Connection) -> GrantRecord | None:
+        def operation(db: ControlConnection) -> GrantRecord | None:
             row = db.execute("SELECT grant_id, kind FROM oauth_tokens WHERE hash = ?", (digest,)).fetchone()
             grant = select_grant(db, row[0]) if row else None
             if grant is None or grant.client_id != client_id:
@@ -119,10 +118,10 @@ class OAuthTokens:
         """Updates when grants were last used, by the ids of their access tokens."""
         rows = [(at, bytes.fromhex(token_id)) for token_id, at in used_at.items()]
 
-        def operation(db: sqlite3.Connection) -> None:
+        def operation(db: ControlConnection) -> None:
             db.executemany(
-                "UPDATE oauth_grants SET last_used_at = max(coalesce(last_used_at, 0), ?) "
-                "WHERE id = (SELECT grant_id FROM oauth_tokens WHERE hash = ?)",
+                "UPDATE oauth_grants SET last_used_at = ?1 WHERE coalesce(last_used_at, 0) < ?1 "
+                "AND id = (SELECT grant_id FROM oauth_tokens WHERE hash = ?2)",
                 rows,
             )
 
@@ -130,7 +129,7 @@ class OAuthTokens:
 
     def issue(
         self,
-        db: sqlite3.Connection,
+        db: ControlConnection,
         grant: GrantRecord,
         scopes: frozenset[str],
         *,
@@ -158,13 +157,13 @@ class OAuthTokens:
             scopes=scopes,
         )
 
-    async def _exchange(self, operation: Callable[[sqlite3.Connection], _Outcome]) -> IssuedTokens:
+    async def _exchange(self, operation: Callable[[ControlConnection], _Outcome]) -> IssuedTokens:
         outcome = await self._database.write(operation)
         if isinstance(outcome, OAuthError):
             raise outcome
         return outcome
 
-    def _redeem(self, db: sqlite3.Connection, digest: bytes, request: TokenRequest) -> _Outcome:
+    def _redeem(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> _Outcome:
         row = db.execute(
             "SELECT grant_id, redirect_uri, code_challenge, expires_at, used_at FROM oauth_codes WHERE hash = ?",
             (digest,),
@@ -192,7 +191,7 @@ class OAuthTokens:
             return problem
         return self.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
 
-    def _refresh(self, db: sqlite3.Connection, digest: bytes, request: TokenRequest) -> _Outcome:
+    def _refresh(self, db: ControlConnection, digest: bytes, request: TokenRequest) -> _Outcome:
         row = db.execute(
             "SELECT grant_id, expires_at, used_at FROM oauth_tokens WHERE hash = ? AND kind = 'refresh'", (digest,)
         ).fetchone()
@@ -217,7 +216,7 @@ class OAuthTokens:
             _discard_replacements(db, digest)
         return self.issue(db, grant, scopes, has_refresh_token=True, parent=digest)
 
-    def _is_retry(self, db: sqlite3.Connection, digest: bytes, used_at: float, now: float) -> bool:
+    def _is_retry(self, db: ControlConnection, digest: bytes, used_at: float, now: float) -> bool:
         if now - used_at > self._retry_s:
             return False
         query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
@@ -225,12 +224,12 @@ class OAuthTokens:
         return not used
 
 
-def _discard_replacements(db: sqlite3.Connection, digest: bytes) -> None:
+def _discard_replacements(db: ControlConnection, digest: bytes) -> None:
     db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
     db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
 
 
-def _select_access(db: sqlite3.Connection, digest: bytes) -> AccessToken | None:
+def _select_access(db: ControlConnection, digest: bytes) -> AccessToken | None:
     row = db.execute(
         "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
     ).fetchone()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from config.errors import ConfigurationError
-from config.postgres.errors import is_canceled, is_connection_lost
+from config.postgres.errors import driver_errors, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, quote_schema
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ class PostgresConnection:
             self._is_interrupted = False
         try:
             self.run_script("ROLLBACK")
-        except Exception:
+        except StatementInterrupted:
+            self._connection.terminate()
+        except driver_errors():
             self._connection.terminate()
 
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
@@ -202,7 +204,7 @@ class PostgresConnection:
         try:
             if not self.is_closed:
                 self._loop.run_until_complete(self._connection.close(timeout=_CLOSE_TIMEOUT_S))
-        except Exception:
+        except driver_errors():  # the server may be gone
             self._connection.terminate()
         finally:
             self._loop.close()
@@ -219,7 +221,7 @@ class PostgresConnection:
             result: T = self._loop.run_until_complete(task)
         except asyncio.CancelledError:
             raise StatementInterrupted from None
-        except Exception as error:
+        except driver_errors() as error:
             if is_canceled(error):
                 raise StatementInterrupted from error
             if is_connection_lost(error):

@@ -1,5 +1,6 @@
 """Converts errors of PostgreSQL. Their own messages may contain values of rows, so they are never passed on."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,14 @@ _REJECTED = {
     "42501": "the PostgreSQL user of storage_url lacks a privilege; it must be able to create schemas in the database",
     "25006": "the PostgreSQL server is read-only; storage_url must name the primary server",
 }
+
+
+def driver_errors() -> tuple[type[Exception], ...]:
+    """Returns the errors that asyncpg and the network raise. asyncpg is not imported before the first connection."""
+    asyncpg = sys.modules.get("asyncpg")
+    if asyncpg is None:
+        return (OSError,)
+    return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 def error_code(error: BaseException) -> str:
@@ -62,7 +71,5 @@ def postgres_errors() -> Iterator[None]:
     """Converts the errors of asyncpg and of the network to `StorageError`."""
     try:
         yield
-    except Exception as error:
-        if isinstance(error, OSError) or type(error).__module__.startswith("asyncpg"):
-            raise storage_error(error) from error
-        raise
+    except driver_errors() as error:
+        raise storage_error(error) from error

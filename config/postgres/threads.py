@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from config.errors import DatabaseUnavailable
 from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
-from config.postgres.errors import is_connection_lost
+from config.postgres.errors import driver_errors, is_connection_lost
 
 T = TypeVar("T")
 Work = Callable[[PostgresConnection], T]
@@ -23,7 +23,6 @@ class ConnectionThreads:
         self._guard = threading.Lock()
         self._connections: set[PostgresConnection] = set()
         self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._is_closed = False
 
     async def run(self, transaction: Transaction, work: Work[T]) -> T:
         """Runs the work in a transaction on one of the threads. Once it has started, cancelling the caller does not
@@ -38,9 +37,10 @@ class ConnectionThreads:
 
     async def close(self) -> None:
         """Waits for what is running, and closes the connections."""
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self.close_now)
 
-    def _close(self) -> None:
+    def close_now(self) -> None:
+        """Like `close`, for callers on a thread of their own."""
         self._executor.shutdown(wait=True, cancel_futures=True)
         for connection in self._connections:
             connection.close()
@@ -61,7 +61,7 @@ class ConnectionThreads:
         connection = self._connection()
         try:
             connection.begin(transaction)
-        except Exception as error:
+        except driver_errors() as error:
             if not is_connection_lost(error):
                 connection.rollback()
                 raise

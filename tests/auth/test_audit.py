@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFile, AuditFilter
+from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFile, AuditFilter, AuditLog
+from auth.postgres_audit import PostgresAuditLog
 from auth.principal import READ, ClientId, Principal
+from auth.registry import ControlLocation, Registry
 from auth.rejected_credentials import RejectedCredentials
 from config.errors import StorageError
 from config.paths import UserId, new_user_id
@@ -27,13 +29,22 @@ def principal(client: str = "k_laptop") -> Principal:
     return Principal(new_user_id(), "ada", ClientId(client), frozenset((READ,)), "key", client)
 
 
-def open_audit(path: Path, **changes: Any) -> Audit:
+@pytest.fixture
+async def audit_log(control_location: ControlLocation) -> AuditLog:
+    """An empty log on each engine."""
+    if isinstance(control_location, Path):
+        return AuditFile(control_location.with_name("audit.db"))
+    async with Registry.open(control_location):  # creates the tables
+        return PostgresAuditLog(control_location)
+
+
+def open_audit(log: AuditLog, **changes: Any) -> Audit:
     clock = changes.pop("clock", FakeClock())
-    return Audit(path / "audit.db", make_settings(**changes), clock)
+    return Audit(log, make_settings(**changes), clock)
 
 
-async def test_events_are_listed_newest_first_and_filtered(tmp_path: Path) -> None:
-    audit, ada, ben = open_audit(tmp_path), principal(), principal("k_phone")
+async def test_events_are_listed_newest_first_and_filtered(audit_log: AuditLog) -> None:
+    audit, ada, ben = open_audit(audit_log), principal(), principal("k_phone")
     audit.record("sign_in", ada.user_id, client="browser", address="192.0.2.7")
     audit.record("key.create", ben.user_id, target="k_phone", detail="knowledge:read")
     audit.record_read(ada, "notes://1")
@@ -50,8 +61,8 @@ async def test_events_are_listed_newest_first_and_filtered(tmp_path: Path) -> No
     await audit.close()
 
 
-async def test_repeated_reads_of_one_batch_are_one_entry(tmp_path: Path) -> None:
-    audit, ada, ben = open_audit(tmp_path, audit_flush_s=60), principal(), principal("k_phone")
+async def test_repeated_reads_of_one_batch_are_one_entry(audit_log: AuditLog) -> None:
+    audit, ada, ben = open_audit(audit_log, audit_flush_s=60), principal(), principal("k_phone")
     for reader, uri in ((ada, "notes://1"), (ada, "notes://1"), (ben, "notes://1"), (ada, "notes://2")):
         audit.record_read(reader, uri)
     events = {(event.client, event.target): event.count for event in await audit.select(ALL, 10)}
@@ -60,22 +71,22 @@ async def test_repeated_reads_of_one_batch_are_one_entry(tmp_path: Path) -> None
 
 
 async def test_closing_writes_what_is_pending(tmp_path: Path) -> None:
-    audit = open_audit(tmp_path, audit_flush_s=60)
+    audit = open_audit(AuditFile(tmp_path / "audit.db"), audit_flush_s=60)
     audit.record_read(principal(), "notes://1")
     await audit.close()
     assert [event.target for event in AuditFile(tmp_path / "audit.db").select(ALL, 10)] == ["notes://1"]
 
 
-async def test_reads_are_not_recorded_if_the_setting_says_so(tmp_path: Path) -> None:
-    audit = open_audit(tmp_path, audit_reads=False)
+async def test_reads_are_not_recorded_if_the_setting_says_so(audit_log: AuditLog) -> None:
+    audit = open_audit(audit_log, audit_reads=False)
     audit.record_read(principal(), "notes://1")
     audit.record("sign_in", principal().user_id)
     assert [event.action for event in await audit.select(ALL, 10)] == ["sign_in"]
     await audit.close()
 
 
-async def test_a_full_queue_drops_reads_and_says_how_many(tmp_path: Path) -> None:
-    audit, ada = open_audit(tmp_path, audit_queue_max=100, audit_flush_s=60), principal()
+async def test_a_full_queue_drops_reads_and_says_how_many(audit_log: AuditLog) -> None:
+    audit, ada = open_audit(audit_log, audit_queue_max=100, audit_flush_s=60), principal()
     for number in range(130):
         audit.record_read(ada, f"notes://{number}")
     audit.record("sign_in", ada.user_id)
@@ -86,19 +97,20 @@ async def test_a_full_queue_drops_reads_and_says_how_many(tmp_path: Path) -> Non
     await audit.close()
 
 
-async def test_old_events_are_deleted(tmp_path: Path) -> None:
+async def test_old_events_are_deleted(audit_log: AuditLog) -> None:
     clock = FakeClock()
-    file = AuditFile(tmp_path / "audit.db")
     old = [AuditEvent(time=NOW - 91 * DAY_S, action="sign_in", user_id="u") for _ in range(2_500)]
-    file.append([*old, AuditEvent(time=NOW - 89 * DAY_S, action="sign_out", user_id="u")])
-    audit = open_audit(tmp_path, clock=clock, audit_retention_days=90)
+    audit_log.append([*old, AuditEvent(time=NOW - 89 * DAY_S, action="sign_out", user_id="u")])
+    audit = open_audit(audit_log, clock=clock, audit_retention_days=90)
     audit.record("key.create", "u")
+    while len(events := await audit.select(ALL, 10)) > 2:  # deleted by the thread that writes
+        await asyncio.sleep(0.01)
     await audit.close()
-    assert [event.action for event in file.select(ALL, 10)] == ["key.create", "sign_out"]
+    assert [event.action for event in events] == ["key.create", "sign_out"]
 
 
-async def test_purging_a_user_removes_the_reads_and_keeps_security_events(tmp_path: Path) -> None:
-    audit, ada, ben = open_audit(tmp_path), principal(), principal("k_phone")
+async def test_purging_a_user_removes_the_reads_and_keeps_security_events(audit_log: AuditLog) -> None:
+    audit, ada, ben = open_audit(audit_log), principal(), principal("k_phone")
     for reader in (ada, ben):
         audit.record_read(reader, "notes://secret")
         audit.record("sign_in", reader.user_id)
@@ -114,7 +126,7 @@ async def test_purging_a_user_removes_the_reads_and_keeps_security_events(tmp_pa
 async def test_a_file_that_cannot_be_written_does_not_disturb_callers(tmp_path: Path) -> None:
     path = tmp_path / "audit.db"
     path.write_bytes(b"this is not a database, and longer than a header of one " * 20)
-    audit = Audit(path, make_settings(), FakeClock())
+    audit = Audit(AuditFile(path), make_settings(), FakeClock())
     audit.record("sign_in", "u")
     audit.record_read(principal(), "notes://1")
     with pytest.raises(StorageError):
@@ -124,12 +136,22 @@ async def test_a_file_that_cannot_be_written_does_not_disturb_callers(tmp_path: 
     await audit.close()
 
 
-async def test_texts_are_short_and_printable(tmp_path: Path) -> None:
-    audit = open_audit(tmp_path)
+async def test_texts_are_short_and_printable(audit_log: AuditLog) -> None:
+    audit = open_audit(audit_log)
     audit.record("sign_in", "u", client="a\x1b[2Jb\n", detail="x" * 5_000)
     [event] = await audit.select(ALL, 10)
     assert (event.client, len(event.detail)) == ("a\ufffd[2Jb\ufffd", 500)
     await audit.close()
+
+
+async def test_processes_number_their_events_in_turn(audit_log: AuditLog) -> None:
+    event = AuditEvent(time=NOW, action="sign_in", user_id="u")
+
+    await asyncio.gather(*(asyncio.to_thread(audit_log.append, [event] * 5) for _ in range(4)))
+
+    ids = [event.id for event in audit_log.select(ALL, 100)]
+    await asyncio.to_thread(audit_log.close)
+    assert ids == sorted(range(round(NOW * 1e6), round(NOW * 1e6) + 20), reverse=True)
 
 
 async def test_the_file_is_private_and_a_newer_one_is_rejected(tmp_path: Path) -> None:
@@ -145,11 +167,11 @@ async def test_the_file_is_private_and_a_newer_one_is_rejected(tmp_path: Path) -
 _KILLED = """
 import sys, time
 from pathlib import Path
-from auth.audit import Audit
+from auth.audit import Audit, AuditFile, AuditFilter
 from config.settings import Settings
-audit = Audit(Path(sys.argv[1]), Settings(audit_flush_s=60))
+audit = Audit(AuditFile(Path(sys.argv[1])), Settings(audit_flush_s=60))
 audit.record("sign_in", "u")
-while not audit.file._path.exists() or not audit.file.select(__import__("auth.audit").audit.AuditFilter(), 1):
+while not audit.log.select(AuditFilter(), 1):
     time.sleep(0.01)
 print("recorded", flush=True)
 time.sleep(60)
@@ -177,8 +199,8 @@ async def test_errors_name_the_log(tmp_path: Path) -> None:
         AuditFile(path).select(AuditFilter(), 1)
 
 
-async def test_rejected_credentials_cannot_fill_the_log(tmp_path: Path) -> None:
-    audit, clock = open_audit(tmp_path), FakeClock()
+async def test_rejected_credentials_cannot_fill_the_log(audit_log: AuditLog) -> None:
+    audit, clock = open_audit(audit_log), FakeClock()
     rejections = RejectedCredentials(audit, 2, clock)
     for number in range(1000):
         rejections.record(f"192.0.2.{number % 100}", f"token {number}")

@@ -25,6 +25,12 @@ JWKS_URL = "https://id.example.com/keys"
 
 
 @pytest.fixture
+def control_location(control_path: Path) -> Path:
+    """Only SQLite: an authenticator uses nothing but the registry, whose tests run on both engines."""
+    return control_path
+
+
+@pytest.fixture
 def keys_only(registry: Registry, clock: FakeClock) -> RegistryAuthenticator:
     return make_authenticator(make_settings(require_auth=True), registry, clock)
 

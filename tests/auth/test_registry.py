@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from auth.api_keys import hash_key
 from auth.control_schema import migrate_control_to
 from auth.principal import ADMIN, READ, WRITE
-from auth.registry import Registry
+from auth.registry import ControlLocation, Registry
 from config.errors import Conflict, InvalidParams, NotFound, StorageError
 from config.paths import UserId, new_user_id
 from tests.auth.auth_fixture import NOW, FakeClock
@@ -31,6 +31,11 @@ def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
     """Reads the file directly, without the registry."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(query).fetchall()
+
+
+async def stored(registry: Registry, query: str) -> list[tuple[Any, ...]]:
+    """Reads rows of either engine."""
+    return await registry.database.read(lambda db: [tuple(row) for row in db.execute(query)])
 
 
 # Users
@@ -131,7 +136,7 @@ async def test_disabling_twice_keeps_the_first_time(registry: Registry, clock: F
     assert (again.disabled_at, again.epoch, again.tokens_valid_after) == (NOW, 2, NOW + 10)
 
 
-async def test_deleting_a_user_removes_its_keys(registry: Registry, clock: FakeClock, control_path: Path) -> None:
+async def test_deleting_a_user_removes_its_keys(registry: Registry, clock: FakeClock) -> None:
     alice, bob = await registry.add_user("alice"), await registry.add_user("bob")
     _, secret = await registry.create_key(alice.id, "laptop", [READ])
     await registry.create_key(bob.id, "laptop", [READ])
@@ -141,7 +146,7 @@ async def test_deleting_a_user_removes_its_keys(registry: Registry, clock: FakeC
     assert await registry.list_users() == [bob]
     assert [key.user for key in await registry.list_keys()] == [bob]
     assert await registry.key_by_hash(hash_key(secret)) is None
-    assert hash_key(secret) not in {row[0] for row in rows_of(control_path, "SELECT hash FROM keys")}
+    assert hash_key(secret) not in {row[0] for row in await stored(registry, "SELECT hash FROM keys")}
     assert await registry.user_deleted_at("", "alice") == clock()
     assert await registry.user_deleted_at("", "bob") == 0
 
@@ -179,8 +184,8 @@ async def test_changing_an_unknown_user_or_key_raises_not_found(registry: Regist
         await registry.revoke_key("k_nothing")
 
 
-async def test_concurrent_ensure_user_calls_create_one_user(control_path: Path) -> None:
-    async with Registry.open(control_path) as one, Registry.open(control_path) as other:
+async def test_concurrent_ensure_user_calls_create_one_user(control_location: ControlLocation) -> None:
+    async with Registry.open(control_location) as one, Registry.open(control_location) as other:
         users = await asyncio.gather(*[(one, other)[n % 2].ensure_user("https://a", "alice") for n in range(20)])
 
         assert len({user.id for user in users}) == 1
@@ -234,9 +239,10 @@ async def test_key_is_found_by_its_hash_and_returns_its_user(registry: Registry)
     assert other.user == bob
 
 
-async def test_secret_is_not_stored(registry: Registry, control_path: Path) -> None:
-    alice = await registry.add_user("alice")
-    _, secret = await registry.create_key(alice.id, "laptop", [READ])
+async def test_secret_is_not_stored(control_path: Path) -> None:
+    async with Registry.open(control_path) as registry:
+        alice = await registry.add_user("alice")
+        _, secret = await registry.create_key(alice.id, "laptop", [READ])
 
     content = control_path.read_bytes()
     assert secret.encode() not in content
@@ -339,9 +345,7 @@ async def test_revoked_token_returns_no_user(registry: Registry) -> None:
     assert await registry.user_of_token(bob.id, "jti-2") == bob
 
 
-async def test_revocation_outlives_the_token_and_is_then_purged(
-    registry: Registry, clock: FakeClock, control_path: Path
-) -> None:
+async def test_revocation_outlives_the_token_and_is_then_purged(registry: Registry, clock: FakeClock) -> None:
     alice = await registry.add_user("alice")
     await registry.revoke_token("old", NOW + 600)
     clock.advance(600 + 600)
@@ -351,7 +355,7 @@ async def test_revocation_outlives_the_token_and_is_then_purged(
     clock.advance(3600)
     await registry.revoke_token("new", NOW)
 
-    assert rows_of(control_path, "SELECT identity, until FROM revoked_tokens") == [("new", NOW + 1800)]
+    assert await stored(registry, "SELECT identity, until FROM revoked_tokens") == [("new", NOW + 1800)]
 
 
 # The file
@@ -381,12 +385,13 @@ async def test_every_revision_is_new_while_another_process_commits(control_path:
         assert len({*during, registry.revision()}) == 4
 
 
-async def test_revision_holds_no_lock(registry: Registry, control_path: Path) -> None:
-    registry.revision()
+async def test_revision_holds_no_lock(control_path: Path) -> None:
+    async with Registry.open(control_path) as registry:
+        registry.revision()
 
-    with closing(sqlite3.connect(control_path, timeout=0, isolation_level=None)) as other_connection:
-        other_connection.execute("BEGIN EXCLUSIVE")
-        other_connection.execute("ROLLBACK")
+        with closing(sqlite3.connect(control_path, timeout=0, isolation_level=None)) as other_connection:
+            other_connection.execute("BEGIN EXCLUSIVE")
+            other_connection.execute("ROLLBACK")
 
 
 async def test_locked_database_raises_storage_error_and_the_next_call_works(control_path: Path) -> None:
@@ -466,17 +471,17 @@ async def test_registry_works_after_cancelled_writes(registry: Registry) -> None
     assert await registry.user_by_name("alice") == alice
 
 
-async def test_users_persist_after_closing(control_path: Path) -> None:
-    async with Registry.open(control_path) as registry:
+async def test_users_persist_after_closing(control_location: ControlLocation) -> None:
+    async with Registry.open(control_location) as registry:
         alice = await registry.add_user("alice")
-    async with Registry.open(control_path) as registry:
+    async with Registry.open(control_location) as registry:
         assert await registry.list_users() == [alice]
 
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from auth.registry import Registry
+from auth.registry import ControlLocation, Registry
 
 async def main():
     async with Registry.open(Path(sys.argv[1])) as registry:

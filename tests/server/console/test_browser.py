@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from auth.audit import Audit
+from auth.audit import Audit, AuditFile
 from auth.browser_sessions import BrowserSessions
 from auth.registry import Registry
 from config.settings import Settings
@@ -74,7 +74,7 @@ class GuardedPages(Struct, frozen=True):
 
 def make_pages(registry: Registry, tmp_path: Path, **changes: Any) -> GuardedPages:
     settings = make_settings(tmp_path, **{"public_url": BASE_URL, **changes})
-    audit = Audit(tmp_path / "audit.db", settings)
+    audit = Audit(AuditFile(tmp_path / "audit.db"), settings)
     return GuardedPages(settings, registry, BrowserSessions(registry.database, settings), audit)
 
 

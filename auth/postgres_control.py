@@ -1,0 +1,178 @@
+"""The control data in PostgreSQL: the schema `florilegium`, shared by all servers and the command line.
+
+Every write locks one row first, whose number it increases. Writes therefore run one after another, as in SQLite, and
+the number tells whether anything has changed. It is read periodically, so that a call need not wait for it: access that
+another process withdraws ends within `_STALE_S` seconds, and access that this process withdraws ends at once.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Self, TypeVar
+
+from auth.control_database import ControlConnection
+from auth.postgres_schema import CONTROL_SCHEMA_NAME, POSTGRES_MIGRATIONS
+from config.errors import ControlDatabaseLocked, StorageError
+from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
+from config.postgres.errors import driver_errors, is_lock_timeout, postgres_errors
+from config.postgres.threads import ConnectionThreads
+
+T = TypeVar("T")
+
+_THREADS = 2
+_POLL_S = 0.5
+# Without a successful read of the number for this long, every comparison sees a change.
+_STALE_S = 4 * _POLL_S
+_STATEMENT_TIMEOUT_MS = 5_000
+_IDLE_TIMEOUT_MS = 10_000
+# Keeps processes that start at the same time from creating the tables twice.
+_MIGRATION_LOCK = 7_305_126_184
+_MIGRATION_TIMEOUT_MS = 60_000
+_STATE_TABLE = (
+    "CREATE TABLE IF NOT EXISTS control_state "
+    "(id BIGINT PRIMARY KEY, version BIGINT NOT NULL, revision BIGINT NOT NULL)"
+)
+_ADVANCE = "UPDATE control_state SET revision = revision + 1 WHERE id = 1 RETURNING revision"
+_REVISION = "SELECT revision FROM control_state WHERE id = 1"
+_VERSION = "SELECT version FROM control_state WHERE id = 1"
+_HAS_STATE = "SELECT to_regclass('florilegium.control_state') IS NOT NULL"
+_HAS_EMPTY_PATH = """SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_db_role_setting s
+    JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase JOIN pg_catalog.pg_roles r ON r.oid = s.setrole
+    WHERE d.datname = current_database() AND r.rolname = current_user AND 'search_path=""' = ANY (s.setconfig))"""
+_SET_EMPTY_PATH = """DO $$ BEGIN
+    EXECUTE format('ALTER ROLE %I IN DATABASE %I SET search_path = ''''', current_user, current_database());
+END $$"""
+
+
+class PostgresControlDatabase:
+    """An open control database."""
+
+    def __init__(self, threads: ConnectionThreads, lock_timeout_s: float) -> None:
+        self._threads = threads
+        self._reading = _transaction(lock_timeout_s, is_read_only=True)
+        self._writing = _transaction(lock_timeout_s)
+        self._revision = 0
+        self._checked_at = float("-inf")
+        self._unknown_revision = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: ConnectionOptions, lock_timeout_s: float) -> AsyncIterator[Self]:
+        """Connects, and creates or migrates the tables."""
+        threads = ConnectionThreads(options, _THREADS, "control")
+        database = cls(threads, lock_timeout_s)
+        try:
+            await migrate_control(threads)
+            await database._check_revision()
+            polling = asyncio.create_task(database._poll())
+            try:
+                yield database
+            finally:
+                polling.cancel()
+                with suppress(asyncio.CancelledError):
+                    await polling
+        finally:
+            await threads.close()
+
+    async def read(self, operation: Callable[[ControlConnection], T]) -> T:
+        with _control_errors():
+            return await self._threads.run(self._reading, operation)
+
+    async def write(self, operation: Callable[[ControlConnection], T]) -> T:
+        def advance_and_run(connection: PostgresConnection) -> tuple[int, T]:
+            [revision] = connection.execute(_ADVANCE).fetchall()[0]
+            return revision, operation(connection)
+
+        with _control_errors():
+            # Whether it was committed must not depend on whether the caller waits for it.
+            running = asyncio.ensure_future(self._threads.run(self._writing, advance_and_run))
+            revision, result = await asyncio.shield(running)
+        self._revision = max(self._revision, revision)
+        return result
+
+    async def withdraw(self, operation: Callable[[ControlConnection], T]) -> T:
+        return await self.write(operation)
+
+    def revision(self) -> int:
+        if time.monotonic() - self._checked_at > _STALE_S:
+            self._unknown_revision -= 1
+            return self._unknown_revision
+        return self._revision
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_S)
+            with suppress(StorageError):
+                await self._check_revision()
+
+    async def _check_revision(self) -> None:
+        started_at = time.monotonic()
+        [revision] = await self.read(lambda db: db.execute(_REVISION).fetchone())
+        self._revision = max(self._revision, revision)
+        self._checked_at = started_at
+
+
+async def migrate_control(threads: ConnectionThreads) -> None:
+    """Creates or migrates the tables. Several processes may do so at the same time."""
+    migrating = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_MIGRATION_TIMEOUT_MS)
+    with _control_errors():
+        if not await threads.run(migrating, _is_current):
+            await threads.run(migrating, _migrate)
+
+
+def _is_current(connection: PostgresConnection) -> bool:
+    [has_empty_path] = connection.execute(_HAS_EMPTY_PATH).fetchall()[0]
+    return has_empty_path and _schema_version(connection) == len(POSTGRES_MIGRATIONS)
+
+
+def _migrate(connection: PostgresConnection) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
+    version = _schema_version(connection)
+    if version > len(POSTGRES_MIGRATIONS):
+        raise StorageError(
+            f"the control data in PostgreSQL has schema version {version}, written by a newer Florilegium; "
+            f"this one supports up to version {len(POSTGRES_MIGRATIONS)}: upgrade Florilegium"
+        )
+    if version == 0:
+        connection.run_script(f"CREATE SCHEMA IF NOT EXISTS {CONTROL_SCHEMA_NAME}")
+        connection.execute(_STATE_TABLE)
+        connection.execute("INSERT INTO control_state (id, version, revision) VALUES (1, 0, 1) ON CONFLICT DO NOTHING")
+    # Second safeguard: a name without a schema is an error in every session of this role, not only in ours.
+    connection.run_script(_SET_EMPTY_PATH)
+    for statements in POSTGRES_MIGRATIONS[version:]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute("UPDATE control_state SET version = ? WHERE id = 1", (len(POSTGRES_MIGRATIONS),))
+
+
+def _schema_version(connection: PostgresConnection) -> int:
+    """Returns 0 if there are no tables."""
+    if not connection.execute(_HAS_STATE).fetchall()[0][0]:
+        return 0
+    row = connection.execute(_VERSION).fetchone()
+    version: int = row[0] if row else 0
+    return version
+
+
+def _transaction(lock_timeout_s: float, *, is_read_only: bool = False) -> Transaction:
+    return Transaction(
+        schema=CONTROL_SCHEMA_NAME,
+        is_read_only=is_read_only,
+        statement_timeout_ms=_STATEMENT_TIMEOUT_MS,
+        lock_timeout_ms=max(1, round(lock_timeout_s * 1000)),
+        idle_timeout_ms=_IDLE_TIMEOUT_MS,
+    )
+
+
+@contextmanager
+def _control_errors() -> Iterator[None]:
+    with postgres_errors():
+        try:
+            yield
+        except StatementInterrupted:
+            raise ControlDatabaseLocked from None
+        except driver_errors() as error:
+            if is_lock_timeout(error):
+                raise ControlDatabaseLocked from error
+            raise

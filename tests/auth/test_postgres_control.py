@@ -1,0 +1,162 @@
+"""The control data in PostgreSQL: what differs from a file of SQLite."""
+
+import asyncio
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from auth.authenticator import RegistryAuthenticator
+from auth.control_schema import CONTROL_SCHEMA, migrate_control_to
+from auth.principal import READ
+from auth.registry import Registry
+from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
+from config.postgres.connection import ConnectionOptions
+from tests.auth.auth_fixture import FakeClock, make_authenticator, make_settings
+
+COLUMNS = """SELECT table_name, column_name FROM information_schema.columns
+    WHERE table_schema = 'florilegium' AND table_name NOT IN ('control_state', 'libraries', 'events')"""
+OPEN = """
+import asyncio, sys
+from auth.registry import Registry
+from config.postgres.connection import ConnectionOptions
+
+async def main():
+    async with Registry.open(ConnectionOptions(url=sys.argv[1])) as registry:
+        print((await registry.ensure_user("https://a", "alice")).id)
+
+asyncio.run(main())
+"""
+
+
+async def fetch(location: ConnectionOptions, sql: str) -> list[tuple[Any, ...]]:
+    connection = await asyncpg.connect(location.url)
+    try:
+        return [tuple(row) for row in await connection.fetch(sql)]
+    finally:
+        await connection.close()
+
+
+async def test_both_engines_have_the_same_columns(database_url: str) -> None:
+    location = ConnectionOptions(url=database_url)
+    async with Registry.open(location):
+        columns = await fetch(location, COLUMNS)
+    with closing(sqlite3.connect(":memory:")) as db:
+        migrate_control_to(db, CONTROL_SCHEMA)
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        expected = [(name, row[1]) for name in names for row in db.execute(f"PRAGMA table_info({name})")]
+
+    assert sorted(columns) == sorted(expected)
+
+
+async def test_processes_that_start_at_once_create_the_tables_once(database_url: str) -> None:
+    starting = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", OPEN, database_url), stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
+        )
+        for _ in range(3)
+    ]
+    outputs = [(await process.communicate())[0] for process in starting]
+
+    assert [process.returncode for process in starting] == [0, 0, 0]
+    assert len(set(outputs)) == 1
+
+
+async def test_newer_schema_is_rejected(database_url: str) -> None:
+    location = ConnectionOptions(url=database_url)
+    async with Registry.open(location):
+        pass
+    await fetch(location, "UPDATE florilegium.control_state SET version = 99")
+
+    with pytest.raises(StorageError, match="schema version 99, written by a newer Florilegium"):
+        async with Registry.open(location):
+            pass
+
+
+async def test_search_path_of_the_role_is_empty(postgres_location: ConnectionOptions) -> None:
+    async with Registry.open(postgres_location):
+        assert await fetch(postgres_location, "SHOW search_path") == [('""',)]
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await fetch(postgres_location, "SELECT id FROM users")
+
+
+async def test_locked_table_raises_an_error_and_the_next_call_works(postgres_location: ConnectionOptions) -> None:
+    async with Registry.open(postgres_location, busy_timeout_s=0.01) as registry:
+        other = await asyncpg.connect(postgres_location.url)
+        async with other.transaction():
+            await other.execute("UPDATE florilegium.control_state SET revision = revision")
+            with pytest.raises(ControlDatabaseLocked):
+                await registry.add_user("alice")
+            assert await registry.user_by_name("alice") is None
+        await other.close()
+
+        await registry.add_user("alice")
+
+
+async def test_concurrent_writes_of_two_processes_are_all_counted(postgres_location: ConnectionOptions) -> None:
+    async with Registry.open(postgres_location) as one, Registry.open(postgres_location) as other:
+        before = await fetch(postgres_location, "SELECT revision FROM florilegium.control_state")
+        await asyncio.gather(*((one, other)[n % 2].add_user(f"user{n}") for n in range(20)))
+        after = await fetch(postgres_location, "SELECT revision FROM florilegium.control_state")
+
+        assert after[0][0] - before[0][0] == 20
+
+
+async def until_changed(registry: Registry, revision: int) -> None:
+    while registry.revision() == revision:
+        await asyncio.sleep(0.02)
+
+
+async def test_access_withdrawn_by_another_process_ends(postgres_location: ConnectionOptions, clock: FakeClock) -> None:
+    async with (
+        Registry.open(postgres_location, clock=clock) as here,
+        Registry.open(postgres_location, clock=clock) as there,
+    ):
+        server: RegistryAuthenticator = make_authenticator(make_settings(require_auth=True), here, clock)
+        alice, bob = await there.add_user("alice"), await there.add_user("bob")
+        key, alice_key = await there.create_key(alice.id, "laptop", [READ])
+        _, bob_key = await there.create_key(bob.id, "laptop", [READ])
+        await server.authenticate(f"Bearer {alice_key}")
+        revision = here.revision()
+
+        await there.revoke_key(key.id)
+        await until_changed(here, revision)
+
+        with pytest.raises(Unauthenticated):
+            await server.authenticate(f"Bearer {alice_key}")
+        assert (await server.authenticate(f"Bearer {bob_key}")).user_id == bob.id
+
+
+async def test_access_withdrawn_by_the_same_process_ends_at_the_next_call(
+    postgres_location: ConnectionOptions, clock: FakeClock
+) -> None:
+    async with Registry.open(postgres_location, clock=clock) as registry:
+        server = make_authenticator(make_settings(require_auth=True), registry, clock)
+        alice = await registry.add_user("alice")
+        key, secret = await registry.create_key(alice.id, "laptop", [READ])
+        await server.authenticate(f"Bearer {secret}")
+
+        await registry.revoke_key(key.id)
+
+        with pytest.raises(Unauthenticated):
+            await server.authenticate(f"Bearer {secret}")
+
+
+async def test_closed_registry_raises_storage_error(postgres_location: ConnectionOptions) -> None:
+    async with Registry.open(postgres_location) as registry:
+        pass
+
+    with pytest.raises(StorageError):
+        await registry.list_users()
+
+
+async def test_unreachable_server_is_named_without_its_password() -> None:
+    with pytest.raises(DatabaseUnavailable) as raised:
+        async with Registry.open(ConnectionOptions(url="postgresql://ada:secret@127.0.0.1:1/kb")):
+            pass
+
+    assert "secret" not in str(raised.value.__cause__)

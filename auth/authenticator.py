@@ -139,6 +139,12 @@ class RegistryAuthenticator:
             self._oauth_used_at = oauth_used_at | self._oauth_used_at
             raise
 
+    def use_verifier(self, verifier: TokenVerifier) -> None:
+        """Verifies tokens with other keys from now on. What was verified before is verified again."""
+        self._verifier = verifier
+        self._grants.clear()
+        self._failures.clear()
+
     async def _without_credential(self) -> Principal:
         if self._settings.is_auth_configured:
             raise Unauthenticated

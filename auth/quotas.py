@@ -47,6 +47,10 @@ class Quotas:
         self._limits: dict[UserId, UserLimits] = {}
         self._revision: int | None = None
 
+    def use_settings(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limits.clear()
+
     async def limits(self, user_id: UserId) -> UserLimits:
         revision = self._database.revision()
         if revision != self._revision or len(self._limits) > _CACHED_USERS_MAX:

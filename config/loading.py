@@ -326,6 +326,9 @@ On the command line and in the environment, write lists with commas (`a,b`), and
 `FLORILEGIUM_JWT_SECRET_FILE=/run/secrets/jwt` uses the content of the file without its last newline. Setting both the
 variable and its `_FILE` variant is an error. `FLORILEGIUM_TOKEN` is not a setting: clients keep their credential in it.
 
+A setting marked *reloadable* can be changed while the server runs: change the file and send SIGHUP to the process. The
+log says what changed and which changes need a restart ([Deployment](deploy.md#signals)).
+
 In Kubernetes, a Service called `florilegium` adds variables such as `FLORILEGIUM_PORT=tcp://...` to the pods of its
 namespace, which are rejected. Set `enableServiceLinks: false`, or rename the Service.
 
@@ -343,6 +346,7 @@ def settings_markdown() -> str:
 def _group_markdown(group: str, rows: list[Setting]) -> str:
     lines = [f"\n## {group}\n", "| setting | default | unit | value | description |", "|---|---|---|---|---|"]
     for row in rows:
-        value = f"{row.type_text}, *secret*" if row.is_secret else row.type_text
+        marks = [mark for mark, applies in (("secret", row.is_secret), ("reloadable", row.is_reloadable)) if applies]
+        value = ", ".join((row.type_text, *(f"*{mark}*" for mark in marks)))
         lines.append(f"| `{row.name}` | `{format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
     return "\n".join(lines) + "\n"

@@ -32,16 +32,17 @@ SEMANTIC_MODELS = ("off", "auto", "fast", "minilm")
 JWT_SECRET_MIN_BYTES = 32
 
 
-def _text(description: str, **limits: Any) -> Meta:
-    return Meta(description=description, extra={"unit": ""}, **limits)
+# `reload`: the setting can be changed while the server runs; see `server.settings_reload`.
+def _text(description: str, *, reload: bool = False, **limits: Any) -> Meta:
+    return Meta(description=description, extra={"unit": "", "reload": reload}, **limits)
 
 
-def _secret(description: str) -> Meta:
-    return Meta(description=description, extra={"unit": "", "secret": True})
+def _secret(description: str, *, reload: bool = False) -> Meta:
+    return Meta(description=description, extra={"unit": "", "secret": True, "reload": reload})
 
 
-def _number(unit: str, description: str, ge: float, le: float) -> Meta:
-    return Meta(description=description, extra={"unit": unit}, ge=ge, le=le)
+def _number(unit: str, description: str, ge: float, le: float, *, reload: bool = False) -> Meta:
+    return Meta(description=description, extra={"unit": unit, "reload": reload}, ge=ge, le=le)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,6 +170,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "from then on. 0: no quota.",
             0,
             10**15,
+            reload=True,
         ),
     ] = 20 * 1024 * _MIB
     user_max_items: Annotated[
@@ -178,6 +180,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "Quota of one user: notes, media items, conversations, characters and prompts. 0: no quota.",
             0,
             10**12,
+            reload=True,
         ),
     ] = 0
     user_max_passages: Annotated[
@@ -188,6 +191,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "their words only. 0: no quota.",
             0,
             10**12,
+            reload=True,
         ),
     ] = 0
     item_max_chars: Annotated[
@@ -262,11 +266,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Logging
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _text("Minimum level of the lines that are logged.")
+        Literal["debug", "info", "warning", "error"], _text("Minimum level of the lines that are logged.", reload=True)
     ] = "info"
     log_format: Annotated[
         Literal["auto", "text", "json"],
-        _text("Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere."),
+        _text("Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere.", reload=True),
     ] = "auto"
     log_requests: Annotated[bool, _text("Log one line per request, with user, client, tool, outcome and duration.")] = (
         True
@@ -353,6 +357,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             _HOUR_S,
         ),
     ] = 10
+    shutdown_delay_s: Annotated[
+        float,
+        _number(
+            "s",
+            "Time after SIGTERM in which connections are still accepted. `/readyz` is 503 then, so that a load "
+            "balancer can choose another server. The grace period follows.",
+            0,
+            _HOUR_S,
+        ),
+    ] = 0
     list_page_size: Annotated[int, _number("items", "Tools, resources or prompts per page of a list.", 1, 10_000)] = 100
     list_ttl_ms: Annotated[
         int,
@@ -936,16 +950,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             pattern=r"^[A-Za-z0-9._@+-]{1,128}\Z",
         ),
     ] = "local"
-    jwt_secret: Annotated[str, _secret("Shared secret that signs tokens with HS256, at least 32 bytes.")] = ""
+    jwt_secret: Annotated[
+        str, _secret("Shared secret that signs tokens with HS256, at least 32 bytes.", reload=True)
+    ] = ""
     jwt_previous_secrets: Annotated[
         tuple[str, ...],
         _secret(
             "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire, so that the "
-            "secret can be replaced without signing anyone out."
+            "secret can be replaced without signing anyone out.",
+            reload=True,
         ),
     ] = ()
     jwt_key_file: Annotated[
-        str, _text("File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.")
+        str, _text("File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.", reload=True)
     ] = ""
     jwt_jwks_url: Annotated[
         str, _text("URL of the identity provider's JWK set. Must be https unless it is on a loopback address.")
@@ -1329,7 +1346,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Operations
     metrics_token: Annotated[
         str,
-        _secret("Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`."),
+        _secret(
+            "Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`.",
+            reload=True,
+        ),
     ] = ""
     tracing_endpoint: Annotated[
         str,
@@ -1401,6 +1421,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     unit: str
     description: str
     is_secret: bool
+    is_reloadable: bool
 
     @property
     def environment(self) -> str:
@@ -1458,6 +1479,7 @@ def _read_table() -> Iterator[Setting]:
             unit=meta.extra["unit"],
             description=meta.description,
             is_secret=meta.extra.get("secret", False),
+            is_reloadable=meta.extra["reload"],
         )
 
 

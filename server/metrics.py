@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from config.settings import Settings
 from server.runtime import Runtime
 from server.runtime_metrics import RuntimeCollector
 from server.version import VERSION
@@ -42,10 +43,16 @@ class Metrics:
         # Cached, because looking a counter up by its labels costs more than incrementing it.
         self._call_metrics: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._response_counters: dict[int, Counter] = {}
+        # The credential for reading them. Empty: only administrators may.
+        self.token = ""
 
     def watch(self, runtime: Runtime) -> None:
         """Adds figures that are read from the services when the metrics are read."""
+        self.use_settings(runtime.settings)
         self._registry.register(RuntimeCollector(runtime))
+
+    def use_settings(self, settings: Settings) -> None:
+        self.token = settings.metrics_token
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         metrics = self._call_metrics.get((method, tool, outcome))

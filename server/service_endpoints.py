@@ -30,7 +30,8 @@ class ServiceEndpoints:
     async def readyz(self, request: Request) -> Response:
         """Returns 200 if the server is not stopping, and its control database and data directory can be used."""
         self._check_host(request)
-        if self._runtime.open_streams.is_stopping or not await self._readiness.is_ready():
+        streams = self._runtime.open_streams
+        if streams.is_draining or not await self._readiness.is_ready():
             return JSONResponse({"status": "unavailable"}, status_code=503, headers={"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
 
@@ -62,7 +63,7 @@ class ServiceEndpoints:
         self._runtime.admission.check_probe(Headers(request.scope["headers"]))
 
     def _has_metrics_token(self, request: Request) -> bool:
-        expected = self._runtime.settings.metrics_token
+        expected = self._metrics.token
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if not expected or scheme.lower() != "bearer":
             return False

@@ -3,10 +3,11 @@
 import asyncio
 import gc
 import importlib
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import Any
 
@@ -16,8 +17,7 @@ from starlette.types import ASGIApp
 from config.errors import ConfigurationError
 from config.settings import Settings
 from server.loop_watchdog import watch_event_loop
-from server.stop_limit import StopLimit
-from server.transports.bounded_http import bounded_http
+from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
 from server.transports.connection_middleware import ConnectionMiddleware
@@ -26,6 +26,10 @@ from server.transports.open_streams import OpenStreams
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
 _CLOSING_SHARE = 0.25
 _CLOSING_MAX_S = 2.0
+# How long connections without a running call stay open after SIGTERM: a client that is about to use one again gets an
+# answer that closes it, instead of an error.
+_IDLE_S = 1.0
+_POLL_S = 0.02
 # How long the event loop waits for a thread that ranks hits to give up the interpreter lock. It waits several times in
 # every call, and a tenth of Python's default costs no measurable CPU time.
 _SWITCH_INTERVAL_S = 0.0005
@@ -37,21 +41,27 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
+        settings: Settings,
         open_streams: OpenStreams,
+        protocol: type[BoundedHttp],
         announce: Callable[[str], None],
-        grace_s: float,
-        stop_limit: StopLimit | None,
+        on_stop: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        grace_s = settings.shutdown_grace_s
         self._open_streams = open_streams
+        self._protocol = protocol
         self._announce = announce
+        self._on_stop = on_stop
+        self._delay_s = settings.shutdown_delay_s
         self._calls_grace_s = grace_s - min(_CLOSING_MAX_S, grace_s * _CLOSING_SHARE)
-        self._stop_limit = stop_limit
+        self._is_replaced = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Started here and not in `shutdown`, which a blocked event loop never reaches.
-        if self._stop_limit is not None:
-            self._stop_limit.start()
+        # Called here and not in `shutdown`, which a blocked event loop never reaches.
+        self._on_stop()
+        # SIGINT comes from a person who waits for the prompt.
+        self._is_replaced = sig == signal.SIGTERM
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -68,14 +78,26 @@ class Server(uvicorn.Server):
 
         Both steps share the grace period; the end of it is left for closing the libraries.
         """
+        self._open_streams.drain()
+        if self._is_replaced:
+            await asyncio.sleep(self._delay_s)
         grace_s, started_at = self._calls_grace_s, time.monotonic()
         self._open_streams.stop()
         for server in self.servers:
             server.close()
+        if self._is_replaced:
+            await self._let_clients_leave(min(_IDLE_S, grace_s))
         await self._open_streams.wait_until_empty(grace_s)
         left_s = max(0.0, grace_s - (time.monotonic() - started_at))
         self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]  # uvicorn passes it to wait_for
         await super().shutdown(sockets)
+
+    async def _let_clients_leave(self, limit_s: float) -> None:
+        """Answers requests on open connections and closes each of them with its answer."""
+        self._protocol.is_draining = True
+        ends_at = time.monotonic() + limit_s
+        while self.server_state.connections and time.monotonic() < ends_at:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(_POLL_S)
 
 
 async def serve(
@@ -83,16 +105,21 @@ async def serve(
     settings: Settings,
     open_streams: OpenStreams,
     announce: Callable[[str], None] = lambda url: None,
-    stop_limit: StopLimit | None = None,
+    on_stop: Callable[[], None] = lambda: None,
+    sockets: Sequence[socket.socket] = (),
 ) -> None:
-    """Serves until a signal stops it. `announce` receives the URL once connections are accepted. `stop_limit` is
-    started by the signal."""
+    """Serves until a signal stops it, on the address of the settings or on sockets that are listening already.
+
+    `announce` receives the URL once connections are accepted. `on_stop` is called by the signal, even if the event loop
+    is blocked.
+    """
     connections = ClientConnections(settings)
+    protocol = bounded_http(settings, connections)
     config = uvicorn.Config(
         ConnectionMiddleware(app),
         host=settings.host,
         port=settings.port,
-        http=bounded_http(settings, connections),
+        http=protocol,
         ws=bounded_websocket(settings, connections),
         ws_max_size=settings.body_max_bytes,
         ws_ping_interval=settings.ws_ping_interval_s,
@@ -108,12 +135,13 @@ async def serve(
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
     )
-    _require_free_port(settings)
+    if not sockets:
+        _require_free_port(settings)
     # Everything that exists now, modules above all, lives until the end. Visiting it in every full collection would
     # hold up all calls for 50 to 100 ms.
     gc.freeze()
     with watch_event_loop(settings.loop_block_warn_ms):
-        await Server(config, open_streams, announce, settings.shutdown_grace_s, stop_limit).serve()
+        await Server(config, settings, open_streams, protocol, announce, on_stop).serve(list(sockets) or None)
 
 
 def _require_free_port(settings: Settings) -> None:

@@ -37,9 +37,12 @@ class SettingsOverrides(Struct, frozen=True):
     cli: Mapping[str, str | None]
     config_file: Path | None
 
+    def read(self) -> LoadedSettings:
+        return load_settings(self.cli, os.environ, self.config_file)
+
     def load(self) -> LoadedSettings:
         """Loads the settings from all places and configures logging accordingly."""
-        loaded = load_settings(self.cli, os.environ, self.config_file)
+        loaded = self.read()
         configure(loaded.settings.log_level, loaded.settings.log_format)
         return loaded
 

@@ -1,8 +1,10 @@
 """`florilegium serve`: the HTTP and WebSocket server."""
 
 import asyncio
+import os
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,33 +17,54 @@ from msgspec.structs import replace
 from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError
 from config.loading import LoadedSettings
-from config.settings import Settings
+from config.settings import Settings, check
 from server.cli.admin import create_data_root
 from server.cli.lazy_group import lasting_objects
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.urls import local_url
 from server.cli.welcome import welcome
-from server.directory_lock import locked_directory
+from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime
+from server.service_manager import ServiceManager, inherited_sockets
 from server.stop_limit import StopLimit
 
 
 @click.command(cls=SettingsCommand)
 @demo_option
+@click.option(
+    "--fd",
+    "descriptor",
+    type=click.IntRange(0),
+    help="Serve on this open file descriptor, a listening TCP socket. systemd passes its sockets without this option.",
+)
 @setting_options()
-def serve(overrides: SettingsOverrides, demo: bool) -> None:
-    """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT."""
+def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> None:
+    """Serve MCP over HTTP and WebSocket until SIGTERM or SIGINT. SIGHUP reloads settings."""
     with lasting_objects():
         from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
-    loaded = overrides.load()
+    sockets = inherited_sockets(descriptor, os.environ)
+
+    def effective(loaded: LoadedSettings) -> LoadedSettings:
+        if demo:
+            _require_single_user(loaded)
+            loaded = replace(loaded, settings=demo_settings(loaded))
+        return replace(loaded, settings=_settings_of(sockets, loaded.settings))
+
+    loaded = effective(overrides.load())
     for warning in loaded.warnings:
         logger.warning("{}", warning)
-    if demo:
-        _require_single_user(loaded)
-        loaded = replace(loaded, settings=demo_settings(loaded))
-    run(_serve(loaded, overrides.config_file, is_demo=demo))
+    service = _Service(loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo)
+    run(service.run())
+
+
+def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settings:
+    """Returns the settings with the address of the first socket. What is checked for an address is checked for all."""
+    addresses = [replace(settings, host=host, port=port) for host, port, *_ in (s.getsockname() for s in sockets)]
+    for address in addresses:
+        check(address)
+    return addresses[0] if addresses else settings
 
 
 def _require_single_user(loaded: LoadedSettings) -> None:
@@ -52,33 +75,78 @@ def _require_single_user(loaded: LoadedSettings) -> None:
         )
 
 
-async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: bool) -> None:
-    with lasting_objects():
-        from server.app import build_app  # noqa: PLC0415 - as above
-        from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
-        from server.lifespan import open_runtime  # noqa: PLC0415 - as above
-        from server.metrics import Metrics  # noqa: PLC0415 - as above
-        from server.serving import serve as serve_app  # noqa: PLC0415 - as above
+class _Service:
+    """One run of the server. `reload` loads the settings again."""
 
-    def announce(address: str) -> None:
+    def __init__(
+        self,
+        loaded: LoadedSettings,
+        config_file: Path | None,
+        reload: Callable[[], Settings],
+        sockets: Sequence[socket.socket],
+        is_demo: bool,
+    ) -> None:
+        self._loaded = loaded
+        self._settings = loaded.settings
+        self._config_file = config_file
+        self._reload = reload
+        self._sockets = sockets
+        self._is_demo = is_demo
+        self._manager = ServiceManager(os.environ)
+        settings = loaded.settings
+        self._stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
+        self._lock: DirectoryLock | None = None
+        self._setup_link: NewLink | None = None
+
+    async def run(self) -> None:
+        with lasting_objects():
+            from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
+            from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
+            from server.lifespan import open_runtime  # noqa: PLC0415 - as above
+            from server.metrics import Metrics  # noqa: PLC0415 - as above
+            from server.serving import serve as serve_app  # noqa: PLC0415 - as above
+            from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
+
+        metrics, settings = Metrics(), self._settings
+        with locked_directory(create_data_root(settings).root, "serve", "server") as self._lock:
+            remove_leftovers(Path(settings.data_dir))
+            async with open_runtime(settings, observer=metrics) as runtime, self._manager.watchdog():
+                if self._is_demo:
+                    await _fill(runtime)
+                self._setup_link = await _create_setup_link(runtime)
+                app = build_app(runtime, metrics)
+                reload = SettingsReload(settings, self._reload, reload_targets(runtime, metrics)).reload
+                with _ignore_repeated_signals(), self._reload_on_hangup(reload):
+                    await serve_app(app, settings, runtime.open_streams, self._announce, self._stop, self._sockets)
+
+    def _announce(self, address: str) -> None:
+        settings = self._settings
         # With port 0 the system chooses the port; the address contains the chosen one.
-        bound = replace(loaded.settings, port=urlsplit(address).port or loaded.settings.port)
-        if lock is not None:
-            lock.publish_url(local_url(bound))
-        click.echo(welcome(loaded, local_url(bound), config_file, is_demo=is_demo, setup_link=setup_link))
-        asyncio.get_running_loop().run_in_executor(None, _log_sandbox, loaded.settings)
+        url = local_url(replace(settings, port=urlsplit(address).port or settings.port))
+        if self._lock is not None:
+            self._lock.publish_url(url)
+        click.echo(welcome(self._loaded, url, self._config_file, is_demo=self._is_demo, setup_link=self._setup_link))
+        self._manager.ready(url)
+        asyncio.get_running_loop().run_in_executor(None, _log_sandbox, settings)
 
-    metrics = Metrics()
-    with locked_directory(create_data_root(loaded.settings).root, "serve", "server") as lock:
-        remove_leftovers(Path(loaded.settings.data_dir))
-        async with open_runtime(loaded.settings, observer=metrics) as runtime:
-            if is_demo:
-                await _fill(runtime)
-            setup_link = await _create_setup_link(runtime)
-            app = build_app(runtime, metrics)
-            with _ignore_repeated_signals():
-                stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
-                await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
+    def _stop(self) -> None:
+        self._stop_limit.start()
+        self._manager.stopping()
+
+    @contextmanager
+    def _reload_on_hangup(self, reload: Callable[[], None]) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def handle() -> None:
+            self._manager.reloading()
+            reload()
+            self._manager.ready(local_url(self._settings))
+
+        loop.add_signal_handler(signal.SIGHUP, handle)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _create_setup_link(runtime: Runtime) -> NewLink | None:

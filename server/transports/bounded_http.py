@@ -42,6 +42,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     settings: ClassVar[Settings]
     client_connections: ClassVar[ClientConnections]
+    # While the server stops, each response closes its connection.
+    is_draining: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -168,6 +170,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._client_connection.has_whole_request = False
             self._client_connection.add_to(self.scope)
         super().on_headers_complete()
+        if self.is_draining and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
@@ -259,6 +263,6 @@ class _InputFlow(FlowControl):
             super().resume_reading()
 
 
-def bounded_http(settings: Settings, connections: ClientConnections) -> type[HttpToolsProtocol]:
+def bounded_http(settings: Settings, connections: ClientConnections) -> type[BoundedHttp]:
     """Returns the protocol class for uvicorn."""
     return type("BoundedHttp", (BoundedHttp,), {"settings": settings, "client_connections": connections})

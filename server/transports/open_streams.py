@@ -19,6 +19,7 @@ class OpenStreams:
         self._max_per_user = max_per_user
         self._recheck_s = recheck_s
         self._open: Counter[UserId] = Counter()
+        self._is_draining = False
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -30,7 +31,16 @@ class OpenStreams:
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server stops soon or is stopping: callers should go elsewhere."""
+        return self._is_draining
+
+    def drain(self) -> None:
+        self._is_draining = True
+
     def stop(self) -> None:
+        self._is_draining = True
         self._stopping.set()
 
     @contextmanager

@@ -70,7 +70,7 @@ async def main(data_dir: Path) -> None:
             sys.stdout.flush()
 
         stop_limit = StopLimit(settings.shutdown_grace_s)
-        await serve(build_app(runtime, metrics), settings, runtime.open_streams, announce, stop_limit)
+        await serve(build_app(runtime, metrics), settings, runtime.open_streams, announce, stop_limit.start)
 
 
 if __name__ == "__main__":

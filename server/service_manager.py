@@ -1,0 +1,90 @@
+"""What a service manager such as systemd passes to the server and is told by it: listening sockets, readiness, reloads,
+and that the event loop is alive. See sd_listen_fds(3) and sd_notify(3)."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, MutableMapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from config.errors import ConfigurationError
+
+# Passed descriptors start here.
+_FIRST_DESCRIPTOR = 3
+
+
+def inherited_sockets(descriptor: int | None, environ: MutableMapping[str, str]) -> Sequence[socket.socket]:
+    """Returns the listening sockets that the parent process opened: the one given, or those of `LISTEN_FDS`.
+
+    The variables are removed, so that processes started by this one do not take them for theirs.
+    """
+    count, pid = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+    environ.pop("LISTEN_FDNAMES", None)
+    if descriptor is not None:
+        return [_listening_socket(descriptor)]
+    if not count.isdecimal() or pid != str(os.getpid()):
+        return []
+    return [_listening_socket(number) for number in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count))]
+
+
+def _listening_socket(descriptor: int) -> socket.socket:
+    try:
+        inherited = socket.socket(fileno=descriptor)
+        is_listening = inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ConfigurationError(f"file descriptor {descriptor}: expected a listening TCP socket") from error
+    if not is_listening or inherited.family not in (socket.AF_INET, socket.AF_INET6):
+        inherited.detach()
+        raise ConfigurationError(f"file descriptor {descriptor}: expected a listening TCP socket")
+    inherited.setblocking(False)
+    inherited.set_inheritable(False)
+    return inherited
+
+
+class ServiceManager:
+    """The process that started the server, if it wants to be notified (`NOTIFY_SOCKET`); otherwise nothing is sent."""
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        self._address = environ.pop("NOTIFY_SOCKET", "")
+        limit_us, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", str(os.getpid()))
+        is_watched = limit_us.isdecimal() and pid == str(os.getpid())
+        # The manager kills the server if it is not notified for this long. 0: it does not watch.
+        self.watchdog_s = int(limit_us) / 1e6 if is_watched else 0.0
+
+    def ready(self, url: str) -> None:
+        self._send("READY=1", f"STATUS=Serving at {url}")
+
+    def reloading(self) -> None:
+        """Must be followed by `ready`."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=Reloading the settings")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1", "STATUS=Finishing running calls")
+
+    @asynccontextmanager
+    async def watchdog(self) -> AsyncIterator[None]:
+        """Reports from the event loop, as long as it runs, that it does. A loop that is blocked is not reported."""
+        if not self.watchdog_s:
+            yield
+            return
+        reporting = asyncio.create_task(self._report_alive())
+        try:
+            yield
+        finally:
+            reporting.cancel()
+            with suppress(asyncio.CancelledError):
+                await reporting
+
+    async def _report_alive(self) -> None:
+        while True:
+            self._send("WATCHDOG=1")
+            await asyncio.sleep(self.watchdog_s / 2)
+
+    def _send(self, *lines: str) -> None:
+        if not self._address:
+            return
+        # A leading @ means an abstract address, which begins with a null byte.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.sendto("\n".join(lines).encode(), address)

@@ -1,0 +1,85 @@
+"""Applies changed settings while the server runs. Settings declare whether they can be; the others need a restart."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loguru import logger
+from msgspec import Struct
+from msgspec.structs import replace
+
+from auth.authenticator import RegistryAuthenticator
+from auth.key_sources import load_signing_keys
+from auth.tokens import JwtVerifier
+from config.errors import ConfigurationError
+from config.logging import configure
+from config.settings import SETTINGS, Settings
+from server.metrics import Metrics
+from server.runtime import Runtime
+
+RELOADABLE = frozenset(setting.name for setting in SETTINGS if setting.is_reloadable)
+
+
+class ReloadTarget(Struct, frozen=True):
+    """Part of the server that uses `names`. `apply` is called with the new settings if one of them changed, or at every
+    reload if it `reads_files`."""
+
+    names: frozenset[str]
+    apply: Callable[[Settings], None]
+    reads_files: bool = False
+
+
+def reload_targets(runtime: Runtime, metrics: Metrics) -> Sequence[ReloadTarget]:
+    """Returns the targets. Only the first can fail, so that a reload changes everything or nothing."""
+
+    def use_keys(settings: Settings) -> None:
+        keys = load_signing_keys(settings) if settings.jwt_secret or settings.jwt_key_file else None
+        if keys is not None and isinstance(runtime.authenticator, RegistryAuthenticator):
+            runtime.authenticator.use_verifier(JwtVerifier(settings, keys))
+
+    def use_log_settings(settings: Settings) -> None:
+        configure(settings.log_level, settings.log_format)
+
+    return (
+        ReloadTarget(frozenset(("jwt_secret", "jwt_previous_secrets", "jwt_key_file")), use_keys, reads_files=True),
+        ReloadTarget(frozenset(("log_level", "log_format")), use_log_settings),
+        ReloadTarget(frozenset(("metrics_token",)), metrics.use_settings),
+        ReloadTarget(frozenset(("user_max_bytes", "user_max_items", "user_max_passages")), runtime.quotas.use_settings),
+    )
+
+
+class SettingsReload:
+    def __init__(self, settings: Settings, load: Callable[[], Settings], targets: Sequence[ReloadTarget]) -> None:
+        self._settings = settings
+        self._load = load
+        self._targets = targets
+
+    def reload(self) -> None:
+        """Loads the settings and applies those that can change. Invalid settings change nothing."""
+        try:
+            loaded = self._load()
+            changed = {name for name in RELOADABLE if self._can_change(name, getattr(loaded, name))}
+            others = [
+                s.name for s in SETTINGS if _has_changed(s.name, self._settings, loaded) and s.name not in changed
+            ]
+            settings = replace(self._settings, **{name: getattr(loaded, name) for name in changed})
+            for target in self._targets:
+                if target.reads_files or target.names & changed:
+                    target.apply(settings)
+        except ConfigurationError as error:
+            logger.error("the settings were not reloaded: {}", error.message)
+            return
+        self._settings = settings
+        logger.info("settings reloaded; changed: {}", ", ".join(sorted(changed)) or "none")
+        if others:
+            logger.warning("these changed settings need a restart: {}", ", ".join(others))
+
+    def _can_change(self, name: str, value: Any) -> bool:
+        """Whether the value differs and can be used now. Whether JWTs are accepted at all cannot change."""
+        before = getattr(self._settings, name)
+        if name in ("jwt_secret", "jwt_key_file") and bool(before) != bool(value):
+            return False
+        return bool(before != value)
+
+
+def _has_changed(name: str, before: Settings, after: Settings) -> bool:
+    return bool(getattr(before, name) != getattr(after, name))

@@ -29,10 +29,13 @@ function watch(page, url, problems, expectedStatuses) {
   });
 }
 
-/** Returns the serious findings of axe-core on the current page. */
-async function audit(page) {
+/** Returns the serious findings of axe-core on the current page, or in one part of it. */
+async function audit(page, part) {
   await page.evaluate(require("node:fs").readFileSync(axe, "utf8"));
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const { violations } = await page.evaluate(
+    (part) => globalThis.axe.run(part ?? document, { resultTypes: ["violations"] }),
+    part,
+  );
   const serious = violations.filter((one) => ["serious", "critical"].includes(one.impact));
   return serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`);
 }
@@ -48,7 +51,7 @@ async function run({ file, step, url, cookie, values, options }) {
     const expectedStatuses = new Set();
     watch(page, url, problems, expectedStatuses);
     const { [step]: test } = await import(`./steps/${file}`);
-    const result = await test({ page, context, url, values, audit: () => audit(page), expectStatus: (status) => expectedStatuses.add(String(status)) });
+    const result = await test({ page, context, url, values, audit: (part) => audit(page, part), expectStatus: (status) => expectedStatuses.add(String(status)) });
     return { result: result ?? null, problems };
   } finally {
     await context.close();

@@ -31,7 +31,7 @@ def interpreter() -> str:
 
 
 def _commands(uv: str | None, python: str) -> list[list[str]]:
-    options = ["--quiet", "--require-hashes", "-r", str(_REQUIREMENTS)]
+    options = ["--quiet", "--no-deps", "--require-hashes", "-r", str(_REQUIREMENTS)]
     if uv is not None:
         return [
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(_ENVIRONMENT)],
@@ -39,5 +39,5 @@ def _commands(uv: str | None, python: str) -> list[list[str]]:
         ]
     return [
         [sys.executable, "-m", "venv", "--clear", str(_ENVIRONMENT)],
-        [python, "-m", "pip", "install", "--disable-pip-version-check", *options],
+        [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *options],
     ]

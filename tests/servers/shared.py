@@ -13,7 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct, json
 
-_VARIABLE = "FLORILEGIUM_TEST_SERVERS"
+# Without the prefix of the settings: programs that tests start reject unknown ones.
+_VARIABLE = "TEST_SERVERS"
 
 
 class SharedServer(Struct, frozen=True):

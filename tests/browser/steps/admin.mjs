@@ -171,7 +171,7 @@ export async function reference({ page, url, audit, expectStatus }) {
   const search = await open(page, "search_knowledge");
   await search.locator("textarea").fill('{"query": "galleon"}');
   const found = await send(search);
-  const findings = await audit();
+  const findings = await audit("#search_knowledge");
   await search.locator("textarea").fill('{"query": ');
   const refused = await send(search);
   const list = await open(page, "list_items");
@@ -212,6 +212,15 @@ async function send(section) {
   const command = await section.locator(".answer .command").textContent();
   await section.locator(".answer").evaluate((answer) => answer.replaceChildren());
   return { status, headers, command, body };
+}
+
+/** Measures the whole reference, and audits some of its operations: a template makes all of them. */
+export async function referenceLook({ page, url, audit }) {
+  await page.goto(`${url}/docs`);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  await page.evaluate(() => document.querySelectorAll(".operation:nth-of-type(n + 3)").forEach((one) => one.remove()));
+  await page.evaluate(() => document.querySelectorAll(".contents li:nth-of-type(n + 3)").forEach((one) => one.remove()));
+  return { overflow, findings: await audit() };
 }
 
 /** Reads the reference without signing in, or without a script. */

@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-redis bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -25,6 +25,8 @@ help:
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
 	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
 	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
+	@echo "make test-redis      kill Redis 30 times under load (one minute)"
+	@echo "make bench-redis     measure what session_url adds to a call"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
@@ -101,6 +103,12 @@ bench-follow: $(DEVELOPMENT)
 
 test-follow: $(DEVELOPMENT)
 	FOLLOW_STEPS=2000 FOLLOW_KILLS=30 $(BIN)/python -m pytest -q -n 2 tests/sources/following $(ARGS)
+
+test-redis: $(DEVELOPMENT)
+	REDIS_KILLS=30 $(BIN)/python -m pytest -q tests/server/redis $(ARGS)
+
+bench-redis: $(DEVELOPMENT)
+	$(BIN)/python -m bench.redis_cost $(ARGS)
 
 bench-messages: $(DEVELOPMENT)
 	$(BIN)/python -m bench.messages $(ARGS)

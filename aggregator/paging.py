@@ -14,6 +14,7 @@ from aggregator.defaults import Dedupe
 from aggregator.page_size import RenderedHit, shorten_snippets
 from aggregator.reranking import Ranking
 from aggregator.responses import KnowledgeResponse
+from sessions.state import SeenItems
 from sources.source import RankedHit
 
 
@@ -34,7 +35,7 @@ class PageSelection(Struct, frozen=True, kw_only=True):
 
 
 async def select_page(
-    ranking: Ranking, seen: Mapping[str, int], dedupe: Dedupe, *, limit: int, examined_max: int
+    ranking: Ranking, seen: SeenItems, dedupe: Dedupe, *, limit: int, examined_max: int
 ) -> PageSelection:
     """Reads the ranking until `limit` hits are found that are not in `seen` with their current version. Duplicates
     count, although they are not delivered: otherwise a client that adds `limit` to its offset would get a hit twice.
@@ -63,8 +64,8 @@ async def select_page(
     )
 
 
-def is_seen(hit: RankedHit, seen: Mapping[str, int]) -> bool:
-    return seen.get(hit.uri) == (hit.version or 0)
+def is_seen(hit: RankedHit, seen: SeenItems) -> bool:
+    return seen.has(hit.uri, hit.version or 0)
 
 
 def fill_page(

@@ -83,6 +83,7 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
     not_reranked: Annotated[str, Meta(description="Why the reranker failed.")] | UnsetType = UNSET
     score_type: Annotated[str, Meta(description="The score_type of all results.")] | UnsetType = UNSET
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
+    session_error: Annotated[str, Meta(description="Why seen hits are not skipped.")] | UnsetType = UNSET
     sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
     suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")]
     exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")]

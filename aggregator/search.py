@@ -30,10 +30,10 @@ from aggregator.responses import (
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from auth.principal import Principal
-from config.errors import Overloaded, SearchFailed, SessionNotFound, StorageError, Unavailable
+from config.errors import Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
-from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
+from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
 from sources.defaults import local_time
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
@@ -88,8 +88,8 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     is_strict: bool
 
     @property
-    def seen(self) -> Mapping[str, int]:
-        return {} if self.dedupe == "off" else self.state.seen
+    def seen(self) -> SeenItems:
+        return NOTHING_SEEN if self.dedupe == "off" else self.state.seen
 
 
 async def find_session_state(
@@ -232,6 +232,7 @@ class Aggregator:
             not_reranked=_not_reranked(ranking),
             score_type=score_type,
             session=plan.state.handle,
+            session_error=plan.state.error or UNSET,
             sources=_with_totals(reports, ranking.source_totals) if plan.request.explain else reports,
             suppressed=examined_max,
             exhausted=False,
@@ -279,17 +280,13 @@ class Aggregator:
         )
 
     async def _record(self, plan: SearchPlan, response: KnowledgeResponse, selection: PageSelection) -> None:
-        """Marks the delivered hits and their duplicates as seen, each with its own version.
-
-        If the session expired in the meantime, there is nothing to record.
-        """
+        """Marks the delivered hits and their duplicates as seen, each with its own version."""
         delivered = {item.uri: item.version or 0 for item in response.results}
         for hit in selection.candidates:
             if hit.uri in delivered:
                 delivered |= hit.duplicates
         query = plan.request.query[: self._settings.query_max_chars]
-        with suppress(SessionNotFound):
-            await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
+        await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
 
     async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking) -> Explanation:
         rows: int | None = None

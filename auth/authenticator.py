@@ -20,7 +20,7 @@ from auth.browser_sessions import BrowserSessions
 from auth.oauth.credentials import ACCESS_TOKEN, is_credential
 from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.principal import ROLE_SCOPES, SCOPES, ClientId, Principal
-from auth.rate_limits import TokenBuckets
+from auth.rate_limits import RateLimit
 from auth.registry import KeyRecord, Registry, UserRecord
 from auth.tokens import Claims, TokenVerifier
 from config.errors import StorageError, Unauthenticated
@@ -65,7 +65,7 @@ class RegistryAuthenticator:
         self,
         settings: Settings,
         registry: Registry,
-        failures: TokenBuckets,
+        failures: RateLimit,
         verifier: TokenVerifier | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -97,7 +97,7 @@ class RegistryAuthenticator:
             return await self._without_credential()
         credential = _bearer_credential(authorization, self._settings.token_max_bytes)
         if credential is None:
-            self._failure_limit.take(address)
+            await self._failure_limit.take(address)
             raise Unauthenticated("Authorization header not accepted", presented=True)
         now = self._clock()
         digest = hashlib.sha256(credential.encode()).digest()
@@ -165,7 +165,7 @@ class RegistryAuthenticator:
         except Unauthenticated as error:
             self._grants.pop(digest, None)
             self._cache_failure(digest, error, revision)
-            self._failure_limit.take(address)
+            await self._failure_limit.take(address)
             raise
         self._grants[digest] = grant
         return grant

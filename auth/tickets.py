@@ -1,11 +1,14 @@
 """Single-use WebSocket tickets. A browser cannot send a header with the upgrade request, so it requests a ticket first.
 
-A ticket replaces the credential once and for a few seconds. Only its hash is kept, in this process.
+A ticket replaces the credential once and for a few seconds. Only its hash is kept, in this process or in Redis.
 """
 
 import hashlib
 import secrets
+import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -17,44 +20,53 @@ from config.settings import Settings
 _TICKET_BYTES = 32
 
 
+class Tickets(Protocol):
+    """The unused tickets. A user may hold as many tickets as open streams, since more could not be used."""
+
+    async def issue(self, principal: Principal) -> tuple[str, float]:
+        """Returns a ticket for the principal and its lifetime in seconds."""
+        ...
+
+    async def redeem(self, ticket: str) -> Principal:
+        """Returns the principal the ticket was issued to. The ticket cannot be used again."""
+        ...
+
+
 class _Ticket(Struct, frozen=True):
     principal: Principal
     expires_at: float
 
 
-class Tickets:
-    """The unused tickets. A user may hold as many tickets as open streams, since more could not be used.
+class InProcessTickets:
+    """Uses the monotonic clock, so that tickets expire also if the clock of the system is set."""
 
-    `now` is a time of the monotonic clock, so that tickets expire also if the clock of the system is set.
-    """
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._ttl_s = settings.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
         self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()  # oldest first, so the first to expire is in front
         self._per_user: Counter[UserId] = Counter()
 
-    def issue(self, principal: Principal, now: float) -> tuple[str, float]:
-        """Returns a ticket for the principal and its lifetime in seconds."""
-        self._drop_expired(now)
+    async def issue(self, principal: Principal) -> tuple[str, float]:
+        self._drop_expired()
         if self._per_user[principal.user_id] >= self._max_per_user or len(self._tickets) >= self._max:
-            raise Unavailable("too many unused tickets; use one or wait until they expire", self._ttl_s)
-        ticket = secrets.token_urlsafe(_TICKET_BYTES)
-        self._tickets[_hash(ticket)] = _Ticket(principal, now + self._ttl_s)
+            raise too_many_tickets(self._ttl_s)
+        ticket = new_ticket()
+        self._tickets[ticket_hash(ticket)] = _Ticket(principal, self._clock() + self._ttl_s)
         self._per_user[principal.user_id] += 1
         return ticket, self._ttl_s
 
-    def redeem(self, ticket: str, now: float) -> Principal:
-        """Returns the principal the ticket was issued to. The ticket cannot be used again."""
-        self._drop_expired(now)
-        entry = self._tickets.pop(_hash(ticket), None)
+    async def redeem(self, ticket: str) -> Principal:
+        self._drop_expired()
+        entry = self._tickets.pop(ticket_hash(ticket), None)
         if entry is None:
-            raise Unauthenticated("ticket not accepted", presented=True)
+            raise ticket_rejected()
         self._release(entry)
         return entry.principal
 
-    def _drop_expired(self, now: float) -> None:
+    def _drop_expired(self) -> None:
+        now = self._clock()
         while self._tickets and next(iter(self._tickets.values())).expires_at <= now:
             self._release(self._tickets.popitem(last=False)[1])
 
@@ -65,5 +77,17 @@ class Tickets:
             del self._per_user[user_id]
 
 
-def _hash(ticket: str) -> bytes:
+def new_ticket() -> str:
+    return secrets.token_urlsafe(_TICKET_BYTES)
+
+
+def too_many_tickets(ttl_s: float) -> Unavailable:
+    return Unavailable("too many unused tickets; use one or wait until they expire", ttl_s)
+
+
+def ticket_rejected() -> Unauthenticated:
+    return Unauthenticated("ticket not accepted", presented=True)
+
+
+def ticket_hash(ticket: str) -> bytes:
     return hashlib.sha256(ticket.encode("utf-8", "surrogatepass")).digest()

@@ -13,6 +13,7 @@
     |-- QuotaExceeded               507  the user's quota is reached; nothing was written
     |-- Unavailable                 503  at capacity, or shutting down
     |   |-- Overloaded              503  refused because too many calls are waiting
+    |   |-- SharedStateUnavailable  503  the session server (Redis, Valkey) does not answer
     |   `-- SearchFailed            503  no source could be searched
     |-- StorageError                500  the control database or a library cannot be used
     |   |-- DiskFull                507  nothing was written; existing data can still be read
@@ -168,6 +169,14 @@ class Unavailable(FlorilegiumError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message, {"retry_after_s": retry_after_s})
         self.retry_after_s = retry_after_s
+
+
+class SharedStateUnavailable(Unavailable):
+    """The server of `session_url` does not answer, and the call cannot be served safely without it."""
+
+    def __init__(self, retry_after_s: float = 1.0) -> None:
+        seconds = retry_after_seconds(retry_after_s)
+        super().__init__(f"the session server does not answer; try again in {seconds} s", seconds)
 
 
 class Overloaded(Unavailable):

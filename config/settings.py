@@ -881,6 +881,27 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 6
 
     # Sessions and streams
+    session_url: Annotated[
+        str,
+        _secret(
+            "Redis or Valkey server whose sessions, rate limits, tickets and jobs all processes of a deployment share: "
+            "`redis://user:password@host:port/0`, `rediss://` for TLS, or `unix:///path/to/socket`. Empty: they are "
+            "kept in this process."
+        ),
+    ] = ""
+    redis_prefix: Annotated[
+        str,
+        _text(
+            "First part of all keys in Redis, so that several deployments can share a server.",
+            pattern="^[A-Za-z0-9_.-]{1,64}$",
+        ),
+    ] = "florilegium"
+    redis_timeout_ms: Annotated[
+        int, _number("ms", "How long a command may take before Redis counts as unavailable.", 10, 60_000)
+    ] = 250
+    redis_pause_ms: Annotated[int, _number("ms", "After a failure, how long Redis is not asked again.", 1, 60_000)] = (
+        500
+    )
     session_ttl_s: Annotated[float, _number("s", "Idle time after which a session ends.", 1, 30 * _DAY_S)] = 1800
     session_max: Annotated[int, _number("sessions", "Sessions, for all users together.", 1, 10_000_000)] = 10_000
     session_max_per_user: Annotated[
@@ -1456,7 +1477,7 @@ _GROUPS = {
     "import_max_bytes": "Import",
     "follow_roots": "Follow",
     "chat_upstream_url": "Chat",
-    "session_ttl_s": "Sessions and streams",
+    "session_url": "Sessions and streams",
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
@@ -1515,6 +1536,7 @@ def check(settings: Settings) -> None:
         _oauth_problems,
         _time_zone_problems,
         _openid_problems,
+        _session_url_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
@@ -1678,6 +1700,28 @@ def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
         yield "openid_providers: nobody signs in to a server for one user; set require_auth = true"
+
+
+def _session_url_problems(settings: Settings) -> Iterator[str]:
+    """The value may contain a password, so it is not repeated."""
+    url = settings.session_url
+    if url and not _is_redis_url(url):
+        yield (
+            "session_url: expected redis://host:port/0, rediss://host:port/0 or unix:///path/to/socket, with "
+            "user:password@ before the host if the server asks for them"
+        )
+
+
+def _is_redis_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        return bool(parts.path.strip("/"))
+    database = parts.path.strip("/") or "0"
+    return parts.scheme in ("redis", "rediss") and bool(parts.hostname) and database.isascii() and database.isdigit()
 
 
 def _split(url: str) -> SplitResult | None:

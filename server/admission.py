@@ -4,7 +4,6 @@ The checks run in this order: origin, profile of the address, credential, scope,
 request options. The credential alone decides whose data a request can reach.
 """
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -175,7 +174,7 @@ class Admission:
             self._profiles.get(profile)
         principal = await self.authenticate(request, request.authorization)
         _require_any_scope(principal)
-        self.charge(principal)
+        await self.charge(principal)
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
@@ -183,15 +182,17 @@ class Admission:
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
         self.check_origin(request.headers)
-        return self._admit_principal(request, await self.authenticate(request, authorization), operation)
+        return await self._admit_principal(request, await self.authenticate(request, authorization), operation)
 
-    def admit_browser(self, request: IncomingRequest, principal: Principal, operation: Restricted) -> AdmittedRequest:
+    async def admit_browser(
+        self, request: IncomingRequest, principal: Principal, operation: Restricted
+    ) -> AdmittedRequest:
         """Admits a request of a browser session, whose principal is known."""
         self.check_origin(request.headers)
         _identify(request, principal)
-        return self._admit_principal(request, principal, operation)
+        return await self._admit_principal(request, principal, operation)
 
-    def _admit_principal(
+    async def _admit_principal(
         self, request: IncomingRequest, principal: Principal, operation: Restricted
     ) -> AdmittedRequest:
         request_fields().tool = operation.id
@@ -200,7 +201,7 @@ class Admission:
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
         _require_sources(principal, operation)
-        self.charge(principal)
+        await self.charge(principal)
         return self._admitted(request, principal, None)
 
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
@@ -221,7 +222,7 @@ class Admission:
 
     async def _redeem(self, request: IncomingRequest, ticket: str) -> Principal:
         try:
-            principal = self._tickets.redeem(ticket, time.monotonic())
+            principal = await self._tickets.redeem(ticket)
             await self._authenticator.recheck(principal)
         except Unauthenticated as error:
             self._record_rejection(request, error)
@@ -233,15 +234,15 @@ class Admission:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
         self.require_running()
         await self._authenticator.recheck(principal)
-        self.charge(principal)
+        await self.charge(principal)
 
     def require_running(self) -> None:
         if self._open_streams.is_stopping:
             raise Unavailable("the server is stopping")
 
-    def charge(self, principal: Principal, requests: int = 1) -> None:
+    async def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""
-        self._limits.user.take(principal.user_id, requests)
+        await self._limits.user.take(principal.user_id, requests)
 
     def context(
         self,

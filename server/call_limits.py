@@ -14,7 +14,7 @@ class CallLimits:
         """Raises Overloaded if a call of the user would wait too long."""
         self._libraries.require_capacity(user_id)
 
-    def take(self, key: tuple[UserId, str]) -> None:
+    async def take(self, key: tuple[UserId, str]) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
         self.require_capacity(key[0])
-        self._limits.tool.take(key)
+        await self._limits.tool.take(key)

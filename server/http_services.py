@@ -29,8 +29,8 @@ def build_http_services(runtime: Runtime, metrics: Metrics | None = None) -> Htt
         agentkit=build_agentkit(
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
-        accounts=Accounts(runtime.settings, runtime.registry.database),
-        passkeys=Passkeys(runtime.settings, runtime.registry.database),
+        accounts=Accounts(runtime.settings, runtime.registry.database, runtime.stores.make_limit),
+        passkeys=Passkeys(runtime.settings, runtime.registry.database, runtime.stores.used_tokens),
         openid=OpenIdSignIn(runtime.settings, runtime.registry),
         browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit),
         metrics=metrics or Metrics(),

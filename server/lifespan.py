@@ -24,7 +24,6 @@ from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
-from auth.tickets import Tickets
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
@@ -44,17 +43,16 @@ from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.options import DispatcherOptions
 from server.protocol.request_state import RequestStateSigner
-from server.recent_calls import RecentCalls
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
+from server.state_stores import StateStores, in_process_stores, open_state_stores
 from server.tools.knowledge import add_knowledge_tools
 from server.tools.similar import add_similar_tool
 from server.tools.source_tools import add_sources
 from server.tools.writing import add_writing_tools
 from server.transports.open_streams import OpenStreams
 from server.version import VERSION
-from sessions.state import InProcessSessionStates, SessionStateLimits
-from sessions.store import InProcessSessionStore
+from sessions.state import SessionStates
 from sources.importers.registry import all_importers
 from sources.registry import load_sources
 from sources.semantic.service import SemanticService
@@ -65,8 +63,10 @@ from sources.storage.sqlite import SqliteLibraries
 _CONTROL_BUSY_TIMEOUT_S = 0.5
 
 
-def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
-    sources, session_states = load_sources(settings), _session_states(settings)
+def build_knowledge(settings: Settings, libraries: Libraries, session_states: SessionStates | None = None) -> Knowledge:
+    """Without `session_states`, they are kept in this process."""
+    sources = load_sources(settings)
+    session_states = session_states or in_process_stores(settings).session_states
     retriever, queue = Retriever(libraries, sources, session_states), SearchQueue(settings)
     return Knowledge(
         sources=sources,
@@ -125,6 +125,7 @@ class _Resources(Struct, frozen=True, kw_only=True):
     imports: ImportJobs
     following: FollowService
     audit: Audit
+    stores: StateStores
 
 
 @asynccontextmanager
@@ -139,6 +140,7 @@ async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
         open_follow_service(settings, data_root, registry, libraries) as following,
         _audit(data_root, settings) as audit,
+        open_state_stores(settings) as stores,
     ):
         yield _Resources(
             data_root=data_root,
@@ -148,6 +150,7 @@ async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
             imports=imports,
             following=following,
             audit=audit,
+            stores=stores,
         )
 
 
@@ -159,18 +162,25 @@ def _build_runtime(
     observer: CallObserver | None,
 ) -> Runtime:
     data_root, registry, libraries = resources.data_root, resources.registry, resources.libraries
-    limits, tickets, profiles = RateLimits.from_settings(settings), Tickets(settings), profiles_of(settings)
-    call_limits, recent_calls = CallLimits(libraries, limits), RecentCalls(settings)
+    stores, profiles = resources.stores, profiles_of(settings)
+    limits, tickets, recent_calls = (
+        RateLimits.from_settings(settings, stores.make_limit),
+        stores.tickets,
+        stores.recent_calls,
+    )
+    call_limits = CallLimits(libraries, limits)
     browser_sessions = BrowserSessions(registry.database, settings)
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
     streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
-    knowledge, bus = build_knowledge(settings, libraries), build_message_bus(libraries, settings)
+    knowledge = build_knowledge(settings, libraries, stores.session_states)
+    bus = build_message_bus(libraries, settings)
     catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
-    options, signer = _dispatcher_options(settings), RequestStateSigner()
+    options, signer = _dispatcher_options(settings), RequestStateSigner(stores.state_keys)
     return Runtime(
         settings=settings,
         data_root=data_root,
         registry=registry,
+        stores=stores,
         browser_sessions=browser_sessions,
         oauth_grants=OAuthGrants(registry.database, settings),
         libraries=libraries,
@@ -183,7 +193,7 @@ def _build_runtime(
         audit=resources.audit,
         quotas=resources.quotas,
         open_streams=streams,
-        sessions=LegacySessions(_session_store(settings), knowledge.session_states, profiles),
+        sessions=LegacySessions(stores.sessions, stores.session_states, profiles),
         dispatcher=Dispatcher(catalog, options, signer, call_limits, streams, observer, profiles, recent_calls),
         recent_calls=recent_calls,
         imports=resources.imports,
@@ -220,21 +230,6 @@ async def _semantic(settings: Settings) -> AsyncIterator[SemanticService]:
         yield semantic
     finally:
         await semantic.close()
-
-
-def _session_store(settings: Settings) -> InProcessSessionStore:
-    return InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
-
-
-def _session_states(settings: Settings) -> InProcessSessionStates:
-    limits = SessionStateLimits(
-        ttl_s=settings.session_ttl_s,
-        seen_max=settings.session_seen_max,
-        queries_max=settings.session_queries_max,
-        total_max=settings.session_state_max,
-        user_max=settings.session_state_max_per_user,
-    )
-    return InProcessSessionStates(limits)
 
 
 def _authenticator(

@@ -1,4 +1,4 @@
-"""The last MCP calls of each user, in memory: what people see when they ask what their assistants are doing.
+"""The last MCP calls of each user, in memory or in Redis: what people see who ask what their assistants are doing.
 
 Arguments and results are not kept.
 """
@@ -6,6 +6,7 @@ Arguments and results are not kept.
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -30,23 +31,39 @@ class RecentCall(Struct, frozen=True, gc=False):
     seconds: float
 
 
-class RecentCalls:
+class RecentCalls(Protocol):
+    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None: ...
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        """Returns the newest calls first."""
+        ...
+
+    async def forget(self, user_id: UserId) -> None: ...
+
+
+def recent_call(call: Call, method: str, tool: str, outcome: str, seconds: float) -> RecentCall | None:
+    """Returns the record of a call, or None if calls of its method are not recorded."""
+    if method not in _RECORDED_METHODS:
+        return None
+    return RecentCall(time.time(), method, tool, call.context.client_id, call.client.name, outcome, seconds)
+
+
+class InProcessRecentCalls:
     def __init__(self, settings: Settings) -> None:
         self._per_user = settings.recent_calls_max
         self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(settings.recent_calls_users_max)
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
-        if method not in _RECORDED_METHODS or not self._per_user:
+        record, user_id = recent_call(call, method, tool, outcome, seconds), call.context.user_id
+        if record is None or not self._per_user:
             return
-        context = call.context
-        calls = self._calls.get(context.user_id)
+        calls = self._calls.get(user_id)
         if calls is None:
-            calls = self._calls[context.user_id] = deque(maxlen=self._per_user)
-        calls.append(RecentCall(time.time(), method, tool, context.client_id, call.client.name, outcome, seconds))
+            calls = self._calls[user_id] = deque(maxlen=self._per_user)
+        calls.append(record)
 
-    def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
-        """Returns the newest calls first."""
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
         return list(reversed(self._calls.get(user_id, ())))[:limit]
 
-    def forget(self, user_id: UserId) -> None:
+    async def forget(self, user_id: UserId) -> None:
         self._calls.pop(user_id, None)

@@ -25,6 +25,7 @@ from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from server.recent_calls import RecentCalls
+from server.state_stores import StateStores
 from server.transports.open_streams import OpenStreams
 from sessions.state import SessionStates
 from sources.source import Source
@@ -45,6 +46,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     settings: Settings
     data_root: DataRoot
     registry: Registry
+    stores: StateStores
     browser_sessions: BrowserSessions
     oauth_grants: OAuthGrants
     libraries: Libraries

@@ -1,7 +1,6 @@
 """Endpoints for operators and clients' start-up: health, readiness, metrics, OAuth metadata and WebSocket tickets."""
 
 import hmac
-import time
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -55,7 +54,7 @@ class ServiceEndpoints:
     async def ticket(self, request: Request) -> Response:
         """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""
         admitted = await self._runtime.admission.admit(IncomingRequest.from_scope(request.scope))
-        ticket, expires_in_s = self._runtime.tickets.issue(admitted.principal, time.monotonic())
+        ticket, expires_in_s = await self._runtime.tickets.issue(admitted.principal)
         body = {"ticket": ticket, "expires_in": expires_in_s}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 

@@ -24,7 +24,7 @@ class Session(Struct, eq=False, weakref=True):
     client_name: str
     client_version: str
     capabilities: Mapping[str, Any]
-    used_at: float
+    used_at: float = 0.0
     profile: str = "default"
     log_level: str | None = None
     subscriptions: set[str] = field(default_factory=set)

@@ -45,13 +45,41 @@ def handle_for(session: SessionId) -> SessionHandle:
     return SessionHandle(base64.urlsafe_b64encode(digest).rstrip(b"=").decode())
 
 
+class SeenItems(Protocol):
+    """The items that a session has been shown."""
+
+    def __len__(self) -> int: ...
+
+    def has(self, uri: str, version: int) -> bool:
+        """Whether this version of the item was delivered."""
+        ...
+
+
+class SeenVersions:
+    """The last version delivered of each URI."""
+
+    def __init__(self, versions: Mapping[str, int]) -> None:
+        self._versions = versions
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def has(self, uri: str, version: int) -> bool:
+        return self._versions.get(uri) == version
+
+
+NOTHING_SEEN = SeenVersions({})
+
+
 class SessionState(Struct, frozen=True):
-    """A read-only view of one session's state. `seen` maps each delivered URI to the version that was delivered."""
+    """A read-only view of one session's state. `error` says why the state is empty although the session may have one:
+    calls are served without it."""
 
     handle: SessionHandle
-    seen: Mapping[str, int]
+    seen: SeenItems
     queries: tuple[str, ...]
     defaults: Mapping[str, Any]
+    error: str = ""
 
 
 class SessionStateLimits(Struct, frozen=True, kw_only=True):
@@ -65,10 +93,10 @@ class SessionStateLimits(Struct, frozen=True, kw_only=True):
 
 
 class SessionStates(Protocol):
-    """Stores session states.
+    """Stores session states, in this process or in Redis (`sessions.redis.state`).
 
-    `get`, `record`, `set_defaults` and `reset` raise SessionNotFound if the handle is unknown, expired or belongs to
-    another owner. Every call except `delete` restarts the idle timer.
+    `get`, `set_defaults` and `reset` raise SessionNotFound if the handle is unknown, expired or belongs to another
+    owner. Every call except `delete` restarts the idle timer.
     """
 
     async def create(self, owner: Owner) -> SessionState:
@@ -82,7 +110,7 @@ class SessionStates(Protocol):
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState: ...
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
-        """Adds a query, unless it is empty, and the items delivered for it."""
+        """Adds a query, unless it is empty, and the items delivered for it. Does nothing if the session has ended."""
         ...
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
@@ -117,7 +145,7 @@ class _StateEntry:
 
     def view(self, handle: SessionHandle) -> SessionState:
         # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
-        return SessionState(handle, MappingProxyType(self.seen), self.queries, MappingProxyType(self.defaults))
+        return SessionState(handle, SeenVersions(self.seen), self.queries, MappingProxyType(self.defaults))
 
 
 def _size_of(entry: _StateEntry) -> int:
@@ -155,7 +183,9 @@ class InProcessSessionStates:
         return self._store(handle, self._require(handle, owner))
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
-        entry = self._require(handle, owner)
+        entry = self._find(handle, owner)
+        if entry is None:
+            return
         entry.add_seen(delivered, self._seen_max)
         if query:
             others = tuple(other for other in entry.queries if other != query)

@@ -1,15 +1,46 @@
-"""The sessions of this process, limited in number and idle time."""
+"""Legacy MCP sessions, limited in number and idle time, in this process or in Redis (`sessions.redis.store`)."""
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 from auth.context import SessionId
 from auth.principal import Owner
 from config.errors import SessionNotFound, Unavailable
 from config.paths import UserId
-from sessions.session import Session, new_session_id
+from sessions.session import Session
+
+
+class SessionStore(Protocol):
+    def __len__(self) -> int:
+        """The number of sessions that this process knows."""
+        ...
+
+    async def create(self, session: Session) -> None:
+        """Stores a new session, in place of one that has the same id.
+
+        A user at the per-user limit loses the session that was unused longest. At the total limit the new session is
+        rejected, so that no user can evict another user's sessions.
+        """
+        ...
+
+    async def get(self, session_id: str, owner: Owner) -> Session:
+        """Returns the owner's session and restarts its idle timer.
+
+        Raises the same SessionNotFound for an unknown session and for one that belongs to another owner.
+        """
+        ...
+
+    async def holds(self, session: Session) -> bool: ...
+
+    async def save(self, session: Session) -> None:
+        """Makes a changed log level or changed subscriptions known to other processes."""
+        ...
+
+    async def end(self, session: Session) -> None:
+        """Ends a session; does nothing if it has ended already."""
+        ...
 
 
 class InProcessSessionStore:
@@ -29,47 +60,20 @@ class InProcessSessionStore:
         self._expire()
         return len(self._sessions)
 
-    def create(
-        self,
-        owner: Owner,
-        version: str,
-        client_name: str,
-        client_version: str,
-        capabilities: Mapping[str, Any],
-        profile: str = "default",
-        session_id: SessionId | None = None,
-    ) -> Session:
-        """Creates a session, in place of one that has the same id.
-
-        A user at the per-user limit loses the session that was unused longest. At the total limit the new session is
-        rejected, so that no user can evict another user's sessions.
-        """
+    async def create(self, session: Session) -> None:
         self._expire()
-        if session_id is not None and session_id in self._sessions:
-            self._drop(self._sessions[session_id])
+        owner = session.owner
+        if session.id in self._sessions:
+            self._drop(self._sessions[session.id])
         if self._per_user[owner.user_id] >= self._max_per_user:
             self._drop(next(s for s in self._sessions.values() if s.owner.user_id == owner.user_id))
         if len(self._sessions) >= self._max_total:
-            raise Unavailable("too many open sessions", retry_after_s=self._ttl_s)
-        session = Session(
-            id=session_id or new_session_id(),
-            owner=owner,
-            version=version,
-            client_name=client_name,
-            client_version=client_version,
-            capabilities=capabilities,
-            used_at=self._clock(),
-            profile=profile,
-        )
+            raise too_many_sessions(self._ttl_s)
+        session.used_at = self._clock()
         self._sessions[session.id] = session
         self._per_user[owner.user_id] += 1
-        return session
 
-    def get(self, session_id: str, owner: Owner) -> Session:
-        """Returns the owner's session and restarts its idle timer.
-
-        Raises the same SessionNotFound for an unknown session and for one that belongs to another owner.
-        """
+    async def get(self, session_id: str, owner: Owner) -> Session:
         self._expire()
         session = self._sessions.get(SessionId(session_id))
         if session is None or session.owner != owner:
@@ -78,12 +82,14 @@ class InProcessSessionStore:
         self._sessions.move_to_end(session.id)
         return session
 
-    def holds(self, session: Session) -> bool:
+    async def holds(self, session: Session) -> bool:
         self._expire()
         return session.id in self._sessions
 
-    def end(self, session: Session) -> None:
-        """Ends a session; does nothing if it has ended already."""
+    async def save(self, session: Session) -> None:
+        """All requests of the session use this object, so there is nothing to do."""
+
+    async def end(self, session: Session) -> None:
         if session.id in self._sessions:
             self._drop(session)
 
@@ -101,3 +107,7 @@ class InProcessSessionStore:
         self._per_user[user_id] -= 1
         if not self._per_user[user_id]:
             del self._per_user[user_id]
+
+
+def too_many_sessions(ttl_s: float) -> Unavailable:
+    return Unavailable("too many open sessions", retry_after_s=ttl_s)

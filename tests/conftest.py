@@ -2,15 +2,17 @@
 servers that tests share."""
 
 import os
+import secrets
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compatibility.page import SYSTEMS
-from tests.servers import postgres, shared
+from tests.servers import postgres, shared, valkey
 from tests.transport_requests import require_transport
 
 # No deadlines, because timing on a busy machine says nothing about correctness.
@@ -61,3 +63,14 @@ def database_url(postgres_server: shared.SharedServer) -> Iterator[str]:
     url = postgres.create_database(postgres_server)
     yield url
     postgres.drop_database(postgres_server, url)
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> shared.SharedServer:
+    return valkey.valkey_server()
+
+
+@pytest.fixture
+def redis_settings(valkey_server: shared.SharedServer) -> dict[str, Any]:
+    """The settings of a deployment of its own on the shared Valkey server."""
+    return {"session_url": valkey_server.url, "redis_prefix": f"test-{secrets.token_hex(8)}"}

@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from cachetools import TTLCache
 from msgspec import Struct
 
 from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, select_user
+from auth.used_tokens import InProcessUsedTokens, UsedTokens
 from auth.validation import require_printable
 from config.errors import Conflict, InvalidParams
 from config.paths import UserId
@@ -32,7 +32,6 @@ from config.settings import Settings
 _RANDOM_BYTES = 16
 _TIME_BYTES = 8
 _HEAD_BYTES = _RANDOM_BYTES + _TIME_BYTES
-_USED_MAX = 10_000
 _NAME_MAX_CHARS = 60
 _NOT_ACCEPTED = "the passkey was not accepted; try again"
 
@@ -64,12 +63,18 @@ class _Credential(Struct, frozen=True, rename="camel"):
 
 
 class Passkeys:
-    def __init__(self, settings: Settings, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: ControlDatabase,
+        used: UsedTokens | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._max_per_user = settings.passkey_max_per_user
         self._lifetime_s = settings.passkey_challenge_lifetime_s
-        self._used: TTLCache[bytes, bool] = TTLCache[bytes, bool](_USED_MAX, settings.passkey_challenge_lifetime_s)
+        self._used = used or InProcessUsedTokens()
         self._recent_s = settings.passkey_recent_sign_in_s
         self.rp_id = relying_party_id(settings)
 
@@ -92,7 +97,7 @@ class Passkeys:
         """Adds the passkey that the device has created."""
         require_printable("name", name[:_NAME_MAX_CHARS])
         parsed = _parse(credential)
-        challenge = self._use_challenge(parsed, browser_secret)
+        challenge = await self._use_challenge(parsed, browser_secret)
         verified = await asyncio.to_thread(self._verify_registration, credential, challenge, origin)
         row = (
             verified.credential_id,
@@ -122,7 +127,7 @@ class Passkeys:
         """Returns the user of the passkey that signed the challenge. Raises SignInFailed."""
         try:
             parsed = _parse(credential)
-            challenge = self._use_challenge(parsed, browser_secret)
+            challenge = await self._use_challenge(parsed, browser_secret)
         except InvalidParams as error:
             raise SignInFailed(_NOT_ACCEPTED) from error
         passkey_id = _decode(parsed.raw_id)
@@ -155,7 +160,7 @@ class Passkeys:
         head = secrets.token_bytes(_RANDOM_BYTES) + int(self._clock()).to_bytes(_TIME_BYTES, "big")
         return head + _signature(browser_secret, head)
 
-    def _use_challenge(self, credential: _Credential, browser_secret: str) -> bytes:
+    async def _use_challenge(self, credential: _Credential, browser_secret: str) -> bytes:
         """Returns the challenge of a response, once, if it was made for this browser and not long ago."""
         try:
             client_data = msgspec.json.decode(_decode(credential.response.client_data_json), type=_ClientData)
@@ -165,9 +170,9 @@ class Passkeys:
         head, signature = challenge[:_HEAD_BYTES], challenge[_HEAD_BYTES:]
         age_s = self._clock() - int.from_bytes(head[_RANDOM_BYTES:], "big")
         is_own = hmac.compare_digest(signature, _signature(browser_secret, head))
-        if not is_own or not -1 <= age_s <= self._lifetime_s or challenge in self._used:
+        is_recent = is_own and -1 <= age_s <= self._lifetime_s
+        if not is_recent or not await self._used.use(challenge, self._lifetime_s + 1):
             raise InvalidParams("the passkey took too long; try again")
-        self._used[challenge] = True
         return challenge
 
     def _registration_options(self, user: UserRecord, known: Sequence[bytes], challenge: bytes) -> str:

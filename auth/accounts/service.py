@@ -10,6 +10,7 @@ from auth.accounts.password_rules import require_new_password
 from auth.accounts.passwords import PasswordHashes
 from auth.accounts.throttle import SignInFailed, SignInThrottle
 from auth.control_database import ControlConnection, ControlDatabase
+from auth.rate_limits import MakeLimit, in_process_limits
 from auth.registry import UserRecord, select_user_by_name
 from auth.validation import require_user_name
 from config.paths import UserId
@@ -26,14 +27,14 @@ class Accounts:
         self,
         settings: Settings,
         database: ControlDatabase,
+        make_limit: MakeLimit | None = None,
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._database = database
         self._clock = clock
         self._hashes = PasswordHashes(settings)
-        self._throttle = SignInThrottle(settings, monotonic)
+        self._throttle = SignInThrottle(settings, make_limit or in_process_limits(settings))
         self.links = AccountLinks(database, settings, clock)
 
     async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> UserRecord:
@@ -44,7 +45,7 @@ class Accounts:
         name = name.strip()
         user, stored = await self._database.read(lambda db: _select_password(db, name))
         known_browser = await self._find_browser(browser, user)
-        with self._throttle.attempt(name, address, known_browser):
+        async with self._throttle.attempt(name, address, known_browser):
             check = await self._hashes.verify(stored, password)
             if not check.is_correct or user is None or user.is_disabled:
                 raise SignInFailed(user_id=user.id if user else "")
@@ -56,7 +57,7 @@ class Accounts:
         """Replaces the password and signs the user out everywhere."""
         _, stored = await self._database.read(lambda db: _select_password(db, user.name))
         # A stolen session must not be enough to guess the password.
-        with self._throttle.attempt(user.name, address, "session"):
+        async with self._throttle.attempt(user.name, address, "session"):
             if not (await self._hashes.verify(stored, password)).is_correct:
                 raise SignInFailed(user_id=user.id)
         require_new_password(self._settings, new_password, user.name)

@@ -6,11 +6,10 @@ succeeds does not count. Names that do not exist are limited like others.
 """
 
 import ipaddress
-import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from auth.rate_limits import TokenBuckets
+from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit
 from config.errors import FlorilegiumError
 from config.settings import Settings
 
@@ -30,25 +29,26 @@ class SignInFailed(FlorilegiumError):
 
 
 class SignInThrottle:
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        account = (settings.rate_sign_in_account_per_minute, settings.rate_sign_in_account_burst)
+    def __init__(self, settings: Settings, make_limit: MakeLimit) -> None:
+        what, rate = "failed sign-ins to this account", settings.rate_sign_in_account_per_minute
+        burst = settings.rate_sign_in_account_burst
+        self._strangers = make_limit(LimitRule("sign-in", what, rate, burst))
+        self._known = make_limit(LimitRule("sign-in of browser", what, rate, burst))
         address = (settings.rate_sign_in_address_per_minute, settings.rate_sign_in_address_burst)
-        self._strangers = TokenBuckets("failed sign-ins to this account", *account, settings.rate_keys_max, clock)
-        self._known = TokenBuckets("failed sign-ins to this account", *account, settings.rate_keys_max, clock)
-        self._addresses = TokenBuckets("failed sign-ins", *address, settings.rate_keys_max, clock)
+        self._addresses = make_limit(LimitRule("sign-in from address", "failed sign-ins", *address))
 
-    @contextmanager
-    def attempt(self, account: str, address: str, known_browser: str | None) -> Iterator[None]:
+    @asynccontextmanager
+    async def attempt(self, account: str, address: str, known_browser: str | None) -> AsyncIterator[None]:
         """Counts the attempt made in the block if it ends with SignInFailed. Raises RateLimited instead of starting it.
         The attempt is counted first, so that many at the same time are no way around the limit."""
         account, has_failed = account.casefold(), False
-        buckets: list[tuple[TokenBuckets, Hashable]] = (
+        buckets: list[tuple[RateLimit, LimitKey]] = (
             [(self._known, (account, known_browser))]
             if known_browser
             else [(self._addresses, network_of(address)), (self._strangers, account)]
         )
         for limit, key in buckets:
-            limit.take(key)
+            await limit.take(key)
         try:
             yield
         except SignInFailed:
@@ -57,7 +57,7 @@ class SignInThrottle:
         finally:
             if not has_failed:
                 for limit, key in buckets:
-                    limit.give_back(key)
+                    await limit.give_back(key)
 
 
 def network_of(address: str) -> str:

@@ -63,7 +63,7 @@ class LibraryPage:
         if session is None:
             admitted = await admission.admit_operation(incoming, authorization, operation)
         else:
-            admitted = admission.admit_browser(incoming, browser_principal(session), operation)
+            admitted = await admission.admit_browser(incoming, browser_principal(session), operation)
         return self._viewer(admitted, session)
 
     async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:

@@ -31,7 +31,7 @@ class AuthorizePage:
 
     async def show(self, request: Request) -> Response:
         """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
-        self._services.limits.requests.take(client_address(request))
+        await self._services.limits.requests.take(client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
         if self._services.is_document(parameters.get("client_id")):

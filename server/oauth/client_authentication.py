@@ -41,7 +41,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         client_id, secret = _credentials(request.headers.get("authorization"), parameters)
         return await _identify(services, client_id, secret)
     except InvalidClient:
-        services.limits.failures.take(client_address(request))
+        await services.limits.failures.take(client_address(request))
         raise
 
 

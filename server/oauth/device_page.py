@@ -36,7 +36,7 @@ class DevicePage:
         user_code = normalize_user_code(form.get("user_code", ""))
         device = await self._services.device_codes.find(user_code)
         if device is None:
-            self._services.limits.failures.take(client_address(request))
+            await self._services.limits.failures.take(client_address(request))
             return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
         client = await self._services.find_client(device.client_id)
         scopes = grantable_scopes(device.scopes, session.user.role)

@@ -30,14 +30,14 @@ class OAuthEndpoints:
         return JSONResponse(authorization_server_metadata(self._settings), headers=NO_STORE)
 
     async def register(self, request: Request) -> Response:
-        self._services.limits.registrations.take(client_address(request))
+        await self._services.limits.registrations.take(client_address(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
         client, secret = await self._services.clients.register(await self._read_json(request))
         return JSONResponse(_registration(client, secret), 201, NO_STORE)
 
     async def token(self, request: Request) -> Response:
-        self._services.limits.requests.take(client_address(request))
+        await self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
         try:
@@ -57,7 +57,7 @@ class OAuthEndpoints:
 
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
-        self._services.limits.requests.take(client_address(request))
+        await self._services.limits.requests.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
@@ -68,7 +68,7 @@ class OAuthEndpoints:
         return Response(status_code=200, headers=NO_STORE)
 
     async def device_authorization(self, request: Request) -> Response:
-        self._services.limits.registrations.take(client_address(request))
+        await self._services.limits.registrations.take(client_address(request))
         parameters = await read_form_parameters(request, self._settings.form_max_bytes)
         client = await authenticate_client(self._services, request, parameters)
         if not client.has_device_code:

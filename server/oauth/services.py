@@ -13,7 +13,7 @@ from auth.oauth.metadata_documents import MetadataDocuments, document_fetch, is_
 from auth.oauth.resources import Resources
 from auth.oauth.scopes import format_scopes
 from auth.oauth.tokens import OAuthTokens
-from auth.rate_limits import TokenBuckets
+from auth.rate_limits import LimitRule, RateLimit
 from config.settings import Settings
 from server.console.browser import client_address
 from server.runtime import Runtime
@@ -22,9 +22,9 @@ from server.runtime import Runtime
 class OAuthLimits(Struct, frozen=True):
     """Requests to the endpoints and new clients, per address, and failed attempts to guess a secret or a code."""
 
-    requests: TokenBuckets
-    registrations: TokenBuckets
-    failures: TokenBuckets
+    requests: RateLimit
+    registrations: RateLimit
+    failures: RateLimit
 
 
 class OAuthServices(Struct, frozen=True, kw_only=True):
@@ -81,17 +81,18 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
-        limits=OAuthLimits(
-            _buckets(settings, "OAuth requests", settings.rate_oauth_per_minute, settings.rate_oauth_burst),
-            _buckets(
-                settings, "new OAuth clients", settings.rate_registration_per_minute, settings.rate_registration_burst
-            ),
-            runtime.limits.failures,
-        ),
+        limits=_limits(runtime),
         audit=runtime.audit,
         sources=tuple(source.name for source in runtime.knowledge.sources),
     )
 
 
-def _buckets(settings: Settings, what: str, per_minute: float, burst: int) -> TokenBuckets:
-    return TokenBuckets(what, per_minute, burst, settings.rate_keys_max)
+def _limits(runtime: Runtime) -> OAuthLimits:
+    settings, make_limit = runtime.settings, runtime.stores.make_limit
+    requests = (settings.rate_oauth_per_minute, settings.rate_oauth_burst)
+    registrations = (settings.rate_registration_per_minute, settings.rate_registration_burst)
+    return OAuthLimits(
+        make_limit(LimitRule("oauth", "OAuth requests", *requests)),
+        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
+        runtime.limits.failures,
+    )

@@ -8,11 +8,12 @@ is our own transport.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from auth.context import RequestContext, SessionId
 from auth.principal import Principal
-from config.errors import FlorilegiumError, InvalidRequest, ParseError, TooLarge, Unavailable
+from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.protocol.call import Call
 from server.protocol.changes import LIST_KINDS
@@ -143,7 +144,8 @@ class Connection:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
-            await self._sessions.end(self._session)
+            with suppress(SharedStateUnavailable):  # it expires by itself
+                await self._sessions.end(self._session)
         if self._session_id is not None:
             await self._sessions.delete_state(self._session_id, self._principal.owner())
 

@@ -73,7 +73,7 @@ class Limits(Protocol):
 
     def require_capacity(self, user_id: UserId) -> None: ...
 
-    def take(self, key: Any) -> None: ...
+    async def take(self, key: Any) -> None: ...
 
 
 class Dispatcher:
@@ -266,7 +266,7 @@ class Dispatcher:
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
         try:
-            self._limits.take((call.context.user_id, tool.name))
+            await self._limits.take((call.context.user_id, tool.name))
             args = read_arguments(arguments or {}, tool.input)
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
         except _PROTOCOL_ERRORS:

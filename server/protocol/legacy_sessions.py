@@ -12,15 +12,15 @@ from config.errors import SessionNotFound
 from server.protocol.profiles import Profiles
 from server.protocol.request_meta import read_initialize_params
 from server.protocol.versions import negotiate
-from sessions.session import Session
+from sessions.session import Session, new_session_id
 from sessions.state import SessionStates, handle_for
-from sessions.store import InProcessSessionStore
+from sessions.store import SessionStore
 
 
 class LegacySessions:
     """The sessions of one server, over all transports."""
 
-    def __init__(self, store: InProcessSessionStore, session_states: SessionStates, profiles: Profiles) -> None:
+    def __init__(self, store: SessionStore, session_states: SessionStates, profiles: Profiles) -> None:
         self._store = store
         self._session_states = session_states
         self._profiles = profiles
@@ -42,41 +42,46 @@ class LegacySessions:
         is a random one.
         """
         initialize = read_initialize_params(params)
-        session = self._store.create(
-            principal.owner(),
-            negotiate(initialize.version),
-            initialize.client.name,
-            initialize.client.version,
-            initialize.client.capabilities,
-            self._profiles.choose(principal, address_profile, initialize.client.name),
-            session_id,
+        session = Session(
+            id=session_id or new_session_id(),
+            owner=principal.owner(),
+            version=negotiate(initialize.version),
+            client_name=initialize.client.name,
+            client_version=initialize.client.version,
+            capabilities=initialize.client.capabilities,
+            profile=self._profiles.choose(principal, address_profile, initialize.client.name),
         )
+        await self._store.create(session)
         if initialize.config:
             handle = handle_for(session.id)
             await self._session_states.get_or_create(handle, session.owner)
             await self._session_states.set_defaults(handle, session.owner, initialize.config)
         return session
 
-    def find(self, session_id: str, principal: Principal, address_profile: str | None = None) -> Session:
+    async def find(self, session_id: str, principal: Principal, address_profile: str | None = None) -> Session:
         """Returns the caller's session.
 
         A credential that is restricted to a profile finds its session at every address. Other callers must use the
         address of the profile with which the session was opened.
         """
-        session = self._store.get(session_id, principal.owner())
+        session = await self._store.get(session_id, principal.owner())
         if principal.profile is None and address_profile not in (None, session.profile):
             raise SessionNotFound
         return session
 
-    def holds(self, session: Session) -> bool:
-        return self._store.holds(session)
+    async def holds(self, session: Session) -> bool:
+        return await self._store.holds(session)
+
+    async def save(self, session: Session) -> None:
+        """Makes a changed log level or changed subscriptions known to other processes."""
+        await self._store.save(session)
 
     async def end(self, session: Session) -> None:
         """Ends a session and deletes its state.
 
         A session that expires leaves nothing behind: its state was idle for at least as long and has the same TTL.
         """
-        self._store.end(session)
+        await self._store.end(session)
         await self.delete_state(session.id, session.owner)
 
     async def delete_state(self, session_id: SessionId, owner: Owner) -> None:

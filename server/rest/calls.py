@@ -47,7 +47,7 @@ class CallEndpoints:
         self._grants = grants
 
     async def list(self, context: RequestContext, request: CallsRequest) -> CallList:
-        calls = self._recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
+        calls = await self._recent_calls.list(context.user_id, clamp(request.limit, 1, _LIMIT_MAX))
         names = await client_names(self._registry, self._grants, context.user_id)
         return CallList(
             [
@@ -74,7 +74,7 @@ def calls_operation(runtime: Runtime) -> Operation:
         summary="List your recent MCP calls",
         description=(
             "Which tools, resources and prompts your clients used, newest first, without arguments and results. They "
-            "are kept in memory until the server is restarted."
+            "are kept for a day at most, and until the server is restarted."
         ),
         input=CallsRequest,
         response=CallList,

@@ -68,7 +68,7 @@ class RestHandler:
             session = await self._browser.session_of(request)
             if session is not None:
                 self._browser.check_api_request(request, session)
-                return admission.admit_browser(incoming, browser_principal(session), operation)
+                return await admission.admit_browser(incoming, browser_principal(session), operation)
         return await admission.admit_operation(incoming, authorization, operation)
 
     async def _upload(self, upload: Upload, context: RequestContext) -> Upload:
@@ -96,7 +96,7 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
     """Runs the handler within the limits of its user and tool, and its deadline."""
-    runtime.call_limits.take((context.user_id, operation.tools[0]))
+    await runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
         with Deadline(deadline_ms / 1000):

@@ -17,6 +17,8 @@ from starlette.responses import Response
 
 from auth.context import RequestContext
 from auth.principal import ADMIN, WRITE
+from auth.state_keys import StateKeys
+from auth.used_tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import UPLOADS_FOLDER
@@ -63,28 +65,32 @@ class DeletedAccount(Struct, frozen=True):
 
 class Confirmations:
     """Tokens that prove that a caller asked for a deletion shortly before. They are valid once, for one user, and until
-    the process ends."""
+    the server is restarted."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, keys: StateKeys, used: UsedTokens, clock: Callable[[], float] = time.time) -> None:
+        self._keys = keys
+        self._used = used
         self._clock = clock
-        self._used: set[str] = set()
 
     def issue(self, context: RequestContext) -> tuple[str, float]:
         expires_at = self._clock() + _CONFIRMATION_S
         text = f"{expires_at:.0f}.{secrets.token_hex(8)}"
-        return f"{text}.{self._digest(context, text)}", expires_at
+        return f"{text}.{self._digests(context, text)[0]}", expires_at
 
-    def redeem(self, context: RequestContext, token: str) -> None:
+    async def redeem(self, context: RequestContext, token: str) -> None:
         text, _, digest = token.rpartition(".")
-        is_genuine = hmac.compare_digest(digest.encode(), self._digest(context, text).encode())
-        if not is_genuine or token in self._used or self._clock() >= _expiry(text):
+        accepted = self._digests(context, text)
+        is_genuine = any(hmac.compare_digest(digest.encode(), one.encode()) for one in accepted)
+        if (
+            not is_genuine
+            or self._clock() >= _expiry(text)
+            or not await self._used.use(token.encode(), _CONFIRMATION_S)
+        ):
             raise InvalidParams("token: expected the token of prepare_deletion, which is valid once for ten minutes")
-        self._used = {used for used in self._used if self._clock() < _expiry(used)} | {token}
 
-    def _digest(self, context: RequestContext, text: str) -> str:
-        binding = f"{context.user_id} {context.principal.epoch} {text}"
-        return hmac.new(self._key, binding.encode(), hashlib.sha256).hexdigest()
+    def _digests(self, context: RequestContext, text: str) -> list[str]:
+        binding = f"{context.user_id} {context.principal.epoch} {text}".encode()
+        return [hmac.new(key, binding, hashlib.sha256).hexdigest() for key in self._keys.for_purpose("deletion")]
 
 
 def _expiry(token: str) -> float:
@@ -94,7 +100,7 @@ def _expiry(token: str) -> float:
 class OwnDataEndpoints:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._confirmations = Confirmations()
+        self._confirmations = Confirmations(runtime.stores.state_keys, runtime.stores.used_tokens)
 
     async def export(self, context: RequestContext, _request: NoArguments) -> Response:
         """Also contains human-only messages, unless the credential belongs to an agent."""
@@ -112,7 +118,7 @@ class OwnDataEndpoints:
 
     async def delete(self, context: RequestContext, request: DeletionRequest) -> DeletedData:
         require_unrestricted(context.principal)
-        self._confirmations.redeem(context, request.token)
+        await self._confirmations.redeem(context, request.token)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
         await self._runtime.imports.forget(context)
@@ -120,14 +126,14 @@ class OwnDataEndpoints:
         await self._runtime.following.forget(context.user_id)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
-        self._runtime.recent_calls.forget(context.user_id)
+        await self._runtime.recent_calls.forget(context.user_id)
         self._runtime.audit.record("data.delete", context.user_id, client=context.client_id)
         return DeletedData(usage.items, usage.bytes)
 
     async def delete_account(self, context: RequestContext, request: DeletionRequest) -> DeletedAccount:
         require_unrestricted(context.principal)
         await self._require_expendable(context)
-        self._confirmations.redeem(context, request.token)
+        await self._confirmations.redeem(context, request.token)
         user = await self._runtime.registry.user_by_id(context.user_id)
         assert user is not None, "the caller exists"
         async with self._runtime.libraries.library(context) as library:

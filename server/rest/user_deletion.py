@@ -13,5 +13,5 @@ async def delete_user(runtime: Runtime, user: UserRecord, *, purge: bool) -> Non
         await runtime.libraries.remove(user.id)
         delete_from_copies(runtime.data_root.control_path, user.id)
         await runtime.audit.delete_reads(user.id)
-        runtime.recent_calls.forget(user.id)
+        await runtime.recent_calls.forget(user.id)
     await runtime.registry.delete_user(user.id)

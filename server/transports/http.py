@@ -181,7 +181,7 @@ class HttpTransport:
         if isinstance(message, Request) and message.method == "initialize":
             await self._initialize(request, message, response)
             return
-        session = self._session(request)
+        session = await self._session(request)
         match message:
             case Request():
                 await self._serve_legacy(request, session, message, response)
@@ -198,12 +198,12 @@ class HttpTransport:
         result = self._dispatcher.initialize_result(session)
         await response.finish(200, result_message(message.id, result), [(SESSION, session.id.encode())])
 
-    def _session(self, request: AdmittedRequest) -> Session:
+    async def _session(self, request: AdmittedRequest) -> Session:
         _check_version_header(request.headers.get(VERSION), LEGACY_VERSIONS)
         session_id = request.headers.get(SESSION)
         if session_id is None:
             raise InvalidRequest("the Mcp-Session-Id header is missing; send initialize first")
-        return self._sessions.find(session_id, request.principal, request.profile)
+        return await self._sessions.find(session_id, request.principal, request.profile)
 
     def _context(self, request: AdmittedRequest, session: Session) -> RequestContext:
         return self._admission.context(request, session.id)
@@ -228,12 +228,12 @@ class HttpTransport:
 
     async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
         """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
-        session, batch_max = self._session(request), self._settings.connection_in_flight_max
+        session, batch_max = await self._session(request), self._settings.connection_in_flight_max
         if session.version != BATCH_VERSION:
             raise InvalidRequest(f"protocol version {session.version} has no batches")
         if not 0 < len(values) <= batch_max:
             raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(values)}")
-        self._admission.charge(request.principal, len(values) - 1)  # admission charged for one
+        await self._admission.charge(request.principal, len(values) - 1)  # admission charged for one
         results = [result for value in values if (result := await self._batch_item(request, session, value))]
         if results:
             await response.finish(200, results)
@@ -267,7 +267,7 @@ class HttpTransport:
             return
         if not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
-        session = self._session(request)
+        session = await self._session(request)
         changes = self._dispatcher.catalog.changes
         with (
             self._open_streams.enter(request.principal),
@@ -293,7 +293,7 @@ class HttpTransport:
         await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
         while (
             not disconnected.done()
-            and self._sessions.holds(session)
+            and await self._sessions.holds(session)
             and await self._open_streams.is_open(request.principal)
         ):
             change = await listener.next(self._settings.access_recheck_s)
@@ -310,7 +310,7 @@ class HttpTransport:
         if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
             await send_method_not_allowed(send)
             return
-        await self._sessions.end(self._session(request))
+        await self._sessions.end(await self._session(request))
         await send_empty(send, 204)
 
 

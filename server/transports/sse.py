@@ -106,7 +106,7 @@ class SseTransport:
         if isinstance(value, list):
             # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
             extra_messages = min(len(value), settings.connection_in_flight_max) - 1
-            self._runtime.admission.charge(request.principal, max(0, extra_messages))
+            await self._runtime.admission.charge(request.principal, max(0, extra_messages))
         await stream.receive(value, request.request_id)
         await send_empty(send, 202)
 

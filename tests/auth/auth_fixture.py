@@ -5,7 +5,7 @@ from typing import Any
 
 from auth.authenticator import RegistryAuthenticator
 from auth.key_sources import load_signing_keys
-from auth.rate_limits import RateLimits
+from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry
 from auth.signing_keys import JwksFetch
 from auth.tokens import JwtVerifier
@@ -44,7 +44,7 @@ def make_authenticator(
     return RegistryAuthenticator(
         settings,
         registry,
-        RateLimits.from_settings(settings, clock).failures,
+        RateLimits.from_settings(settings, in_process_limits(settings, clock)).failures,
         JwtVerifier(settings, keys) if keys else None,
         clock,
         clock,

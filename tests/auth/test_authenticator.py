@@ -12,7 +12,7 @@ import pytest
 
 from auth.authenticator import RegistryAuthenticator, basic_to_bearer, local_principal
 from auth.principal import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, ClientId, Principal
-from auth.rate_limits import RateLimits
+from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry, UserRecord
 from auth.tokens import Claims
 from config.errors import RateLimited, StorageError, Unauthenticated, Unavailable
@@ -466,7 +466,12 @@ def with_fake_verifier(
     settings = make_settings(jwt_secret=SECRET, **changes)
     verifier = FakeVerifier()
     return RegistryAuthenticator(
-        settings, registry, RateLimits.from_settings(settings, clock).failures, verifier, clock, clock
+        settings,
+        registry,
+        RateLimits.from_settings(settings, in_process_limits(settings, clock)).failures,
+        verifier,
+        clock,
+        clock,
     ), verifier
 
 

@@ -111,7 +111,7 @@ async def test_clients_and_their_device_codes(registry: Registry, settings: Sett
 
 
 async def test_invitation_is_used_once(registry: Registry, settings: Settings, clock: FakeClock) -> None:
-    accounts = Accounts(settings, registry.database, clock, clock)
+    accounts = Accounts(settings, registry.database, clock=clock)
     setup, invitation = await accounts.links.create_setup(), await accounts.links.create_invitation("reader", "ben")
     assert setup is not None
     ada = await accounts.redeem_link("setup", setup.path.rpartition("/")[2], "ada", PASSWORD)

@@ -1,17 +1,22 @@
 """The contract of a session state store: bounded, expiring, and visible to its owner only."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import SessionId
 from auth.principal import ClientId, Owner
+from auth.redis.connection import open_redis
 from config.errors import SessionNotFound
 from config.paths import new_user_id
+from config.settings import Settings
+from sessions.redis.state import RedisSessionStates
 from sessions.session import new_session_id
 from sessions.state import (
     InProcessSessionStates,
@@ -21,6 +26,7 @@ from sessions.state import (
     SessionStates,
     handle_for,
 )
+from tests.servers.aging import age_keys
 
 ADA = Owner(new_user_id(), ClientId("client"), 0)
 BEN = Owner(new_user_id(), ClientId("client"), 0)
@@ -36,17 +42,34 @@ class ManualClock:
     def __call__(self) -> float:
         return self.now
 
+    async def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class StatesFixture(Struct, frozen=True):
+    states: SessionStates
+    advance: Callable[[float], Awaitable[None]]
+
+
+@pytest.fixture(params=["in this process", "in Redis"])
+async def fixture(request: pytest.FixtureRequest) -> AsyncIterator[StatesFixture]:
+    """Every implementation of the store; each must pass the tests below."""
+    if request.param == "in this process":
+        clock = ManualClock()
+        yield StatesFixture(InProcessSessionStates(LIMITS, clock), clock.advance)
+        return
+    async with open_redis(Settings(**request.getfixturevalue("redis_settings"))) as connection:
+        yield StatesFixture(RedisSessionStates(connection, LIMITS), partial(age_keys, connection))
+
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def states(fixture: StatesFixture) -> SessionStates:
+    return fixture.states
 
 
-@pytest.fixture(params=[InProcessSessionStates])
-def states(request: pytest.FixtureRequest, clock: ManualClock) -> SessionStates:
-    """Every implementation of the store; each must pass the tests below."""
-    store: SessionStates = request.param(LIMITS, clock)
-    return store
+def has_seen(state: SessionState, *uris: str, version: int = 1) -> bool:
+    """Whether these items were seen and no others."""
+    return len(state.seen) == len(uris) and all(state.seen.has(uri, version) for uri in uris)
 
 
 async def find(states: SessionStates, handle: SessionHandle, owner: Owner) -> SessionState | None:
@@ -63,11 +86,17 @@ async def test_state_contains_delivered_items_queries_and_defaults(states: Sessi
     await states.set_defaults(handle, ADA, {"order_by": "recent"})
     state = await states.get(handle, ADA)
 
-    assert (dict(state.seen), state.queries, dict(state.defaults)) == (
-        {"notes://1": 3},
-        ("galleon",),
-        {"order_by": "recent"},
-    )
+    assert has_seen(state, "notes://1", version=3)
+    assert (state.queries, dict(state.defaults)) == (("galleon",), {"order_by": "recent"})
+
+
+async def test_another_version_of_a_delivered_item_is_not_seen(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+
+    await states.record(handle, ADA, "galleon", {"notes://1": 3})
+    seen = (await states.get(handle, ADA)).seen
+
+    assert (seen.has("notes://1", 3), seen.has("notes://1", 4), seen.has("notes://2", 3)) == (True, False, False)
 
 
 async def test_state_is_visible_to_its_owner_only(states: SessionStates) -> None:
@@ -93,12 +122,14 @@ async def test_unknown_handle_and_foreign_handle_raise_the_same_error(states: Se
     for handle in (SessionHandle(text), foreign):
         for call in (
             states.get(handle, ADA),
-            states.record(handle, ADA, "query", {}),
             states.set_defaults(handle, ADA, {}),
             states.reset(handle, ADA),
         ):
             with pytest.raises(SessionNotFound, match=r"^session not found$"):
                 await call
+        await states.record(handle, ADA, "query", {"notes://1": 1})
+
+    assert (await states.get(foreign, BEN)).queries == ()
 
 
 async def test_two_users_with_the_same_session_id_have_separate_states(states: SessionStates) -> None:
@@ -108,8 +139,8 @@ async def test_two_users_with_the_same_session_id_have_separate_states(states: S
 
     await states.record(handle, ADA, "galleon", {"notes://1": 1})
 
-    assert (await states.get(handle, ADA)).seen == {"notes://1": 1}
-    assert (await states.get(handle, BEN)).seen == {}
+    assert has_seen(await states.get(handle, ADA), "notes://1")
+    assert has_seen(await states.get(handle, BEN))
 
 
 async def test_get_or_create_returns_the_existing_state(states: SessionStates) -> None:
@@ -117,7 +148,7 @@ async def test_get_or_create_returns_the_existing_state(states: SessionStates) -
     await states.get_or_create(handle, ADA)
     await states.record(handle, ADA, "galleon", {"notes://1": 1})
 
-    assert (await states.get_or_create(handle, ADA)).seen == {"notes://1": 1}
+    assert has_seen(await states.get_or_create(handle, ADA), "notes://1")
     assert (await states.get(handle, ADA)).queries == ("galleon",)
 
 
@@ -129,24 +160,26 @@ def test_handle_does_not_reveal_the_session_id() -> None:
     assert session[:8] not in handle_for(session)
 
 
-async def test_state_expires_after_its_idle_time(states: SessionStates, clock: ManualClock) -> None:
+async def test_state_expires_after_its_idle_time(fixture: StatesFixture) -> None:
+    states = fixture.states
     handle = (await states.create(ADA)).handle
 
-    clock.now = 9
+    await fixture.advance(9)
     assert await find(states, handle, ADA)
-    clock.now += 9
+    await fixture.advance(9)
     assert await find(states, handle, ADA)
-    clock.now += 10
+    await fixture.advance(10)
 
     assert await find(states, handle, ADA) is None
 
 
-async def test_access_by_another_owner_does_not_extend_the_idle_time(states: SessionStates, clock: ManualClock) -> None:
+async def test_access_by_another_owner_does_not_extend_the_idle_time(fixture: StatesFixture) -> None:
+    states = fixture.states
     handle = (await states.create(ADA)).handle
 
-    clock.now = 9
+    await fixture.advance(9)
     assert await find(states, handle, BEN) is None
-    clock.now = 10
+    await fixture.advance(1)
 
     assert await find(states, handle, ADA) is None
 
@@ -157,7 +190,7 @@ async def test_oldest_delivered_items_are_dropped_first(states: SessionStates) -
     for number in range(6):
         await states.record(handle, ADA, "", {f"notes://{number}": 1})
 
-    assert set((await states.get(handle, ADA)).seen) == {f"notes://{number}" for number in range(2, 6)}
+    assert has_seen(await states.get(handle, ADA), *(f"notes://{number}" for number in range(2, 6)))
 
 
 async def test_item_delivered_again_is_not_the_oldest(states: SessionStates) -> None:
@@ -166,7 +199,7 @@ async def test_item_delivered_again_is_not_the_oldest(states: SessionStates) -> 
     for number in (0, 1, 2, 3, 0, 4):
         await states.record(handle, ADA, "", {f"notes://{number}": 1})
 
-    assert [*(await states.get(handle, ADA)).seen] == [f"notes://{number}" for number in (2, 3, 0, 4)]
+    assert has_seen(await states.get(handle, ADA), *(f"notes://{number}" for number in (2, 3, 0, 4)))
 
 
 async def test_repeated_query_is_listed_once_at_its_latest_position(states: SessionStates) -> None:
@@ -187,7 +220,31 @@ async def test_reset_clears_everything_but_the_handle(states: SessionStates) -> 
 
     assert (len(before.seen), before.queries) == (1, ("galleon",))
     empty = await states.get(handle, ADA)
-    assert (dict(empty.seen), empty.queries, dict(empty.defaults)) == ({}, (), {})
+    assert has_seen(empty)
+    assert (empty.queries, dict(empty.defaults)) == ((), {})
+
+
+async def test_a_user_at_the_limit_loses_the_least_recently_used_states(states: SessionStates) -> None:
+    ben = (await states.create(BEN)).handle
+    first = (await states.create(ADA)).handle
+    handles = [(await states.create(ADA)).handle for _ in range(LIMITS.user_max // 4)]
+
+    assert await find(states, first, ADA) is None
+    assert await find(states, handles[-1], ADA)
+    assert await find(states, ben, BEN)
+
+
+@pytest.mark.parametrize("text", ["", "}:{", "a:b\r\nDEL x", "\0", "*" * 300, "é\ud800"])
+async def test_any_text_as_a_handle_leads_to_a_state_of_its_own(states: SessionStates, text: str) -> None:
+    handle, other = SessionHandle(text), SessionHandle(f"{text}:seen")
+    for one in (handle, other):
+        await states.get_or_create(one, ADA)
+    await states.record(handle, ADA, text, {text: 1})
+    await states.set_defaults(handle, ADA, {"order_by": text.replace("\ud800", "")})
+
+    assert (await states.get(handle, ADA)).seen.has(text, 1)
+    assert has_seen(await states.get(other, ADA))
+    assert await find(states, handle, BEN) is None
 
 
 async def test_delete_removes_one_state_and_keeps_the_others(states: SessionStates) -> None:

@@ -99,7 +99,7 @@ class TldwEndpoints:
         if not isinstance(values, list) or not 0 < len(values) <= batch_max:
             got = f"{len(values)} messages" if isinstance(values, list) else type(values).__name__
             raise InvalidRequest(f"batch: expected an array of 1 to {batch_max} messages, got {got}")
-        self._runtime.admission.charge(admitted.principal, len(values) - 1)  # admission charged for one
+        await self._runtime.admission.charge(admitted.principal, len(values) - 1)  # admission charged for one
         responses: list[Any] = []
         headers: dict[str, str] = dict(PRIVATE_HEADERS)
         for value in values:

@@ -27,19 +27,19 @@ class TldwSessions:
         )
 
     async def find_or_open(self, request: AdmittedRequest, name: str) -> Session:
-        return self._find(request, name) or await self.initialize(request, name, {})
+        return await self._find(request, name) or await self.initialize(request, name, {})
 
     async def end(self, request: AdmittedRequest, name: str) -> None:
         """Ends the session if it exists. Opening one in order to end it could evict another, or fail at the limit."""
-        session = self._find(request, name)
+        session = await self._find(request, name)
         if session is not None:
             await self._sessions.end(session)
 
-    def _find(self, request: AdmittedRequest, name: str) -> Session | None:
+    async def _find(self, request: AdmittedRequest, name: str) -> Session | None:
         """Returns the session with this id: one that `initialize` returned, or one that the client has named."""
         for session_id in (name, _id_for(name, request.principal.owner())):
             try:
-                return self._sessions.find(session_id, request.principal, request.profile)
+                return await self._sessions.find(session_id, request.principal, request.profile)
             except SessionNotFound:
                 continue
         return None

@@ -62,7 +62,7 @@ class CountingLimit:
     def require_capacity(self, user_id: UserId) -> None:
         pass
 
-    def take(self, key: Any) -> None:
+    async def take(self, key: Any) -> None:
         if self.taken.count(key) >= self.allowed:
             raise RateLimited("this tool", 7.5)
         self.taken.append(key)
@@ -125,7 +125,7 @@ def make_dispatcher(
     return Dispatcher(
         catalog,
         DispatcherOptions(**{**defaults, **options}),
-        RequestStateSigner(clock),
+        RequestStateSigner(clock=clock),
         limit or CountingLimit(),
         streams or FakeStreams(),
         observer,

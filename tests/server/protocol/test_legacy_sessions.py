@@ -77,17 +77,17 @@ async def test_ending_a_session_deletes_its_state_only(fixture: SessionFixture) 
     assert await fixture.defaults(other)
     assert await fixture.defaults(ben)
     with pytest.raises(SessionNotFound):
-        fixture.sessions.find(ada.id, ADA)
+        await fixture.sessions.find(ada.id, ADA)
 
 
 async def test_an_expired_session_leaves_no_state(fixture: SessionFixture) -> None:
     session = await fixture.open(ADA, max_tokens=700)
     fixture.now = TTL_S - 1
-    assert fixture.sessions.find(session.id, ADA) is session
+    assert await fixture.sessions.find(session.id, ADA) is session
 
     fixture.now += TTL_S
 
-    assert not fixture.sessions.holds(session)
+    assert not await fixture.sessions.holds(session)
     assert await fixture.defaults(session) is None
 
 
@@ -98,10 +98,10 @@ async def test_a_session_is_found_at_its_profile_and_at_the_address_without_prof
     session = await fixture.open(ADA, "narrow")
 
     if address_profile in (None, "narrow"):
-        assert fixture.sessions.find(session.id, ADA, address_profile) is session
+        assert await fixture.sessions.find(session.id, ADA, address_profile) is session
     else:
         with pytest.raises(SessionNotFound):
-            fixture.sessions.find(session.id, ADA, address_profile)
+            await fixture.sessions.find(session.id, ADA, address_profile)
 
 
 @pytest.mark.parametrize("address_profile", [None, "narrow", "other"])
@@ -112,6 +112,6 @@ async def test_a_restricted_caller_finds_its_own_session_at_every_address(
     session = await fixture.open(restricted, "other")
 
     assert session.profile == "narrow"
-    assert fixture.sessions.find(session.id, restricted, address_profile) is session
+    assert await fixture.sessions.find(session.id, restricted, address_profile) is session
     with pytest.raises(SessionNotFound):
-        fixture.sessions.find(session.id, BEN, address_profile)
+        await fixture.sessions.find(session.id, BEN, address_profile)

@@ -77,7 +77,7 @@ def test_state_with_any_bit_changed_is_rejected() -> None:
 
 def test_state_is_valid_until_it_expires() -> None:
     clock = Clock()
-    signer = RequestStateSigner(clock)
+    signer = RequestStateSigner(clock=clock)
     signed = signer.sign("s", ADA, "tools/call", PARAMS)
 
     clock.now += LIFETIME_S - 0.001

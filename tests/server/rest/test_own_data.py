@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from auth.principal import READ, WRITE
+from auth.state_keys import StateKeys
+from auth.used_tokens import InProcessUsedTokens
 from server.rest.own_data import Confirmations
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send
@@ -88,9 +90,9 @@ async def test_agents_and_readers_cannot_delete_everything(api: RestClient, limi
 
 async def test_a_token_expires(ada: LibraryUser) -> None:
     now = 1_800_000_000.0
-    confirmations = Confirmations(lambda: now)
+    confirmations = Confirmations(StateKeys(), InProcessUsedTokens(), lambda: now)
     token, expires_at = confirmations.issue(ada.context)
     assert expires_at == now + 600
     now = expires_at
     with pytest.raises(Exception, match="valid once for ten minutes"):
-        confirmations.redeem(ada.context, token)
+        await confirmations.redeem(ada.context, token)

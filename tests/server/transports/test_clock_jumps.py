@@ -8,7 +8,7 @@ import pytest
 
 from auth.authenticator import RegistryAuthenticator
 from auth.key_sources import load_signing_keys
-from auth.rate_limits import RateLimits
+from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry
 from auth.tokens import JwtVerifier
 from config.paths import DataRoot
@@ -40,7 +40,7 @@ async def test_a_good_token_works_again_after_the_clock_was_wrong(
     async with Registry.open(data_root.control_path) as registry:
         keys = load_signing_keys(settings)
         assert keys is not None
-        failures = RateLimits.from_settings(settings).failures
+        failures = RateLimits.from_settings(settings, in_process_limits(settings)).failures
         authenticator = RegistryAuthenticator(settings, registry, failures, JwtVerifier(settings, keys), clock)
         async with live(settings, catalog=samples.catalog, authenticator=authenticator) as server:
             ada, ben = [LegacyClient(server, await server.bearer(name)) for name in ("ada", "ben")]

@@ -243,7 +243,7 @@ async def test_a_session_keeps_the_names_of_capabilities_only(server: LiveServer
     response = await ada.post(handshake(capabilities=capabilities))
 
     principal = await server.runtime.authenticator.authenticate((await server.bearer("ada"))["Authorization"])
-    session = server.runtime.sessions.find(response.header("mcp-session-id") or "", principal)
+    session = await server.runtime.sessions.find(response.header("mcp-session-id") or "", principal)
 
     assert session.capabilities == {"elicitation": {}}
 

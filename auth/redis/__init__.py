@@ -1,0 +1,1 @@
+"""State that the processes of a deployment share, in Redis or Valkey: the connection, rate limits, tickets, keys."""

@@ -1,0 +1,200 @@
+"""A connection to Redis or Valkey that fails fast: short timeouts, no retries, and a pause after a failure.
+
+Callers decide what a failure means: session state and rate limits continue without the server, and what protects
+accounts (tickets, tokens for one use) refuses.
+"""
+
+import asyncio
+import hashlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from loguru import logger
+
+from auth.redis.protocol import Argument, RedisProtocol, RedisReplyError
+from config.errors import ConfigurationError, SharedStateUnavailable
+from config.settings import Settings
+
+_DEFAULT_PORT = 6379
+_WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
+
+
+class RedisScript:
+    """A Lua script, which the server runs as one atomic step."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
+
+
+class RedisConnection:
+    """One pipelined connection, opened on first use and again after it was lost."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address = urlsplit(settings.session_url)
+        # Braces make all keys one slot, as scripts with several keys need it in a cluster.
+        self._prefix = f"{{{settings.redis_prefix}}}"
+        self._timeout_s = settings.redis_timeout_ms / 1000
+        self._pause_s = settings.redis_pause_ms / 1000
+        self._clock = clock
+        self._protocol: RedisProtocol | None = None
+        self._opening: asyncio.Task[RedisProtocol] | None = None
+        self._paused_until = 0.0
+        self._has_failed = False
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the last command succeeded."""
+        return not self._has_failed
+
+    def key(self, *parts: str) -> str:
+        return ":".join((self._prefix, *parts))
+
+    @staticmethod
+    def digest(value: object) -> str:
+        """Returns a part of a key for a value that callers choose, such as a session id, so that no text of theirs can
+        form another key."""
+        return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    async def call(self, *command: Argument) -> Any:
+        """Returns the reply to a command. Raises SharedStateUnavailable."""
+        return await self._reply(command)
+
+    async def run(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> Any:
+        """Runs a script. Raises SharedStateUnavailable."""
+        try:
+            return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes="NOSCRIPT")
+        except RedisReplyError:  # the server was told to forget its scripts; nothing has run
+            return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
+
+    def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> None:
+        """Runs a script without waiting for it, before all later commands of this process. It is lost if the server
+        does not answer."""
+        protocol = self._protocol
+        if protocol is not None and protocol.is_open and self._clock() >= self._paused_until:
+            reply = protocol.send(*self._script(script), len(keys), *keys, *arguments)
+            reply.add_done_callback(_ignore_error)
+
+    def _script(self, script: RedisScript) -> tuple[str, str]:
+        """The first use on a connection sends the text: a server that was restarted does not know the script."""
+        if self._protocol is None or script in self._protocol.scripts:
+            return "EVALSHA", script.digest
+        self._protocol.scripts.add(script)
+        return "EVAL", script.text
+
+    async def open(self, on_push: Callable[[Any], None] | None = None) -> RedisProtocol:
+        """Opens another connection, for subscriptions. Raises OSError, TimeoutError or RedisReplyError."""
+        async with asyncio.timeout(self._timeout_s):
+            protocol = await _connect(self._address, on_push)
+            try:
+                await _sign_in(protocol, self._address)
+            except BaseException:
+                protocol.close()
+                raise
+        return protocol
+
+    async def check(self) -> None:
+        """Raises ConfigurationError if the server rejects the credential of the URL. A server that cannot be reached
+        is not an error: it may be starting, too."""
+        try:
+            (await self.open()).close()
+        except RedisReplyError as error:
+            if str(error).startswith(_WRONG_CREDENTIAL):
+                raise ConfigurationError(
+                    f"session_url: the server rejects the user or the password: {error}"
+                ) from error
+            logger.warning("the session server refuses connections: {}", error)
+        except (OSError, TimeoutError) as error:
+            logger.warning("the session server cannot be reached; serving without it: {}", str(error) or "timeout")
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self._protocol is not None:
+            self._protocol.close()
+
+    async def _reply(self, command: tuple[Argument, ...], passes: str = "") -> Any:
+        if self._clock() < self._paused_until:
+            raise SharedStateUnavailable(self._pause_s)
+        try:
+            protocol = self._protocol
+            if protocol is None or not protocol.is_open:
+                protocol = await self._open_once()
+            async with asyncio.timeout(self._timeout_s):
+                reply = await protocol.send(*command)
+        except RedisReplyError as error:
+            if passes and str(error).startswith(passes):
+                raise
+            # Out of memory, read-only, still loading: the connection is fine, the command was not executed.
+            raise self._failed(str(error)) from error
+        except (OSError, TimeoutError) as error:
+            raise self._failed(str(error) or "timeout", is_lost=True) from error
+        if self._has_failed:
+            self._has_failed = False
+            logger.info("the session server answers again")
+        return reply
+
+    async def _open_once(self) -> RedisProtocol:
+        """All callers wait for the same attempt, and none can cancel it for the others."""
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self.open())
+        self._protocol = await asyncio.shield(self._opening)
+        return self._protocol
+
+    def _failed(self, reason: str, *, is_lost: bool = False) -> SharedStateUnavailable:
+        """After a failure, calls fail at once until the pause is over, so that no call waits for the timeout twice."""
+        if not self._has_failed:
+            logger.warning("the session server does not answer; serving without it: {}", reason)
+        self._has_failed = True
+        self._paused_until = self._clock() + self._pause_s
+        if is_lost and self._protocol is not None:
+            self._protocol.close()
+            self._protocol = None
+        return SharedStateUnavailable(self._pause_s)
+
+
+def _ignore_error(reply: asyncio.Future[Any]) -> None:
+    if not reply.cancelled():
+        reply.exception()
+
+
+async def _connect(address: SplitResult, on_push: Callable[[Any], None] | None) -> RedisProtocol:
+    loop = asyncio.get_running_loop()
+    if address.scheme == "unix":
+        _, protocol = await loop.create_unix_connection(lambda: RedisProtocol(on_push), unquote(address.path))
+        return protocol
+    context = ssl.create_default_context() if address.scheme == "rediss" else None
+    host, port = address.hostname or "127.0.0.1", address.port or _DEFAULT_PORT
+    _, protocol = await loop.create_connection(lambda: RedisProtocol(on_push), host, port, ssl=context)
+    return protocol
+
+
+async def _sign_in(protocol: RedisProtocol, address: SplitResult) -> None:
+    if address.password:
+        user = (unquote(address.username),) if address.username else ()
+        await protocol.send("AUTH", *user, unquote(address.password))
+    database = database_of(address)
+    if database:
+        await protocol.send("SELECT", database)
+    await protocol.send("PING")
+
+
+def database_of(address: SplitResult) -> int:
+    """Returns the number of the database: the path of the URL, or `?db=` of a socket. Raises ValueError."""
+    text = parse_qs(address.query).get("db", ["0"])[0] if address.scheme == "unix" else address.path.strip("/")
+    return int(text or "0")
+
+
+@asynccontextmanager
+async def open_redis(settings: Settings) -> AsyncIterator[RedisConnection]:
+    connection = RedisConnection(settings)
+    await connection.check()
+    try:
+        yield connection
+    finally:
+        await connection.close()

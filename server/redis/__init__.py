@@ -1,0 +1,1 @@
+"""What the server shares with other processes through Redis or Valkey: recent calls, and messages between processes."""

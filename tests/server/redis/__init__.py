@@ -1,0 +1,1 @@
+"""Several servers that share their state in Redis."""

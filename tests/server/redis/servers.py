@@ -1,0 +1,21 @@
+"""Two servers of one deployment: the same users, libraries and Redis server, but nothing else in common."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.live import LiveServer, free_port, live, make_settings
+
+
+@asynccontextmanager
+async def two_servers(
+    data_dir: Path, redis_settings: Mapping[str, Any], **changes: Any
+) -> AsyncIterator[tuple[LiveServer, LiveServer]]:
+    settings = make_settings(data_dir, **redis_settings, **changes)
+    # Tokens name the address that clients use, which is one for all servers.
+    settings = replace(settings, public_url=f"http://127.0.0.1:{settings.port}")
+    async with live(settings) as one, live(replace(settings, port=free_port())) as other:
+        yield one, other

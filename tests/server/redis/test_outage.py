@@ -1,0 +1,167 @@
+"""Redis stops: calls are served without it, nothing unsafe is accepted, and everything works again afterwards.
+
+`REDIS_KILLS` sets how often the server is killed under load; `make test-redis` uses 30.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live import NO_RATE_LIMITS, LiveServer
+from tests.server.clients import LegacyClient, ModernClient
+from tests.server.http_client import fetch
+from tests.server.redis.servers import two_servers
+from tests.servers.valkey import ValkeyProcess, own_valkey
+
+KILLS = int(os.environ.get("REDIS_KILLS", "3"))
+# The promise of the documentation: after Redis is back, everything works again within this time.
+BACK_WITHIN_S = 5.0
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[ValkeyProcess]:
+    with own_valkey(tmp_path) as process:
+        yield process
+
+
+@asynccontextmanager
+async def deployment(
+    valkey: ValkeyProcess, directory: Path, **changes: Any
+) -> AsyncIterator[tuple[LiveServer, LiveServer]]:
+    async with two_servers(
+        directory / "data", {"session_url": valkey.url, "redis_pause_ms": 100}, **changes
+    ) as servers:
+        yield servers
+
+
+async def search(client: ModernClient, session: str | None = None) -> dict[str, Any]:
+    named = {} if session is None else {"session": session}
+    response = (await client.call("knowledge_search", {"query": "galleon", **named})).json()
+    result: dict[str, Any] = response["result"]["structuredContent"]
+    return result
+
+
+async def wait_until_back(client: ModernClient) -> None:
+    async with asyncio.timeout(BACK_WITHIN_S):
+        while "session_error" in await search(client):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_search_without_redis_says_that_it_does_not_know_the_session(
+    valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    async with deployment(valkey, tmp_path) as (one, _):
+        client = await ModernClient.of(one, "ada")
+        await client.call("notes_create", {"title": "Treasure", "content": "galleon"})
+        session = (await search(client))["session"]
+        valkey.kill()
+        without = await search(client, session)
+
+        assert without["session_error"] == "the session server does not answer; try again in 1 s"
+        assert (len(without["results"]), without["suppressed"], without["exhausted"]) == (1, 0, False)
+
+
+async def test_a_known_session_goes_on_without_redis_and_a_new_one_is_refused(
+    valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    async with deployment(valkey, tmp_path) as (one, other):
+        client = await LegacyClient.open(one, "ada")
+        elsewhere = LegacyClient(other, {})
+        elsewhere.headers = client.headers
+        valkey.kill()
+
+        assert (await client.call("notes_search", {"query": "galleon"})).status == 200
+        unknown = await elsewhere.call("notes_search", {"query": "galleon"})
+        assert (unknown.status, unknown.header("retry-after")) == (503, "1")
+        assert (await LegacyClient.open(one, "ben")).session_id == ""
+
+
+async def test_tickets_and_confirmations_are_refused_without_redis(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    async with deployment(valkey, tmp_path) as (one, _):
+        credential = await one.bearer("ada")
+        prepared = await fetch(one.url, "POST", "/api/v1/account/deletion", credential)
+        valkey.kill()
+        ticket = await fetch(one.url, "POST", "/mcp/ticket", credential)
+        path = f"/api/v1/account/data?token={prepared.json()['token']}"
+        deleted = await fetch(one.url, "DELETE", path, credential)
+
+        assert (ticket.status, deleted.status) == (503, 503)
+        assert ticket.json()["error"]["message"] == "the session server does not answer; try again in 1 s"
+
+
+async def test_each_server_limits_by_itself_without_redis(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    limits = {"rate_user_per_minute": 1, "rate_user_burst": 3}
+    async with deployment(valkey, tmp_path, **limits) as servers:
+        credential = await servers[0].bearer("ada")
+        valkey.kill()
+        for server in servers:
+            statuses = [(await fetch(server.url, "GET", "/api/v1/account", credential)).status for _ in range(4)]
+            assert statuses == [200] * 3 + [429]
+
+
+async def test_servers_start_without_redis_and_use_it_when_it_is_there(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    valkey.kill()
+    async with deployment(valkey, tmp_path) as (one, other):
+        client = await ModernClient.of(one, "ada")
+        assert "session_error" in await search(client)
+        valkey.start()
+        for server in (one, other):
+            await wait_until_back(ModernClient(server, client.credential))
+
+
+class LoadedClient:
+    """A user who writes notes at both servers and searches, and remembers what was acknowledged."""
+
+    def __init__(self, servers: tuple[LiveServer, LiveServer], name: str, credential: dict[str, str]) -> None:
+        self.name = name
+        self.clients = [ModernClient(server, credential) for server in servers]
+        self.acknowledged: list[str] = []
+        self.problems: list[str] = []
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            client, title = self.clients[number % 2], f"{self.name} {number}"
+            created = await client.call("notes_create", {"title": title, "content": f"galleon of {self.name}"})
+            if created.status == 200 and not created.json()["result"].get("isError"):
+                self.acknowledged.append(title)
+            elif created.status != 503:
+                self.problems.append(f"{created.status} {created.body[:200]!r}")
+            found = await search(client)
+            self.problems += [item["title"] for item in found["results"] if not item["title"].startswith(self.name)]
+
+    async def stored(self) -> list[str]:
+        titles: list[str] = []
+        while True:
+            arguments = {"query": "galleon", "limit": 50, "offset": len(titles)}
+            response = (await self.clients[0].call("notes_search", arguments)).json()["result"]["structuredContent"]
+            titles += [item["title"] for item in response["results"]]
+            if not response["has_more"]:
+                return titles
+
+
+@pytest.mark.xdist_group("redis kills")
+async def test_kills_under_load_lose_nothing_and_mix_nothing(valkey: ValkeyProcess, tmp_path: Path) -> None:
+    async with deployment(valkey, tmp_path, **NO_RATE_LIMITS) as servers:
+        users = [LoadedClient(servers, name, await servers[0].bearer(name)) for name in ("ada", "ben")]
+        stopping = asyncio.Event()
+        running = [asyncio.create_task(user.run(stopping)) for user in users]
+        for _ in range(KILLS):
+            valkey.kill()
+            await search(users[0].clients[0])
+            valkey.start()
+            for client in users[0].clients:
+                await wait_until_back(client)
+        stopping.set()
+        await asyncio.gather(*running)
+
+        for user in users:
+            assert user.problems == []
+            assert user.acknowledged
+            assert sorted(await user.stored()) == sorted(user.acknowledged)

@@ -149,6 +149,7 @@ def test_credentials_are_secret() -> None:
         "semantic_endpoint_key",
         "reranker_key",
         "chat_upstream_key",
+        "session_url",
         "jwt_secret",
         "jwt_previous_secrets",
         "openid_providers",

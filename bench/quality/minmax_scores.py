@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from sources.query import Expression
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.search.targets import characters, chats, media, notes, prompts
 
 # From tldw; prevents a division by zero.
@@ -78,8 +78,9 @@ def _best_rows(paths: DatabasePaths, source: str, expression: Expression, depth:
     """Returns the id, rank and age of each hit, the best first."""
     column = _COLUMNS[source]
     target, table = column.target, column.target.index.table
+    bm25 = f"bm25({table}, {', '.join(map(str, target.weights))})"
     sql = (
-        f"SELECT {column.identity}, {target.bm25} AS rank, {target.age} FROM {table} {target.join} "
+        f"SELECT {column.identity}, {bm25} AS rank, {target.age} FROM {table} {target.join} "
         f"WHERE {table} MATCH ? ORDER BY rank"
     )
     files = {"chacha": paths.chacha, "media": paths.media, "prompts": paths.prompts}

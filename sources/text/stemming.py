@@ -21,14 +21,24 @@ _STEP_4_ENDINGS = (
 # The last letters of all endings that any step removes or changes; every other word is its own stem.
 _LAST_LETTERS = frozenset("cdegilmnrstuy")
 _LETTER_KINDS = str.maketrans(
-    {chr(code): "v" if chr(code) in "aeiou" else "c" for code in range(128) if code != ord("y")}
+    {chr(code): "v" if chr(code) in "aeiou" else "c" for code in range(256) if code != ord("y")}
 )
 
 
 @lru_cache(maxsize=32_768)
 def stem(word: str) -> str:
-    """Returns the stem that FTS5 gives a folded word. Words of other alphabets are returned unchanged."""
-    if not 3 <= len(word) <= _STEM_MAX_BYTES or word[-1] not in _LAST_LETTERS or not word.isascii():
+    """Returns the stem that FTS5 gives a folded word. Words of other alphabets are returned unchanged, unless they end
+    with Latin letters: FTS5 looks at bytes, and takes all others for consonants."""
+    if not word or word[-1] not in _LAST_LETTERS:
+        return word
+    if not word.isascii():
+        return _stem_bytes(word.encode().decode("latin-1")).encode("latin-1").decode()
+    return _stem_bytes(word)
+
+
+def _stem_bytes(word: str) -> str:
+    """Each character of the word is a byte."""
+    if not 3 <= len(word) <= _STEM_MAX_BYTES:
         return word
     word = _remove_participle(_remove_plural(word))  # steps 1a and 1b
     if word[-1] == "y" and "v" in _letter_kinds(word[:-1]):

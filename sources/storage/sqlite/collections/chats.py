@@ -11,6 +11,10 @@ from sources.drafts import ConversationDraft
 from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits, SemanticStatus
 from sources.storage.collections.chats import StoredChats
 from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.search.exact_snippets import ExactHighlighter
+from sources.storage.search.hit_merge import merge_pages
+from sources.storage.search.readings import search_relaxed
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.collections.searchable import SearchSettings, SqliteCollection
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
@@ -18,13 +22,9 @@ from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
-from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
 from sources.storage.sqlite.search.full_scan import FullScan
-from sources.storage.sqlite.search.hit_merge import merge_pages
 from sources.storage.sqlite.search.meaning import QueryMeaning
-from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
-from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET, has_human_only_messages
 from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.conversation_tables import MESSAGES

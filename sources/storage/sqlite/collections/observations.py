@@ -13,11 +13,11 @@ from sources.query import ParsedQuery
 from sources.records import HitPage, Observation
 from sources.storage.collections.observations import StoredObservations
 from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
+from sources.storage.search.meaning import NOT_APPLICABLE
+from sources.storage.search.readings import search_relaxed
 from sources.storage.sqlite.collections.searchable import SqliteCollection
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.meaning import NOT_APPLICABLE
-from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
 from sources.storage.tables.indexes import OBSERVATIONS_INDEX
 from sources.storage.tables.observation_table import observation_conditions

@@ -10,16 +10,17 @@ from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import IdT, StorageSettings, StoredCollection
 from sources.storage.contract import Search
+from sources.storage.search.fused_search import FusedSearch
+from sources.storage.search.meaning import NOT_APPLICABLE, has_meaning
+from sources.storage.search.readings import search_relaxed
+from sources.storage.search.spelling import Spelling
+from sources.storage.search.target import SearchTarget
+from sources.storage.search.text_search import TextSearch
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.index.word_count import count_words
-from sources.storage.sqlite.search.fts_search import FtsSearch
-from sources.storage.sqlite.search.fused_search import FusedSearch
-from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
-from sources.storage.sqlite.search.readings import search_relaxed
-from sources.storage.sqlite.search.spelling import Spelling
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.search.meaning import QueryMeaning
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.tables.item_table import DraftT, RecordT
@@ -79,7 +80,7 @@ class SqliteCollection(StoredCollection[RecordT, DraftT, IdT]):
         extra_filter: SqlFilter = _NO_FILTER,
     ) -> bool:
         statistics, ranked_rows_max = self._statistics, self._search_settings.ranked_rows_max
-        return FtsSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
+        return TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
 
     def _search_target(
         self,
@@ -117,7 +118,7 @@ class SqliteCollection(StoredCollection[RecordT, DraftT, IdT]):
             return fused.run()
         if search.ranking == "meaning":
             return HitPage((), has_more=False, total=0, semantic=meaning)
-        page = FtsSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
+        page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
         return page if meaning == SEMANTIC_OFF else replace(page, semantic=meaning)
 
     async def _meaning(self, search: Search) -> QueryMeaning | SemanticStatus:

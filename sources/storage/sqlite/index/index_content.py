@@ -8,22 +8,15 @@ changes, so the structure identifies the content.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-import threading
-from collections.abc import Callable
 
+from sources.storage.search.vocabulary import NearWordsMemory
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 
 # Of each index, and of other statements. A count takes about 240 bytes.
 COUNTS_MAX = 1_000
-# Misspelled words whose near words are kept: the searches of other sources and other pages need them again.
-_NEAR_WORDS_MAX = 50
-_NEAR_WORDS_WAIT_MAX_S = 0.5
 # The rowids of the sizes and of the structure in the data of an FTS5 index.
 _AVERAGES_ROWID = 1
 _STRUCTURE_ROWID = 10
-
-# A word and the versions of the indexes that it is looked up in.
-NearWordsKey = tuple[str | bytes, ...]
 
 
 class IndexContent:
@@ -46,9 +39,8 @@ class LibraryIndexes:
 
     def __init__(self, vocabularies: VocabularyMemory) -> None:
         self.vocabularies = vocabularies
+        self.near_words = NearWordsMemory()
         self._contents: dict[str, IndexContent] = {}
-        self._near_words: dict[NearWordsKey, list[str]] = {}
-        self._near_words_lock = threading.Lock()
 
     def content(self, connection: sqlite3.Connection, schema: str, table: str) -> IndexContent:
         """Returns the content of an index that a connection sees. If readers see different versions, which they do for
@@ -58,21 +50,6 @@ class LibraryIndexes:
         if content is None or content.version != version or content.is_full:
             content = self._contents[table] = IndexContent(version)
         return content
-
-    def near_words(self, key: NearWordsKey, find: Callable[[], list[str]]) -> list[str]:
-        """Returns what `find` returns, which is called by one reader at a time: all sources of a search need the same
-        near words at about the same time. A reader that is stuck does not hold up the others."""
-        has_lock = self._near_words_lock.acquire(timeout=_NEAR_WORDS_WAIT_MAX_S)
-        try:
-            words = self._near_words.get(key)
-            if words is None:
-                if len(self._near_words) >= _NEAR_WORDS_MAX:
-                    self._near_words.clear()
-                words = self._near_words[key] = find()
-            return words
-        finally:
-            if has_lock:
-                self._near_words_lock.release()
 
 
 def _read_version(connection: sqlite3.Connection, schema: str, table: str) -> bytes:

@@ -11,12 +11,13 @@ from loguru import logger
 
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
+from sources.storage.search.vocabulary import LibraryVocabulary
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.index.file_counts import FileCounts, Parameters
 from sources.storage.sqlite.index.index_content import LibraryIndexes
-from sources.storage.sqlite.index.vocabulary import IndexVocabulary, LibraryVocabulary
-from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.index.vocabulary import IndexVocabulary
+from sources.storage.sqlite.search.fts5_engine import FTS5
 from sources.storage.tables.text_index import TextIndex
 
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
@@ -30,6 +31,8 @@ class CorpusStatistics:
 
     With `sources`, nothing of the other sources is counted or read: a credential restricted to some sources must not
     learn from scores or near words what the others contain."""
+
+    engine = FTS5
 
     def __init__(
         self, indexes: tuple[TextIndex, ...], library: LibraryIndexes, sources: frozenset[str] | None = None
@@ -49,6 +52,9 @@ class CorpusStatistics:
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""
         return self._own.count_matches(connection, index, match)
+
+    def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
+        return [self._own.count_matches(connection, index, match) for match in matches]
 
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         """Returns the single number that a statement on this file selects."""
@@ -72,7 +78,7 @@ class CorpusStatistics:
         # In an order that is the same for every reader of the library.
         sorted_indexes = [indexes[table] for table in sorted(indexes)]
         vocabularies = [IndexVocabulary(connection, counts, index, self._library) for counts, index in sorted_indexes]
-        return LibraryVocabulary(vocabularies, self._library, words_max)
+        return LibraryVocabulary(vocabularies, self._library.near_words, words_max)
 
     def _readable(self, connection: JobConnection) -> list[FileCounts]:
         """The counts of this file and of those attached to it that are not damaged. They are refreshed once per job."""
@@ -134,7 +140,7 @@ class CorpusStatistics:
 
 
 def _matches(query: ParsedQuery) -> list[str]:
-    return [match_text(term.word, "") for term in query.terms]
+    return [FTS5.match_text(term.word) for term in query.terms]
 
 
 def _add(one: Corpus, other: Corpus) -> Corpus:

@@ -6,8 +6,8 @@ from collections import OrderedDict
 # What a vocabulary takes in memory besides its text.
 _ENTRY_BYTES = 500
 
-# The library, the table of an index and the beginning of the words.
-_VocabularyKey = tuple[int, str, str]
+# The library, the index and the beginning of the words.
+_VocabularyKey = tuple[int | str, str, str]
 
 
 class VocabularyMemory:

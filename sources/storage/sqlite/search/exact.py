@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.storage.contract import ExactSearch
+from sources.storage.search.exact_snippets import ExactPhrase, read_phrases
 from sources.storage.sqlite.index.message_index import MessageIndex
-from sources.storage.sqlite.search.exact_snippets import ExactPhrase, read_phrases
 from sources.storage.tables.validation import clamp_count, is_storable
 from sources.text.letter_separation import SEPARATOR, separate_letters
 

@@ -2,15 +2,14 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from sources.search.time_boost import BoostedPeriod
-from sources.storage.sqlite.search.match_tiers import MatchTier
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.match_tiers import MatchTier
+from sources.storage.search.target import SearchTarget
 from sources.storage.tables.sql import SqlFilter, Statement, json_array
-
-# Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
-MatchedEntry = tuple[int, float, int]
 
 
 class MatchSql(Struct, frozen=True):
@@ -82,13 +81,35 @@ class MatchSql(Struct, frozen=True):
         sql, parameters = self._matching()
         return f"SELECT json_group_array({self._rowid}) {sql}", parameters
 
+    def count_entries_of(self, items: Sequence[int]) -> Statement:
+        """Counts the entries of each of these items that match, whatever the filter is."""
+        table, item = self.target.index.table, f"rowid >> {self.item_bits}"
+        sql = (
+            f"SELECT {item}, count(*) FROM {table} WHERE {table} MATCH ? "
+            f"AND {item} IN (SELECT value FROM json_each(?)) GROUP BY 1"
+        )
+        return sql, (self.tier.match, json_array(items))
+
+    def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
+        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
+        table, (_, *columns) = self.target.index.table, self.target.index.columns
+        in_text, bits = f"{{{' '.join(columns)}}} : ({self.tier.match})", self.item_bits
+        order = "ORDER BY rank " if is_ranked else ""
+        # A range of rowids, so that the entries of other items are not read.
+        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ? {order}LIMIT ?"
+        return sql, (in_text, item << bits, ((item + 1) << bits) - 1, limit)
+
+    @property
+    def _bm25(self) -> str:
+        return f"bm25({self.target.index.table}, {', '.join(map(str, self.target.weights))})"
+
     @property
     def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
     def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
-        rank = self.target.bm25 if self.is_ranked else "0.0"
+        rank = self._bm25 if self.is_ranked else "0.0"
         is_first = "0"
         if self.tier.first:
             is_first = f"{self._rowid} IN ({self._rowids_of_match()})"

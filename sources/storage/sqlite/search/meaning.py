@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from sources.records import SemanticStatus
 from sources.semantic.model import ModelInfo
-from sources.storage.contract import Search
+from sources.storage.search.meaning import CountRows, NearEntry
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.vectors.kinds import TitleVectors, VectorKind
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
-from sources.storage.sqlite.vectors.vector_tables import CountRows, VectorTables
+from sources.storage.sqlite.vectors.vector_tables import VectorTables
 from sources.storage.tables.sql import json_array
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
-
-NOT_APPLICABLE = SemanticStatus("not_applicable")
-# The vector of a message is that of its own text, so it can be compared if only that is searched.
-_EMBEDDED_FIELDS = ((), ("own",))
 
 
 class QueryMeaning(Struct, frozen=True):
@@ -39,26 +35,8 @@ class QueryMeaning(Struct, frozen=True):
     tables: VectorTables
     stop: str | None = None
 
-
-class NearEntry(Struct, frozen=True, gc=False):
-    """An index entry that is near to a query. `vector` is the rowid of the vector of its nearest passage."""
-
-    rowid: int
-    cosine: float
-    kind: VectorKind
-    vector: int
-
-
-def has_meaning(search: Search) -> bool:
-    """Whether meanings can be compared: not for a literal query, another order, or if only some fields are searched."""
-    return bool(
-        search.query.prose
-        and search.query.expression is not None
-        and search.ranking != "words"
-        and search.order == "relevance"
-        and search.scoring == "comparable"
-        and search.fields in _EMBEDDED_FIELDS
-    )
+    def scan(self, connection: JobConnection, kinds: Sequence[VectorKind], item_bits: int) -> "MeaningScan":
+        return MeaningScan(connection, self, kinds, item_bits)
 
 
 class MeaningScan:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from config.paths import DatabaseKind
-from sources.storage.sqlite.vectors.passages import Passage, split_fields, split_message, split_text
+from sources.storage.search.passages import Passage, split_fields, split_message, split_text
 from sources.storage.tables.indexes import CHUNK_BITS
 from sources.storage.tables.sql import json_array
 

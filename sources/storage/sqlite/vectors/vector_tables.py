@@ -10,7 +10,7 @@ After a change of the model, the vectors of the previous one stay until all rows
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,12 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.paths import DatabaseKind
+from sources.storage.search.meaning import CountRows
+from sources.storage.search.passages import Passage
 from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
-from sources.storage.sqlite.vectors.passages import Passage
 from sources.storage.tables.sql import json_array
 
-# Returns the single number that a statement selects.
-CountRows = Callable[[str, tuple[str | int, ...]], int]
 # Tables and triggers of another version are dropped and created again.
 _VERSION = "1"
 _STATE_NAME = "vectors"

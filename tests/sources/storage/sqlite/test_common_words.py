@@ -9,7 +9,7 @@ import pytest
 from sources.drafts import MediaDraft, NoteDraft
 from sources.records import Hit
 from sources.storage.contract import Library
-from sources.storage.sqlite.search.fts_search import BLOCK_ROWS
+from sources.storage.search.text_search import BLOCK_ROWS
 from tests.sources.storage.library_fixture import make_search, open_sqlite
 
 # With this setting, 100 matches of several words are ranked, and 25 of a single word.

@@ -39,7 +39,7 @@ class CountingMemory(VocabularyMemory):
 
     reads = 0
 
-    def put(self, key: tuple[int, str, str], version: bytes, words: str) -> None:
+    def put(self, key: tuple[int | str, str, str], version: bytes, words: str) -> None:
         self.reads += 1
         super().put(key, version, words)
 

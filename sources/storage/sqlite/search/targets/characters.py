@@ -2,9 +2,9 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from sources.storage.search.candidates import NamedFieldsCandidate
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY
-from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
-from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import CHARACTER_VECTORS
 from sources.storage.tables.indexes import CHARACTER_FIELDS, CHARACTERS_INDEX
 from sources.storage.tables.item_table import decode_texts

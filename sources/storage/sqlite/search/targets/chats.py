@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from sources.records import ALTERNATE_BRANCH_LABEL, Hit
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import Search
+from sources.storage.search.candidates import HitCandidate
+from sources.storage.search.engine import SearchConnection
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.schema.messages import MESSAGE_CONTEXT, MESSAGE_OWN
-from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import HUMAN_ONLY_VECTORS, MESSAGE_VECTORS, TITLE_VECTORS
 from sources.storage.tables.filters import has_tags
 from sources.storage.tables.indexes import CHATS_INDEX, HUMAN_ONLY_INDEX
@@ -118,6 +119,8 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
     `r` is the message, NULL for titles, and `c` is the conversation."""
 
     is_human_only: bool = False
+    title_sql: str = _SELECT_TITLES
+    context_sql: str = _CONTEXT_TEXT
 
     def join_on(self, rowid: str) -> str:
         return (
@@ -167,24 +170,23 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             f"AND r.id {'IN' if self.is_human_only else 'NOT IN'} ({_HUMAN_ONLY_IDS})"
         )
 
-    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
+    def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
         messages = json_array([rowid for rowid in rowids if rowid > 0])
-        candidates = [ChatCandidate(*row) for row in connection.execute(_SELECT_MESSAGES, (messages,))]
+        candidates = [ChatCandidate(*row) for row in connection.execute(self.candidate_sql, (messages,))]
         titles = [rowid for rowid in rowids if rowid < 0]
         if not titles:
             return [*candidates]
-        candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
+        candidates += [ChatCandidate(*row) for row in connection.execute(self.title_sql, (json_array(titles),))]
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
-    def with_context(self, connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+    def with_context(self, connection: SearchConnection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
-        return tuple([_with_context(connection, hit) if hit.via == "context" else hit for hit in hits])
+        return tuple([self._with_context(connection, hit) if hit.via == "context" else hit for hit in hits])
 
-
-def _with_context(connection: sqlite3.Connection, hit: Hit) -> Hit:
-    [text] = connection.execute(_CONTEXT_TEXT, (hit.message_id,)).fetchone()
-    return replace(hit, context=text)
+    def _with_context(self, connection: SearchConnection, hit: Hit) -> Hit:
+        [text] = connection.execute(self.context_sql, (hit.message_id,)).fetchone()
+        return replace(hit, context=text)
 
 
 _PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"

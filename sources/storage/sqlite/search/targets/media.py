@@ -4,8 +4,8 @@
 
 from sources.records import Hit
 from sources.storage.contract import Search
-from sources.storage.sqlite.search.candidates import TextCandidate
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.candidates import TextCandidate
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import CHUNK_VECTORS
 from sources.storage.tables.indexes import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
 from sources.storage.tables.sql import SqlFilter, one_of_ignoring_case

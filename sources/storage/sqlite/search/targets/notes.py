@@ -1,8 +1,8 @@
 """How notes are searched."""
 
 from sources.records import Hit
-from sources.storage.sqlite.search.candidates import TextCandidate
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.candidates import TextCandidate
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import NOTE_VECTORS
 from sources.storage.tables.indexes import NOTES_INDEX
 

@@ -3,8 +3,8 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.records import Hit
-from sources.storage.sqlite.search.candidates import FieldsCandidate
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.candidates import FieldsCandidate
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import OBSERVATION_VECTORS
 from sources.storage.tables.indexes import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
 from sources.storage.tables.item_table import decode_texts

@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.candidates import NamedFieldsCandidate
+from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.vectors.kinds import PROMPT_VECTORS
 from sources.storage.tables.indexes import PROMPTS_INDEX
 from sources.storage.tables.item_table import decode_texts

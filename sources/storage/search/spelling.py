@@ -13,11 +13,9 @@ from sources.query.prefixes import searchable_prefixes
 from sources.query.words import with_other_endings
 from sources.search.near_words import COMPOUND_MIN_CHARS, can_be_misspelled
 from sources.storage.contract import Search
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import CorpusStatistics
-from sources.storage.sqlite.search.match_counter import MatchCounter
-from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.engine import SearchConnection, SearchStatistics
+from sources.storage.search.match_counter import MatchCounter
+from sources.storage.search.target import SearchTarget
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
 
@@ -34,10 +32,10 @@ class Spelling:
 
     def __init__(
         self,
-        connection: JobConnection,
+        connection: SearchConnection,
         target: SearchTarget,
         search: Search,
-        statistics: CorpusStatistics,
+        statistics: SearchStatistics,
         words_max: int,
     ) -> None:
         self._connection = connection
@@ -53,7 +51,7 @@ class Spelling:
             return None
         self._statistics.refresh(self._connection)
         words = [term.word for term in self._query.terms]
-        rows = [self._counter.count(self._counter.match_text(word)) for word in words]
+        rows = self._counter.count_each(words)
         if self._is_spelled_correctly(words, rows):
             return None
         rows = [count or self._count(word) for count, word in zip(rows, words, strict=True)]
@@ -78,7 +76,7 @@ class Spelling:
         enough = _LITTLE_ROWS if len(words) == 1 else 1
         return all(
             count >= enough
-            or self._statistics.count_in_library(self._connection, match_text(word, ""), enough) >= enough
+            or self._statistics.count_in_library(self._connection, self._match_text(word), enough) >= enough
             for word, count in zip(words, rows, strict=True)
         )
 
@@ -91,7 +89,10 @@ class Spelling:
         return not others or self._count(AllOf((near, *others))) > 0
 
     def _count(self, expression: Expression) -> int:
-        return self._statistics.count_in_library(self._connection, match_text(expression, ""))
+        return self._statistics.count_in_library(self._connection, self._match_text(expression))
+
+    def _match_text(self, expression: Expression) -> str:
+        return self._statistics.engine.match_text(expression)
 
     def _compounds(self, token: str, word: Word) -> Iterator[Word]:
         """Yields the word for the compounds that begin with the token of a word, if there are any."""

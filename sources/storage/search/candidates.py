@@ -8,7 +8,7 @@ from msgspec import Struct
 from sources.records import Hit
 from sources.search.term_counting import TermCounter, best_fields
 from sources.storage.contract import Search
-from sources.storage.sqlite.vectors.passages import field_at
+from sources.storage.search.passages import field_at
 from sources.storage.tables.item_table import decode_texts
 
 

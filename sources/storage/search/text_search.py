@@ -22,14 +22,12 @@ from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_
 from sources.search.term_counting import TermCounter, TermCounts, term_counter
 from sources.search.term_matching import JoinedForms
 from sources.storage.contract import Search
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import CorpusStatistics
-from sources.storage.sqlite.search.candidates import HitCandidate, RankingResult
-from sources.storage.sqlite.search.match_counter import MatchCounter
-from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
-from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
-from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.tables.sql import SqlFilter, Statement, json_array
+from sources.storage.search.candidates import HitCandidate, RankingResult
+from sources.storage.search.engine import MatchedEntry, MatchStatements, SearchConnection, SearchStatistics
+from sources.storage.search.match_counter import MatchCounter
+from sources.storage.search.match_tiers import MatchTier, TierPlanner
+from sources.storage.search.target import SearchTarget
+from sources.storage.tables.sql import SqlFilter
 from sources.text.segmentation import segment
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
@@ -48,16 +46,16 @@ _decode_rowids = Decoder(list[int]).decode
 _NO_FILTER = SqlFilter()
 
 
-class FtsSearch:
+class TextSearch:
     """`ranked_rows_max` is the maximum number of matches that are ranked; `extra_filter` is added to the search's own
     filters."""
 
     def __init__(
         self,
-        connection: JobConnection,
+        connection: SearchConnection,
         target: SearchTarget,
         search: Search,
-        statistics: CorpusStatistics,
+        statistics: SearchStatistics,
         ranked_rows_max: int,
         extra_filter: SqlFilter = _NO_FILTER,
     ) -> None:
@@ -66,7 +64,7 @@ class FtsSearch:
         self._search = search
         self._statistics = statistics
         self._ranked_rows_max = ranked_rows_max
-        self._filter = target.filter(search) & extra_filter
+        self._filter = statistics.engine.filter(connection, target, search) & extra_filter
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = term_counter(search.query.terms)
@@ -81,7 +79,7 @@ class FtsSearch:
             return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
         match = self._matches.match_text
-        frequencies = [self._matches.count(match(term.word)) for term in self._search.query.terms]
+        frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
         tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
         candidates, has_more = self._rank(tiers, self._scoring(tiers[0]))
         return self._page(candidates, has_more, MatchTier(match(expression), "newest"), sum(frequencies))
@@ -122,7 +120,7 @@ class FtsSearch:
         return window, False
 
     def _score(
-        self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "BlockScoring"
+        self, match_sql: MatchStatements, entries: Sequence[MatchedEntry], scoring: "BlockScoring"
     ) -> list[HitCandidate]:
         candidates = self._fetch([rowid for rowid, _, _ in entries])
         for candidate, (rowid, rank, is_first) in zip(candidates, entries, strict=True):
@@ -136,12 +134,13 @@ class FtsSearch:
             scored += block
         return scored
 
-    def _read_entries(self, match_sql: MatchSql, limit: int, offset: int) -> list[MatchedEntry]:
+    def _read_entries(self, match_sql: MatchStatements, limit: int, offset: int) -> list[MatchedEntry]:
         if not self._item_bits:
-            return self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
+            page: list[MatchedEntry] = self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
+            return page
         return self._read_best_entries(match_sql, limit, offset)
 
-    def _read_best_entries(self, match_sql: MatchSql, limit: int, offset: int) -> list[MatchedEntry]:
+    def _read_best_entries(self, match_sql: MatchStatements, limit: int, offset: int) -> list[MatchedEntry]:
         """Returns the best entry of each item, which is the first because entries are read in order."""
         wanted = (offset + limit) * _ENTRIES_PER_ITEM
         while True:
@@ -157,11 +156,17 @@ class FtsSearch:
     def _fetch(self, rowids: Sequence[int]) -> list[HitCandidate]:
         return self._target.candidates(self._connection, rowids) if rowids else []
 
-    def _match_sql(self, tier: MatchTier) -> MatchSql:
+    def _match_sql(self, tier: MatchTier) -> MatchStatements:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
         is_ranked = is_ranked and tier.order != "newest"
-        return MatchSql(
-            self._target, tier, self._filter, self._item_bits, is_ranked, self._boosts.time.periods, self._skipped
+        return self._statistics.engine.match_statements(
+            self._target,
+            tier,
+            self._filter,
+            self._item_bits,
+            is_ranked=is_ranked,
+            boost=self._boosts.time.periods,
+            skipped=self._skipped,
         )
 
     def _count_hits(self, tier: MatchTier) -> int:
@@ -226,19 +231,19 @@ class FtsSearch:
         total = offset + len(candidates) if not has_more and (candidates or not offset) else None
         if self._item_bits and candidates:
             total = self._count_entries(candidates, all_matches, matches_max, total)
-            candidates = self._at_matching_text(candidates, all_matches.match)
+            candidates = self._at_matching_text(candidates, all_matches)
         elif total is None and matches_max <= self._ranked_rows_max:
             total = self._count_hits(all_matches) + self._count_extra(None)
         self._locate(candidates)
         return HitPage(self._hits(candidates), has_more=has_more, total=total)
 
-    def _at_matching_text(self, candidates: Sequence[HitCandidate], match: str) -> list[HitCandidate]:
+    def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
         whose own text matches: a hit should show the words that were searched for."""
         by_title = [one for one in candidates if one.lexical != 0 and not one.is_matched_in_other]
         if not by_title:
             return [*candidates]
-        entries = self._best_texts(by_title, match)
+        entries = self._best_texts(by_title, all_matches)
         replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
         shown = self._fetch([entries[int(candidate.id)] for candidate in replaced])
         by_id = {candidate.id: candidate for candidate in shown}
@@ -248,18 +253,14 @@ class FtsSearch:
             by_id[candidate.id].entry = entries[int(candidate.id)]
         return [by_id.get(candidate.id, candidate) for candidate in candidates]
 
-    def _best_texts(self, candidates: Sequence[HitCandidate], match: str) -> dict[int, int]:
+    def _best_texts(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> dict[int, int]:
         """Returns the rowid of the best entry of each item whose text matches, by item."""
-        table, (_, *columns) = self._target.index.table, self._target.index.columns
-        in_text, bits = f"{{{' '.join(columns)}}} : ({match})", self._item_bits
-        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ?"
+        match_sql = self._match_sql(all_matches)
         found = {}
         for item in [int(candidate.id) for candidate in candidates]:
-            # A range of rowids, so that the entries of other items are not read.
-            parameters = (in_text, item << bits, ((item + 1) << bits) - 1)
-            rows = self._connection.execute(f"{sql} LIMIT 2", parameters).fetchall()
-            if len(rows) > 1:  # ranking reads all entries of every word, whatever the range
-                rows = self._connection.execute(f"{sql} ORDER BY rank LIMIT 1", parameters).fetchall()
+            rows = self._connection.execute(*match_sql.select_texts_of(item, 2, is_ranked=False)).fetchall()
+            if len(rows) > 1:  # ranking reads all entries of every word, whatever the item
+                rows = self._connection.execute(*match_sql.select_texts_of(item, 1, is_ranked=True)).fetchall()
             if rows:
                 [(found[item],)] = rows
         return found
@@ -282,20 +283,12 @@ class FtsSearch:
             entries = Tally([rowid >> self._item_bits for rowid in _decode_rowids(rowids)])
             total = len(entries) + self._count_extra(entries)
         else:
-            rows = self._connection.execute(*self._count_entries_of(candidates, all_matches.match))
+            items = [int(candidate.id) for candidate in candidates]
+            rows = self._connection.execute(*self._match_sql(all_matches).count_entries_of(items))
             entries = Tally(dict(rows.fetchall()))
         for candidate in candidates:
             candidate.more_in_item = max(0, entries[int(candidate.id)] - 1)
         return total
-
-    def _count_entries_of(self, candidates: Sequence[HitCandidate], match: str) -> Statement:
-        table = self._target.index.table
-        items = json_array([int(candidate.id) for candidate in candidates])
-        sql = (
-            f"SELECT rowid >> {self._item_bits}, count(*) FROM {table} WHERE {table} MATCH ? "
-            f"AND rowid >> {self._item_bits} IN (SELECT value FROM json_each(?)) GROUP BY 1"
-        )
-        return sql, (match, items)
 
     def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
         hits = self._target.candidate.hits(candidates, self._search, self._term_counter)
@@ -304,12 +297,12 @@ class FtsSearch:
     def _list(self) -> HitPage:
         """Returns what passes the filters, newest first."""
         search = self._search
-        listing = self._target.list_sql(search) + self._filter.sql
+        listing = self._statistics.engine.sql(self._target.list_sql(search)) + self._filter.sql
         parameters = self._filter.parameters
         page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
         rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
         candidates = self._fetch([rowid for rowid, _ in rows])
-        [total] = self._connection.execute(f"SELECT count(*) FROM ({listing})", parameters).fetchone()
+        [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
         return HitPage(self._hits(candidates), has_more=search.offset + len(candidates) < total, total=total)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from sources.query import AllOf, AnyOf, Expression, Title, Word
 from sources.storage.contract import Search
-from sources.storage.sqlite.search.match_counter import MatchCounter
+from sources.storage.search.match_counter import MatchCounter
 
 # Matches of a single word differ in little but their age, so fewer of them are ranked than of several words together.
 _ONE_WORD_SHARE = 4
@@ -62,7 +62,7 @@ class TierPlanner:
             return [MatchTier(match, "rank", first)]
         any_rare = self._counter.match_text(AnyOf(rare))
         return [
-            MatchTier(f"({any_rare}) AND ({match})", "rank", first),
+            MatchTier(self._counter.both(any_rare, match), "rank", first),
             MatchTier(match, "newest", excluded=any_rare),
         ]
 

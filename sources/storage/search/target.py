@@ -2,19 +2,22 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from sources.records import Hit
 from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
-from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.vectors.kinds import VectorKind
+from sources.storage.search.candidates import HitCandidate
+from sources.storage.search.engine import SearchConnection
 from sources.storage.tables.filters import has_tags
 from sources.storage.tables.sql import SqlFilter, between, contains, equals, json_array
 from sources.storage.tables.text_index import TextIndex
+
+if TYPE_CHECKING:
+    from sources.storage.sqlite.vectors.kinds import VectorKind
 
 
 class SearchTarget(Struct, frozen=True, kw_only=True):
@@ -39,15 +42,11 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     item_bits: int = 0
     phrase_columns: tuple[str, ...] = ()
     # The kinds of vectors that belong to the index entries.
-    vectors: tuple[VectorKind, ...] = ()
+    vectors: tuple["VectorKind", ...] = ()
     # How many of the first matches by words are ranked by words and meaning together, in whole blocks.
     lexical_head: int = 20
     # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
     literal_text: str = "NULL"
-
-    @property
-    def bm25(self) -> str:
-        return f"bm25({self.index.table}, {', '.join(map(str, self.weights))})"
 
     @property
     def join(self) -> str:
@@ -86,10 +85,10 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
         shift = f" << {self.item_bits}" if self.item_bits else ""
         return f"SELECT r.id{shift} AS number, r.last_modified AS age FROM {self.table} r WHERE r.deleted = 0"
 
-    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
+    def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
         """Returns the candidates of these index entries, in the same order."""
         return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
 
-    def with_context(self, _connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+    def with_context(self, _connection: SearchConnection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         """Adds the texts of other items by which hits were found."""
         return hits

@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from sources.records import HitPage
 from sources.storage.contract import Search
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import CorpusStatistics
-from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.search.fts_search import SCORE_DIGITS, BlockScoring, FtsSearch
-from sources.storage.sqlite.search.match_tiers import MatchTier
-from sources.storage.sqlite.search.meaning import MeaningScan, NearEntry, QueryMeaning
-from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.search.candidates import HitCandidate
+from sources.storage.search.engine import SearchConnection, SearchStatistics
+from sources.storage.search.match_tiers import MatchTier
+from sources.storage.search.meaning import NearEntry, QueryVector
+from sources.storage.search.target import SearchTarget
+from sources.storage.search.text_search import SCORE_DIGITS, BlockScoring, TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
 
 # The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
@@ -36,21 +35,21 @@ _FILTERED_NEAREST = 1_000
 _NO_FILTER = SqlFilter()
 
 
-class FusedSearch(FtsSearch):
+class FusedSearch(TextSearch):
     def __init__(
         self,
-        connection: JobConnection,
+        connection: SearchConnection,
         target: SearchTarget,
         search: Search,
-        statistics: CorpusStatistics,
+        statistics: SearchStatistics,
         ranked_rows_max: int,
         extra_filter: SqlFilter = _NO_FILTER,
         *,
-        meaning: QueryMeaning,
+        meaning: QueryVector,
     ) -> None:
         super().__init__(connection, target, search, statistics, ranked_rows_max, extra_filter)
         self._weight = meaning.model.weight_for(len(search.query.terms))
-        self._scan = MeaningScan(connection, meaning, target.vectors, self._item_bits)
+        self._scan = meaning.scan(connection, target.vectors, self._item_bits)
         self._near: dict[int, NearEntry] = {}
         self._meaning_only: list[HitCandidate] = []
 
@@ -128,6 +127,7 @@ class FusedSearch(FtsSearch):
         """Leaves out entries that fail the filters, and those without a live row, which only a damaged file has."""
         target = self._target
         sql = f"SELECT wanted.value FROM json_each(?) wanted {target.join_on('wanted.value')} WHERE {target.is_live}"
+        sql = self._statistics.engine.sql(sql)
         rows = self._connection.execute(
             f"{sql}{self._filter.sql}", (json_array([entry.rowid for entry in entries]), *self._filter.parameters)
         )
@@ -135,8 +135,8 @@ class FusedSearch(FtsSearch):
         return [entry for entry in entries if entry.rowid in passing]
 
     def _allowed_items(self) -> list[int]:
-        listing = f"{self._target.list_sql(self._search)}{self._filter.sql}"
-        rows = self._connection.execute(f"SELECT number FROM ({listing})", self._filter.parameters)
+        listing = f"{self._statistics.engine.sql(self._target.list_sql(self._search))}{self._filter.sql}"
+        rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
         return [rowid >> self._item_bits for (rowid,) in rows]
 
     def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:

@@ -1,0 +1,1 @@
+"""Full-text indexes as tsvectors, and their maintenance."""

@@ -1,0 +1,218 @@
+"""The full-text index of a library: one table for all sources, with one entry per row that is indexed.
+
+The lexemes of each source begin with a letter of its own, so that one GIN index serves all of them and a search never
+reads the entries of another source, nor those of human-only messages. `index_words` has the words that spelling is
+compared with; words of deleted rows stay in it until the index is built again.
+"""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from config.postgres.connection import PostgresConnection
+from sources.search.near_words import NEAR_MAX_CHARS, NEAR_MIN_CHARS
+from sources.storage.postgres.index.index_tokens import index_tokens
+from sources.storage.postgres.index.tsvector import IndexedColumn, make_tsvector
+from sources.storage.postgres.search.tsquery import ColumnLabels
+from sources.storage.tables.indexes import CHARACTER_FIELDS, CHUNK_BITS, OBSERVATION_FIELDS, PROMPT_FIELDS
+
+ENTRY_TABLES = (
+    """CREATE TABLE index_entries (
+        kind SMALLINT NOT NULL,
+        id BIGINT NOT NULL,
+        words INTEGER NOT NULL,
+        tsv TSVECTOR NOT NULL,
+        PRIMARY KEY (kind, id)
+    )""",
+    # A search reads the list of pending entries as a whole, so it must stay short.
+    "CREATE INDEX index_entries_by_lexeme ON index_entries USING gin (tsv) WITH (gin_pending_list_limit = 256)",
+    'CREATE TABLE index_words (word TEXT COLLATE "C" NOT NULL PRIMARY KEY)',
+)
+
+_BATCH_ROWS = 500
+_VERSION = "index_version"
+# A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
+MESSAGE_OWN = """
+    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
+    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
+        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
+        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
+        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
+    || ' ' || substr(m.created_at, 1, 4)
+"""
+# And, with a lower weight, with the two messages before it that agents may read.
+MESSAGE_CONTEXT = """
+    CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT string_agg(text, ' ' ORDER BY position DESC) FROM (
+        SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text, p.position FROM messages p
+        WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+        ORDER BY p.position DESC LIMIT 2) AS earlier), '') END
+"""
+_MESSAGES = f"""
+    SELECT m.id, '', {MESSAGE_OWN}, {MESSAGE_CONTEXT}
+    FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = {{}} AND m.id = ANY(CAST(?1 AS BIGINT[]))
+"""
+_TITLES = """
+    SELECT -c.id, coalesce(c.title_seg, c.title), '', '' FROM conversations c
+    WHERE c.deleted = 0 AND c.title <> '' AND -c.id = ANY(CAST(?1 AS BIGINT[])) AND c.id = ANY(CAST(?2 AS BIGINT[]))
+"""
+
+
+def _body(fields: Sequence[str]) -> str:
+    return " || chr(10) || ".join(fields)
+
+
+class EntryKind(Struct, frozen=True):
+    """The entries of one source. `prefix` is the letter before its lexemes, `labels` are those of its columns, and
+    `sources` select the rowid and the columns of the rows whose rowids are the parameter. A title is the first
+    column."""
+
+    number: int
+    index: str
+    prefix: str
+    columns: tuple[str, ...]
+    labels: str
+    sources: tuple[str, ...]
+    field_prefixes: str = ""
+    # Whether its words are counted for the term frequencies of the library.
+    is_counted: bool = True
+
+    @property
+    def collection(self) -> str:
+        return self.index.removesuffix("_index")
+
+    @property
+    def column_labels(self) -> ColumnLabels:
+        return ColumnLabels(self.columns, tuple(self.labels), tuple(self.field_prefixes))
+
+    def tsvector(self, forms: Sequence[str]) -> tuple[int, str, set[str]]:
+        """Returns the number of words without those of the title, the tsvector, and the words."""
+        tokens = [index_tokens(form) for form in forms]
+        prefixes = self.field_prefixes or [""] * len(tokens)
+        columns = [IndexedColumn(*column) for column in zip(tokens, self.labels, prefixes, strict=True)]
+        words = {self.prefix + word for own in tokens for word in own if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
+        return sum(map(len, tokens[1:])), make_tsvector(columns, self.prefix), words
+
+
+def _simple(number: int, table: str, prefix: str, columns: Sequence[str], forms: str, **options: Any) -> EntryKind:
+    sql = f"SELECT id, {forms} FROM {table} WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))"
+    return EntryKind(number, f"{table}_index", prefix, tuple(columns), "AD", (sql,), **options)
+
+
+_MESSAGE_COLUMNS = ("title", "own", "context")
+NOTE_ENTRIES = _simple(
+    1, "notes", "N", ("title", "content"), "coalesce(title_seg, title), coalesce(content_seg, content)"
+)
+CHAT_ENTRIES = EntryKind(2, "chats_index", "C", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(0), _TITLES))
+HUMAN_ONLY_ENTRIES = EntryKind(
+    3, "human_only_index", "H", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(1),), is_counted=False
+)
+CHARACTER_ENTRIES = _simple(
+    4,
+    "characters",
+    "P",
+    ("name", "body"),
+    f"coalesce(name_seg, name), coalesce(body_seg, {_body(CHARACTER_FIELDS)})",
+)
+OBSERVATION_ENTRIES = _simple(
+    5,
+    "observations",
+    "O",
+    ("title", "body"),
+    f"coalesce(title_seg, title), coalesce(body_seg, {_body(OBSERVATION_FIELDS)})",
+    is_counted=False,
+)
+MEDIA_ENTRIES = EntryKind(
+    6,
+    "media_index",
+    "M",
+    ("title", "text"),
+    "AD",
+    (
+        f"""SELECT c.id, coalesce(m.title_seg, m.title), coalesce(c.text_seg, c.text)
+        FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS}
+        WHERE m.deleted = 0 AND c.id = ANY(CAST(?1 AS BIGINT[]))""",
+    ),
+)
+PROMPT_ENTRIES = EntryKind(
+    7,
+    "prompts_index",
+    "T",
+    PROMPT_FIELDS,
+    "ADDDDD",
+    (
+        """SELECT id, coalesce(name_seg, name), coalesce(author_seg, author), coalesce(details_seg, details),
+            coalesce(system_prompt_seg, system_prompt), coalesce(user_prompt_seg, user_prompt), coalesce(tags_seg, tags)
+        FROM prompts WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))""",
+    ),
+    # There are four labels for six columns.
+    field_prefixes="UVWXYZ",
+)
+ENTRY_KINDS = {
+    kind.index: kind
+    for kind in (
+        NOTE_ENTRIES,
+        CHAT_ENTRIES,
+        HUMAN_ONLY_ENTRIES,
+        CHARACTER_ENTRIES,
+        OBSERVATION_ENTRIES,
+        MEDIA_ENTRIES,
+        PROMPT_ENTRIES,
+    )
+}
+
+
+def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable[int]) -> None:
+    """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
+    remaining = iter(sorted(rowids))
+    while batch := list(islice(remaining, _BATCH_ROWS)):
+        _index_batch(connection, kind, batch)
+
+
+def increase_version(connection: PostgresConnection) -> None:
+    """Must be called once in each transaction that changes entries."""
+    connection.execute(
+        "INSERT INTO state AS known (name, value) VALUES (?1, '1') ON CONFLICT (name) "
+        "DO UPDATE SET value = CAST(CAST(known.value AS BIGINT) + 1 AS TEXT)",
+        (_VERSION,),
+    )
+
+
+def index_version(connection: PostgresConnection) -> str:
+    """Returns a text that is different after every change of entries."""
+    row = connection.execute("SELECT value FROM state WHERE name = ?", (_VERSION,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _index_batch(connection: PostgresConnection, kind: EntryKind, rowids: list[int]) -> None:
+    rows = [row for sql in kind.sources for row in _read(connection, sql, rowids)]
+    entries = [(rowid, *kind.tsvector(forms)) for rowid, *forms in rows]
+    existing = {rowid for rowid, *_ in entries}
+    missing = [rowid for rowid in rowids if rowid not in existing]
+    if missing:
+        sql = "DELETE FROM index_entries WHERE kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
+        connection.execute(sql, (kind.number, missing))
+    if not entries:
+        return
+    ids, counts, vectors, words = zip(*entries, strict=True)
+    connection.execute(
+        "INSERT INTO index_entries (kind, id, words, tsv) "
+        "SELECT CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
+        "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv) "
+        "ON CONFLICT (kind, id) DO UPDATE SET words = excluded.words, tsv = excluded.tsv",
+        (kind.number, list(ids), list(counts), list(vectors)),
+    )
+    # In order, so that two transactions cannot wait for each other.
+    connection.execute(
+        "INSERT INTO index_words (word) SELECT unnest(CAST(? AS TEXT[])) ON CONFLICT DO NOTHING",
+        (sorted(set().union(*words)),),
+    )
+
+
+def _read(connection: PostgresConnection, sql: str, rowids: list[int]) -> list[tuple[Any, ...]]:
+    parameters = (rowids, [-rowid for rowid in rowids]) if "?2" in sql else (rowids,)
+    return connection.execute(sql, parameters).fetchall()

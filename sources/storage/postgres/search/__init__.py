@@ -1,0 +1,1 @@
+"""Searches in PostgreSQL: tsqueries, candidates, counts, substrings and vectors."""

@@ -1,0 +1,45 @@
+"""The search targets of PostgreSQL: those of SQLite with translated SQL."""
+
+from msgspec.structs import replace
+
+from config.postgres.connection import PostgresConnection
+from sources.storage.postgres.search.dialect import postgres_sql
+from sources.storage.search.target import SearchTarget
+from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
+from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET
+from sources.storage.sqlite.search.targets.media import MEDIA_TARGET
+from sources.storage.sqlite.search.targets.notes import NOTES_TARGET
+from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
+from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
+
+# The messages before a message, as they are written and in order.
+_CONTEXT_TEXT = """
+    SELECT coalesce(string_agg(text, chr(10) ORDER BY position), '') FROM (
+        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
+        FROM messages m JOIN messages p ON p.conversation_id = m.conversation_id
+            AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+        WHERE m.uuid = ? ORDER BY p.position DESC LIMIT 2) AS earlier
+"""
+
+
+def _translated(target: SearchTarget, **changes: str) -> SearchTarget:
+    return replace(target, candidate_sql=_in_order(target.candidate_sql), **changes)
+
+
+def _in_order(sql: str) -> str:
+    return f"{postgres_sql(sql)} ORDER BY wanted.place"
+
+
+_CHATS = {"title_sql": _in_order(CHATS_TARGET.title_sql), "context_sql": _CONTEXT_TEXT}
+POSTGRES_NOTES = _translated(NOTES_TARGET)
+POSTGRES_MEDIA = _translated(MEDIA_TARGET)
+POSTGRES_CHATS = _translated(CHATS_TARGET, **_CHATS)
+POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, **_CHATS)
+POSTGRES_CHARACTERS = _translated(CHARACTERS_TARGET)
+POSTGRES_PROMPTS = _translated(PROMPTS_TARGET)
+POSTGRES_OBSERVATIONS = _translated(OBSERVATIONS_TARGET)
+
+
+def has_human_only_messages(connection: PostgresConnection) -> bool:
+    sql = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
+    return connection.execute(sql).fetchone() is not None

@@ -1,0 +1,1 @@
+"""Searches as far as they are the same for every engine: match tiers, candidates, scores, fusion, snippets."""

@@ -1,0 +1,139 @@
+"""What a search needs from the engine that stores the full-text index."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sources.query import Expression, ParsedQuery
+from sources.search.time_boost import BoostedPeriod
+from sources.storage.contract import Corpus, Search
+from sources.storage.tables.sql import SqlFilter, Statement
+
+if TYPE_CHECKING:
+    from sources.storage.search.match_tiers import MatchTier
+    from sources.storage.search.target import SearchTarget
+
+# Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
+MatchedEntry = tuple[int, float, int]
+
+
+class SearchConnection(Protocol):
+    """A connection in a job. Parameters are written as `?` in SQL."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        """Returns a cursor, as `sqlite3.Connection.execute` does."""
+        ...
+
+
+class MatchStatements(Protocol):
+    """Statements over the index entries of one match tier that pass a filter."""
+
+    @property
+    def is_ranked(self) -> bool: ...
+    def select_entries(self, limit: int, offset: int) -> Statement:
+        """Selects a page of `MatchedEntry` rows."""
+        ...
+
+    def select_extremes(self) -> Statement:
+        """Selects the best and the worst rank of an item."""
+        ...
+
+    def select_any(self) -> Statement:
+        """Selects whether there is an entry at all."""
+        ...
+
+    def count_entries(self) -> Statement: ...
+    def count_items(self) -> Statement: ...
+    def select_rowids(self) -> Statement:
+        """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""
+        ...
+
+    def count_entries_of(self, items: Sequence[int]) -> Statement:
+        """Counts the entries of each of these items that match, whatever the filter is."""
+        ...
+
+    def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
+        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
+        ...
+
+
+class SearchEngine(Protocol):
+    """How one engine writes full-text expressions and reads the entries that match them."""
+
+    def sql(self, text: str) -> str:
+        """Returns a statement of a search target, which is written for SQLite, in the dialect of the engine."""
+        ...
+
+    def filter(self, connection: Any, target: "SearchTarget", search: Search) -> SqlFilter:
+        """Returns the conditions of a search."""
+        ...
+
+    def match_text(
+        self, expression: Expression, target: "SearchTarget | None" = None, fields: Sequence[str] = ()
+    ) -> str:
+        """Compiles an expression for the index of a target, or for any index. `fields` restricts the whole search to
+        some columns; all are searched if it is empty."""
+        ...
+
+    def both(self, one: str, other: str) -> str:
+        """Returns the expression of what two others match."""
+        ...
+
+    def match_statements(
+        self,
+        target: "SearchTarget",
+        tier: "MatchTier",
+        where: SqlFilter,
+        item_bits: int,
+        *,
+        is_ranked: bool,
+        boost: tuple[BoostedPeriod, ...] = (),
+        skipped: tuple[int, ...] = (),
+    ) -> MatchStatements:
+        """`skipped` are items to leave out."""
+        ...
+
+
+class NearWords(Protocol):
+    def near_words(self, root: str) -> list[str]:
+        """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
+        first."""
+        ...
+
+
+class SearchStatistics(Protocol):
+    """How common terms are, as one reader of a library sees it."""
+
+    @property
+    def engine(self) -> SearchEngine: ...
+    def refresh(self, connection: Any) -> None:
+        """Drops counts that a write made obsolete. Must be called once in each job that counts."""
+        ...
+
+    def count_matches(self, connection: Any, index: Any, match: str) -> int:
+        """Counts the entries of an index that match."""
+        ...
+
+    def count_each(self, connection: Any, index: Any, matches: Sequence[str]) -> list[int]:
+        """Counts the entries of an index that match each of these expressions."""
+        ...
+
+    def count(self, connection: Any, sql: str, parameters: tuple[str | int | float, ...]) -> int:
+        """Returns the single number that a statement selects."""
+        ...
+
+    def count_in_library(self, connection: Any, match: str, enough: int | None = None) -> int:
+        """Counts the entries of all sources that match, or only until they are `enough`."""
+        ...
+
+    def vocabulary(self, connection: Any, own_index: Any, words_max: int) -> NearWords:
+        """Returns the words of the sources and of the searched index. At most `words_max` words of an index are
+        compared."""
+        ...
+
+    def source_corpus(self, query: ParsedQuery, connection: Any, index: Any) -> Corpus:
+        """Returns how common the terms of a query are in an index, or, if it is small, in the library."""
+        ...
+
+    def corpus(self, query: ParsedQuery, connection: Any) -> Corpus:
+        """Returns how common the terms of a query are in the library."""
+        ...

@@ -1,0 +1,104 @@
+"""Copies a library of SQLite to a schema of PostgreSQL and indexes it, to compare the searches of both engines."""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
+from sources.records import HitPage
+from sources.storage.contract import Search
+from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, increase_version, index_rows
+from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
+from sources.storage.search.readings import search_relaxed
+from sources.storage.search.spelling import Spelling
+from sources.storage.search.target import SearchTarget
+from sources.storage.search.text_search import TextSearch
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+
+T = TypeVar("T")
+
+SCHEMA = f"u_{'a' * 26}"
+_RANKED_ROWS_MAX = 20_000
+_NEAR_WORDS_MAX = 20_000
+_TABLES = (
+    "state", "notes", "notes_tags", "conversations", "conversations_tags", "messages", "messages_tags", "characters",
+    "characters_tags", "observations", "observations_tags", "observations_values", "media", "media_tags", "texts",
+    "chunks", "prompts", "prompts_tags",
+)  # fmt: skip
+_ROWIDS = {
+    "notes_index": "SELECT id FROM notes",
+    "chats_index": "SELECT id FROM messages UNION SELECT -id FROM conversations",
+    "human_only_index": "SELECT id FROM messages",
+    "characters_index": "SELECT id FROM characters",
+    "observations_index": "SELECT id FROM observations",
+    "media_index": "SELECT id FROM chunks",
+    "prompts_index": "SELECT id FROM prompts",
+}
+
+
+class CopiedLibrary:
+    """A connection to the copy, which runs on a thread of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._connection = self._thread.submit(PostgresConnection.connect, ConnectionOptions(url=url)).result()
+        self.counts = IndexCounts(VocabularyMemory(1_000_000))
+
+    def close(self) -> None:
+        self._thread.submit(self._connection.close).result()
+        self._thread.shutdown()
+
+    def run(self, work: Callable[[PostgresConnection], T], *, is_read_only: bool = False) -> T:
+        transaction = Transaction(schema=SCHEMA, is_read_only=is_read_only)
+        return self._thread.submit(self._connection.run, transaction, work).result()
+
+    def copy(self, folder: Path) -> None:
+        self.run(lambda connection: _copy(connection, folder))
+
+    def search(self, target: SearchTarget, search: Search) -> HitPage:
+        return self.run(lambda connection: self._search(connection, target, search), is_read_only=True)
+
+    def _search(self, connection: PostgresConnection, target: SearchTarget, search: Search) -> HitPage:
+        statistics = EntryStatistics(self.counts)
+
+        def run(reading: Search) -> HitPage:
+            corrected = Spelling(connection, target, reading, statistics, _NEAR_WORDS_MAX).correct()
+            query = reading if corrected is None else replace(reading, query=corrected, corpus=None)
+            page = TextSearch(connection, target, query, statistics, _RANKED_ROWS_MAX).run()
+            return page if corrected is None or page.total == 0 else replace(page, query=corrected)
+
+        def has_match(reading: Search) -> bool:
+            return TextSearch(connection, target, reading, statistics, _RANKED_ROWS_MAX).has_match()
+
+        return search_relaxed(search, has_match, run)
+
+
+def _copy(connection: PostgresConnection, folder: Path) -> None:
+    connection.run_script(f'CREATE SCHEMA "{SCHEMA}"')
+    copied: set[str] = set()
+    for path in sorted(folder.rglob("*.db")):
+        with closing(sqlite3.connect(path)) as file:
+            definitions = dict(file.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall())
+            for table in [name for name in _TABLES if name in definitions and name not in copied]:
+                _copy_table(connection, file, table, definitions[table])
+                copied.add(table)
+    for statement in ENTRY_TABLES:
+        connection.execute(statement)
+    for index, sql in _ROWIDS.items():
+        index_rows(connection, ENTRY_KINDS[index], [rowid for (rowid,) in connection.execute(sql)])
+    increase_version(connection)
+
+
+def _copy_table(connection: PostgresConnection, file: sqlite3.Connection, table: str, definition: str) -> None:
+    definition = re.sub(r"\)\s*STRICT(, WITHOUT ROWID)?$", ")", definition.strip())
+    definition = definition.replace(" AUTOINCREMENT", "").replace("INTEGER", "BIGINT")
+    connection.execute(re.sub(r"\bTEXT\b", 'TEXT COLLATE "C"', definition))
+    columns = [name for _, name, *_ in file.execute(f"PRAGMA table_info({table})")]
+    rows = file.execute(f"SELECT * FROM {table}").fetchall()
+    connection.copy_rows(table, columns, rows)

@@ -56,7 +56,9 @@ async def _fill(library: Library, choice: random.Random) -> None:
         [NoteDraft(title=_text(choice, 3), content=_text(choice, 12), tags=(choice.choice("xy"),)) for _ in range(18)]
     )
     for _ in range(15):
-        fields = {name: _text(choice, 6) for name in ("details", "system_prompt", "user_prompt", "author")}
+        fields: dict[str, Any] = {
+            name: _text(choice, 6) for name in ("details", "system_prompt", "user_prompt", "author")
+        }
         await library.prompts.create(PromptDraft(name=_text(choice, 2), tags=(_text(choice, 1),), **fields))
         await library.characters.create(CharacterDraft(name=_text(choice, 2), description=_text(choice, 9)))
     for _ in range(4):

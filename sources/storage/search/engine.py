@@ -117,6 +117,10 @@ class SearchStatistics(Protocol):
         """Counts the entries of an index that match each of these expressions."""
         ...
 
+    def count_rows(self, connection: Any, index: Any) -> int:
+        """Counts the entries of an index."""
+        ...
+
     def count(self, connection: Any, sql: str, parameters: tuple[str | int | float, ...]) -> int:
         """Returns the single number that a statement selects."""
         ...

@@ -65,6 +65,9 @@ class EntryStatistics:
         prefix = ENTRY_KINDS[index.table].prefix
         return self._count_all(connection, [for_index(match, prefix) for match in matches])
 
+    def count_rows(self, connection: PostgresConnection, index: TextIndex) -> int:
+        return self._count_rows(connection, ENTRY_KINDS[index.table])
+
     def count(self, connection: PostgresConnection, sql: str, parameters: Parameters) -> int:
         key = (sql, parameters)
         count = self._known.statements.get(key)

@@ -2,7 +2,6 @@
 
 from msgspec.structs import replace
 
-from config.postgres.connection import PostgresConnection
 from sources.storage.postgres.search.dialect import postgres_sql
 from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
@@ -38,8 +37,3 @@ POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, **_CHATS)
 POSTGRES_CHARACTERS = _translated(CHARACTERS_TARGET)
 POSTGRES_PROMPTS = _translated(PROMPTS_TARGET)
 POSTGRES_OBSERVATIONS = _translated(OBSERVATIONS_TARGET)
-
-
-def has_human_only_messages(connection: PostgresConnection) -> bool:
-    sql = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
-    return connection.execute(sql).fetchone() is not None

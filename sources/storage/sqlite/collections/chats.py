@@ -1,21 +1,17 @@
 """The searches in conversations. For an agent, none of them reads the text of a human-only message."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
-
-from msgspec.structs import replace
 
 from config.errors import SourceTimeout
 from sources.drafts import ConversationDraft
-from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits, SemanticStatus
+from sources.records import Conversation, ExactHit, ExactHits, MessageHit, MessageHits
 from sources.storage.collections.chats import StoredChats
-from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.collections.searchable_chats import SearchableChats, has_human_only_messages
+from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.search.exact_snippets import ExactHighlighter
-from sources.storage.search.hit_merge import merge_pages
-from sources.storage.search.readings import search_relaxed
-from sources.storage.search.target import SearchTarget
-from sources.storage.sqlite.collections.searchable import SearchSettings, SqliteCollection
+from sources.storage.sqlite.collections.searchable import SqliteCollection, SqliteSearchSettings
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.index_builder import IndexBuilder
@@ -23,9 +19,8 @@ from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
 from sources.storage.sqlite.search.full_scan import FullScan
-from sources.storage.sqlite.search.meaning import QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
-from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET, has_human_only_messages
+from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET
 from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import WriteContext
@@ -38,15 +33,16 @@ _READING_SHARE = 0.1
 _TITLE = "c.title"
 
 
-class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
+class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
     """Implements `Chats` of the storage contract, except that it does not redact."""
 
     target = CHATS_TARGET
+    human_only_target = HUMAN_ONLY_TARGET
 
     def __init__(
         self,
         database: Database,
-        settings: SearchSettings,
+        settings: SqliteSearchSettings,
         client_id: str,
         index_builder: IndexBuilder,
         *,
@@ -56,43 +52,6 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str], Stored
         self._file = database
         self._search_settings = settings
         self._index_builder = index_builder
-
-    async def search(self, search: Search) -> HitPage:
-        return await (super().search(search) if self._is_agent else self._search_all(search))
-
-    async def _search_all(self, search: Search) -> HitPage:
-        meaning = await self._meaning(search)
-
-        def work(connection: JobConnection) -> HitPage:
-            targets = [CHATS_TARGET, HUMAN_ONLY_TARGET] if has_human_only_messages(connection) else [CHATS_TARGET]
-
-            def has_match(reading: Search) -> bool:
-                return any(self._has_match(connection, target, reading) for target in targets)
-
-            def run(reading: Search) -> HitPage:
-                return self._search_targets(connection, reading, targets, meaning)
-
-            return search_relaxed(search, has_match, run)
-
-        return await self._read_file(work, search.deadline_ms)
-
-    def _search_targets(
-        self,
-        connection: JobConnection,
-        search: Search,
-        targets: Sequence[SearchTarget],
-        meaning: QueryMeaning | SemanticStatus,
-    ) -> HitPage:
-        if len(targets) == 1:
-            return self._search_target(connection, CHATS_TARGET, search, meaning)
-        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
-        first = replace(search, limit=search.offset + search.limit, offset=0)
-        public = self._search_target(connection, CHATS_TARGET, first, meaning)
-        if search.corpus is None and search.query.terms:
-            corpus = self._statistics.source_corpus(search.query, connection, CHATS_TARGET.index)
-            first = replace(first, corpus=corpus)
-        human_only = self._search_target(connection, HUMAN_ONLY_TARGET, first, meaning)
-        return merge_pages(search, public, human_only)
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
         """If the newest messages are not enough, an index is built for later calls, and this call scans all messages

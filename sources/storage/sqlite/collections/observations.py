@@ -1,59 +1,14 @@
-"""Observations: what was learned in sessions, searchable by words and filtered by values.
-
-Observations are not a source. Their terms are weighted by the library and the observations together, and do not affect
-the weights of any source.
-"""
-
-# ruff: noqa: S608 - SQL is built from constants only; values are parameters
-
-from msgspec.structs import replace
+"""Observations in the user's files."""
 
 from sources.drafts import ObservationDraft
-from sources.query import ParsedQuery
-from sources.records import HitPage, Observation
+from sources.records import Observation
 from sources.storage.collections.observations import StoredObservations
-from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
-from sources.storage.search.meaning import NOT_APPLICABLE
-from sources.storage.search.readings import search_relaxed
+from sources.storage.collections.searchable_observations import SearchableObservations
 from sources.storage.sqlite.collections.searchable import SqliteCollection
-from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
-from sources.storage.tables.indexes import OBSERVATIONS_INDEX
-from sources.storage.tables.observation_table import observation_conditions
 
 
-class SqliteObservations(SqliteCollection[Observation, ObservationDraft, str], StoredObservations):
+class SqliteObservations(
+    SearchableObservations, SqliteCollection[Observation, ObservationDraft, str], StoredObservations
+):
     target = OBSERVATIONS_TARGET
-
-    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
-        conditions = observation_conditions(where, "r.id", "r.created_at")
-        if search.query.expression is None or conditions is None:
-            return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
-
-        meaning = await self._meaning(search)
-
-        def work(connection: JobConnection) -> HitPage:
-            def run(reading: Search) -> HitPage:
-                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
-                if corrected is not None:
-                    reading = replace(reading, query=corrected, corpus=None)
-                weighted = replace(reading, corpus=self._corpus(connection, reading.query, reading.corpus))
-                page = self._run_search(connection, self.target, weighted, meaning, conditions)
-                return page if corrected is None or page.total == 0 else replace(page, query=corrected)
-
-            def has_match(reading: Search) -> bool:
-                return self._has_match(connection, self.target, reading, conditions)
-
-            return search_relaxed(search, has_match, run)
-
-        return await self._read_file(work, search.deadline_ms)
-
-    def _corpus(self, connection: JobConnection, query: ParsedQuery, library_corpus: Corpus | None) -> Corpus:
-        """Returns how common the terms are in the library and the observations together."""
-        statistics = self._statistics
-        corpus = library_corpus or statistics.corpus(query, connection)
-        rows = statistics.count(connection, f"SELECT count(*) FROM {OBSERVATIONS_INDEX.table}_docsize", ())
-        matches = [match_text(term.word, "") for term in query.terms]
-        own = [statistics.count_matches(connection, OBSERVATIONS_INDEX, match) for match in matches]
-        return Corpus(corpus.rows + rows, tuple(map(sum, zip(corpus.frequencies, own, strict=True))))

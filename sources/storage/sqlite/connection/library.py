@@ -15,7 +15,7 @@ from sources.storage.redaction import redact_for_agents
 from sources.storage.sqlite.collections.chats import SqliteChats
 from sources.storage.sqlite.collections.items import SqliteCharacters, SqliteMedia, SqliteNotes, SqlitePrompts
 from sources.storage.sqlite.collections.observations import SqliteObservations
-from sources.storage.sqlite.collections.searchable import SearchSettings
+from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.connection.quota import UserQuota
@@ -67,7 +67,7 @@ class SqliteLibrary:
     def __init__(
         self,
         databases: UserDatabases,
-        settings: SearchSettings,
+        settings: SqliteSearchSettings,
         client_id: str,
         *,
         is_agent: bool,

@@ -24,7 +24,7 @@ from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
-from sources.storage.sqlite.collections.searchable import SearchSettings
+from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.connection.quota import QuotaLimits
@@ -67,7 +67,7 @@ class SqliteLibraries:
     ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
-        self._settings = SearchSettings(
+        self._settings = SqliteSearchSettings(
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
             ranked_rows_max=settings.search_ranked_rows_max,

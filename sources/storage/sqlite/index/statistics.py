@@ -56,6 +56,9 @@ class CorpusStatistics:
     def count_each(self, connection: JobConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
         return [self._own.count_matches(connection, index, match) for match in matches]
 
+    def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
+        return self._own.count_rows(connection, index)
+
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         """Returns the single number that a statement on this file selects."""
         return self._own.count(connection, sql, parameters)

@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -221,7 +220,3 @@ CHATS_TARGET = _ChatsTarget(
 HUMAN_ONLY_TARGET: SearchTarget = replace(
     CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,)
 )
-
-
-def has_human_only_messages(connection: sqlite3.Connection) -> bool:
-    return connection.execute(f"{_HUMAN_ONLY_IDS} LIMIT 1").fetchone() is not None

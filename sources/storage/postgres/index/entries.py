@@ -34,7 +34,6 @@ ENTRY_TABLES = (
 )
 
 _BATCH_ROWS = 500
-_VERSION = "index_version"
 # A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
     coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
@@ -173,18 +172,9 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
         _index_batch(connection, kind, batch)
 
 
-def increase_version(connection: PostgresConnection) -> None:
-    """Must be called once in each transaction that changes entries."""
-    connection.execute(
-        "INSERT INTO state AS known (name, value) VALUES (?1, '1') ON CONFLICT (name) "
-        "DO UPDATE SET value = CAST(CAST(known.value AS BIGINT) + 1 AS TEXT)",
-        (_VERSION,),
-    )
-
-
 def index_version(connection: PostgresConnection) -> str:
-    """Returns a text that is different after every change of entries."""
-    row = connection.execute("SELECT value FROM state WHERE name = ?", (_VERSION,)).fetchone()
+    """Returns a text that is different after every write to the library."""
+    row = connection.execute("SELECT value FROM state WHERE name = 'writes'").fetchone()
     return str(row[0]) if row else ""
 
 

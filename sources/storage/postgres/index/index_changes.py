@@ -1,9 +1,9 @@
-"""Which rows of a transaction have to be indexed again. Applied before the transaction is committed, so that a search
-sees every write that it can read."""
+"""Indexes the rows that a transaction wrote, before it is committed, so that a search sees every write that it can
+read."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.postgres.index.entries import (
@@ -14,7 +14,6 @@ from sources.storage.postgres.index.entries import (
     NOTE_ENTRIES,
     OBSERVATION_ENTRIES,
     PROMPT_ENTRIES,
-    increase_version,
     index_rows,
 )
 from sources.storage.tables.indexes import CHUNK_BITS
@@ -25,11 +24,21 @@ _SIMPLE_KINDS = {
     "observations": OBSERVATION_ENTRIES,
     "prompts": PROMPT_ENTRIES,
 }
-# Columns whose values no index contains.
-_UNINDEXED = frozenset(
-    ("version", "last_modified", "client_id", "metadata", "arrived", "content_hash", "is_pinned", "is_archived")
-)
-_MESSAGES_OF = "SELECT id FROM messages WHERE conversation_id = ?"
+_IS_INDEXED = f"""
+    EXISTS (SELECT 1 FROM index_entries e WHERE e.id = m.id AND e.kind = CASE m.human_only
+        WHEN 1 THEN {HUMAN_ONLY_ENTRIES.number} ELSE {CHAT_ENTRIES.number} END)
+"""
+# Messages of conversations that were hidden or are visible again.
+_MESSAGES_TO_INDEX = f"""
+    SELECT m.id FROM conversations c JOIN messages m ON m.conversation_id = c.id
+    WHERE c.id = ANY(CAST(? AS BIGINT[])) AND CASE c.deleted WHEN 1 THEN {_IS_INDEXED}
+        ELSE m.deleted = 0 AND NOT {_IS_INDEXED} END
+"""
+_PURGED = "SELECT id FROM unnest(CAST(? AS BIGINT[])) AS changed (id) WHERE id NOT IN (SELECT id FROM conversations)"
+_ENTRIES_WITHOUT_MESSAGE = f"""
+    DELETE FROM index_entries WHERE kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0
+    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id)
+"""
 _CHUNKS_OF = f"""
     SELECT id FROM chunks WHERE id >= ?1 AND id < ?2
     UNION SELECT id FROM index_entries WHERE kind = {MEDIA_ENTRIES.number} AND id >= ?1 AND id < ?2
@@ -43,49 +52,32 @@ _FOLLOWING = """
 """
 
 
-class IndexChanges:
-    """The rows that one transaction changed."""
+def index_changes(connection: PostgresConnection, changes: Mapping[str, Collection[int]]) -> None:
+    """`changes` are the rowids of rows that were inserted, updated or deleted, by table."""
+    for table, kind in _SIMPLE_KINDS.items():
+        if rowids := changes.get(table):
+            index_rows(connection, kind, rowids)
+    conversations, messages = changes.get("conversations", ()), set(changes.get("messages", ()))
+    if conversations:
+        messages |= _messages_to_index(connection, conversations)
+    if messages:
+        _index_messages(connection, messages)
+    if conversations:
+        index_rows(connection, CHAT_ENTRIES, [-rowid for rowid in conversations])
+    for item in sorted(changes.get("media", ())):
+        bounds = (item << CHUNK_BITS, (item + 1) << CHUNK_BITS)
+        rows = connection.execute(_CHUNKS_OF, bounds).fetchall()
+        index_rows(connection, MEDIA_ENTRIES, [rowid for (rowid,) in rows])
 
-    def __init__(self) -> None:
-        self._rows: dict[str, set[int]] = {}
 
-    def add(self, table: str, rowid: int, columns: Collection[str] | None = None) -> None:
-        """Notes a row that was written. `columns` are those that changed; None for all."""
-        if columns is None or not _UNINDEXED.issuperset(columns):
-            self._rows.setdefault(table, set()).add(rowid)
+def _messages_to_index(connection: PostgresConnection, conversations: Collection[int]) -> set[int]:
+    parameters = (sorted(conversations),)
+    if connection.execute(f"{_PURGED} LIMIT 1", parameters).fetchone():
+        connection.execute(_ENTRIES_WITHOUT_MESSAGE)
+    return {rowid for (rowid,) in connection.execute(_MESSAGES_TO_INDEX, parameters)}
 
-    def add_parts(self, connection: PostgresConnection, table: str, rowid: int) -> None:
-        """Notes an item with the rows that belong to it. Must be called before they are deleted, and when the item is
-        hidden or becomes visible again."""
-        self.add(table, rowid)
-        if table == "conversations":
-            rows = connection.execute(_MESSAGES_OF, (rowid,)).fetchall()
-            self._rows.setdefault("messages", set()).update(message for (message,) in rows)
 
-    def apply(self, connection: PostgresConnection) -> None:
-        """Indexes the rows. Does nothing if there are none."""
-        if not self._rows:
-            return
-        for table, kind in _SIMPLE_KINDS.items():
-            if rowids := self._rows.get(table):
-                index_rows(connection, kind, rowids)
-        self._index_messages(connection)
-        self._index_chunks(connection)
-        increase_version(connection)
-        self._rows.clear()
-
-    def _index_messages(self, connection: PostgresConnection) -> None:
-        messages = self._rows.get("messages", set())
-        titles = {-rowid for rowid in self._rows.get("conversations", ())}
-        if messages:
-            following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
-            index_rows(connection, HUMAN_ONLY_ENTRIES, messages)
-            messages = messages | following
-        if messages or titles:
-            index_rows(connection, CHAT_ENTRIES, messages | titles)
-
-    def _index_chunks(self, connection: PostgresConnection) -> None:
-        for item in sorted(self._rows.get("media", ())):
-            bounds = (item << CHUNK_BITS, (item + 1) << CHUNK_BITS)
-            rows = connection.execute(_CHUNKS_OF, bounds).fetchall()
-            index_rows(connection, MEDIA_ENTRIES, [rowid for (rowid,) in rows])
+def _index_messages(connection: PostgresConnection, messages: set[int]) -> None:
+    following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
+    index_rows(connection, HUMAN_ONLY_ENTRIES, messages)
+    index_rows(connection, CHAT_ENTRIES, messages | following)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
 from sources.records import HitPage
 from sources.storage.contract import Search
-from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, increase_version, index_rows
+from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, index_rows
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
 from sources.storage.search.readings import search_relaxed
 from sources.storage.search.spelling import Spelling
@@ -92,7 +92,6 @@ def _copy(connection: PostgresConnection, folder: Path) -> None:
         connection.execute(statement)
     for index, sql in _ROWIDS.items():
         index_rows(connection, ENTRY_KINDS[index], [rowid for (rowid,) in connection.execute(sql)])
-    increase_version(connection)
 
 
 def _copy_table(connection: PostgresConnection, file: sqlite3.Connection, table: str, definition: str) -> None:

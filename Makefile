@@ -142,13 +142,13 @@ docs: $(DEVELOPMENT)
 # What wordllama and tokenizers need only to download models. Locks are installed as they are, without resolving
 # dependencies, so that these packages can be left out. Development tools need some of them.
 UNUSED := filelock fsspec hf-xet huggingface-hub safetensors toml tqdm
-UNUSED_AT_RUNTIME := $(UNUSED) annotated-types certifi charset-normalizer packaging pydantic pydantic-core requests \
-  typing-inspection urllib3
+UNUSED_AT_RUNTIME := $(UNUSED) annotated-types packaging pydantic pydantic-core typing-inspection
 COMPILE := uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock"
 UPGRADE ?= --upgrade
 
 lock:
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres --extra redis --group build \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres --extra redis \
+	  --extra tracing --group build \
 	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
 	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra minilm \
 	  --extra postgres --extra redis --extra tracing --group dev \

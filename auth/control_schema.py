@@ -192,6 +192,26 @@ MIGRATIONS: tuple[Migration, ...] = (
         "ALTER TABLE oauth_grants ADD COLUMN auth_method TEXT NOT NULL DEFAULT 'none'",
         "CREATE TABLE oauth_assertions (hash BLOB PRIMARY KEY NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID",
     ),
+    # Deployments of tldw, whose users' folders are followed sources. A user who no longer follows theirs is excluded.
+    (
+        """CREATE TABLE followed_deployments (
+            id TEXT PRIMARY KEY NOT NULL,
+            location TEXT NOT NULL UNIQUE,
+            mapping TEXT NOT NULL,
+            user_name TEXT NOT NULL,
+            creates_users INTEGER NOT NULL,
+            keeps_deleted INTEGER NOT NULL,
+            interval_s REAL,
+            created_at REAL NOT NULL,
+            paused_at REAL
+        ) WITHOUT ROWID""",
+        "ALTER TABLE follows ADD COLUMN deployment TEXT",
+        """CREATE TABLE deployment_exclusions (
+            deployment TEXT NOT NULL,
+            location TEXT NOT NULL,
+            PRIMARY KEY (deployment, location)
+        ) WITHOUT ROWID""",
+    ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

@@ -19,7 +19,8 @@ from config.paths import UserId
 class FollowRecord(Struct, frozen=True, kw_only=True):
     """`location` is an absolute path or an http(s) URL. `keeps_deleted` keeps items whose files were deleted;
     `writes_back` writes edited notes to their files. A confined one was added by a user without the right to read any
-    file of this machine; see the setting `follow_roots`."""
+    file of this machine; see the setting `follow_roots`. `deployment` is the id of the followed deployment of tldw that
+    the source belongs to."""
 
     id: str
     user_id: UserId
@@ -32,6 +33,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     created_at: float
     paused_at: float | None = None
     run_requested_at: float | None = None
+    deployment: str | None = None
 
     @property
     def is_url(self) -> bool:
@@ -64,7 +66,8 @@ class Follows:
         keeps_deleted: bool = False,
         writes_back: bool = False,
         is_confined: bool = False,
-        per_user_max: int,
+        deployment: str | None = None,
+        per_user_max: int | None,
     ) -> FollowRecord:
         record = FollowRecord(
             id=secrets.token_hex(8),
@@ -76,11 +79,12 @@ class Follows:
             writes_back=writes_back,
             is_confined=is_confined,
             created_at=self._clock(),
+            deployment=deployment,
         )
 
         def operation(db: ControlConnection) -> None:
             [count] = db.execute("SELECT count(*) FROM follows WHERE user_id = ?", (user_id,)).fetchone()
-            if count >= per_user_max:
+            if per_user_max is not None and count >= per_user_max:
                 raise Conflict(f"{count} sources are followed; follow_max_per_user permits {per_user_max}")
             values = ", ".join("?" * len(_NAMES))
             sql = f"INSERT INTO follows ({', '.join(_NAMES)}) VALUES ({values}) ON CONFLICT DO NOTHING"
@@ -113,9 +117,17 @@ class Follows:
         return await self._update(user_id, follow_id, "run_requested_at = ?", self._clock())
 
     async def remove(self, user_id: UserId, follow_id: str) -> None:
-        await self.get(user_id, follow_id)
-        sql = "DELETE FROM follows WHERE user_id = ? AND id = ?"
-        await self._database.write(lambda db: db.execute(sql, (user_id, follow_id)).close())
+        """A source of a deployment is remembered, so that it is not followed again."""
+        record = await self.get(user_id, follow_id)
+
+        def operation(db: ControlConnection) -> None:
+            if record.deployment is not None:
+                exclusion = (record.deployment, record.location)
+                sql = "INSERT INTO deployment_exclusions (deployment, location) VALUES (?, ?) ON CONFLICT DO NOTHING"
+                db.execute(sql, exclusion)
+            db.execute("DELETE FROM follows WHERE user_id = ? AND id = ?", (user_id, follow_id))
+
+        await self._database.write(operation)
 
     async def _update(self, user_id: UserId, follow_id: str, assignment: str, value: Any) -> FollowRecord:
         sql = f"UPDATE follows SET {assignment} WHERE user_id = ? AND id = ?"

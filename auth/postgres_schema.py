@@ -217,4 +217,26 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
             "created_at REAL NOT NULL",
         ),
     ),
+    # Deployments of tldw, whose users' folders are followed sources. A user who no longer follows theirs is excluded.
+    (
+        _table(
+            "followed_deployments",
+            "id TEXT PRIMARY KEY",
+            "location TEXT NOT NULL UNIQUE",
+            "mapping TEXT NOT NULL",
+            "user_name TEXT NOT NULL",
+            "creates_users INTEGER NOT NULL",
+            "keeps_deleted INTEGER NOT NULL",
+            "interval_s REAL",
+            "created_at REAL NOT NULL",
+            "paused_at REAL",
+        ),
+        "ALTER TABLE follows ADD COLUMN deployment TEXT",
+        _table(
+            "deployment_exclusions",
+            "deployment TEXT NOT NULL",
+            "location TEXT NOT NULL",
+            "PRIMARY KEY (deployment, location)",
+        ),
+    ),
 )

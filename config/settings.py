@@ -815,6 +815,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_unwatched_scan_s: Annotated[
         float, _number("s", "Time between two scans of a folder that cannot be watched for events.", 0.1, _DAY_S)
     ] = 10.0
+    follow_database_scan_s: Annotated[
+        float,
+        _number(
+            "s",
+            "Time after which a followed database of tldw that changed is read completely again. Until then only the "
+            "rows are read whose change it records.",
+            1,
+            30 * _DAY_S,
+        ),
+    ] = 3600.0
     follow_url_s: Annotated[
         float, _number("s", "Time between two requests for a followed URL, unless it has an interval.", 1, 30 * _DAY_S)
     ] = 3600.0

@@ -5,11 +5,13 @@ conversations, messages and observations are UUIDs; those of media, characters a
 """
 
 from collections.abc import Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from sources.query import ParsedQuery
+if TYPE_CHECKING:
+    # The process that reads imported files is started often, and needs no queries.
+    from sources.query import ParsedQuery
 
 Role = Literal["user", "assistant", "system", "tool"]
 Origin = Literal["client", "derived", "imported"]
@@ -323,7 +325,7 @@ class HitPage(Struct, frozen=True):
     has_more: bool
     total: int | None
     semantic: SemanticStatus = SEMANTIC_OFF
-    query: ParsedQuery | None = None
+    query: "ParsedQuery | None" = None
 
 
 class ListPage(Struct, Generic[T], frozen=True):

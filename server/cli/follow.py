@@ -11,11 +11,20 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from auth.deployments import UserMapping, is_deployment_id
 from auth.follows import FollowRecord, Follows
 from auth.registry import Registry, UserRecord
 from config.errors import FlorilegiumError, InvalidParams, StorageError
 from config.settings import Settings
 from server.cli.admin import data_root, load_for_change, record_change, require_data_root, run_with_registry
+from server.cli.follow_deployments import (
+    add_deployment,
+    change_deployment,
+    list_deployments,
+    print_deployments,
+    run_deployment_here,
+    show_deployment,
+)
 from server.cli.local_library import LocalLibrary, local_user, open_local, user_option
 from server.cli.options import NamedValue, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json, print_table
@@ -50,7 +59,8 @@ def follow() -> None:
 
 
 @follow.command()
-@click.argument("location", metavar="PATH|URL")
+@click.argument("location", metavar="PATH|URL|tldw")
+@click.argument("root", metavar="[ROOT]", required=False)
 @click.option(
     "--format",
     "format_name",
@@ -60,21 +70,53 @@ def follow() -> None:
 @click.option("--every", type=Duration(), metavar="DURATION", help="Time between two scans, such as 30s, 5m or 1h.")
 @click.option("--keep-deleted", is_flag=True, help="Keep items whose files are deleted.")
 @click.option("--write-back", is_flag=True, help="Write notes that are created or edited in Florilegium to the folder.")
+@click.option(
+    "--map",
+    "mapping",
+    type=click.Choice(("id", "claim")),
+    help="tldw only. id (default): a tldw user is the user with the same number as name, or as --user-name says. "
+    "claim: the user whose tokens have that number as user claim.",
+)
+@click.option("--user-name", metavar="TEMPLATE", help="tldw only: names of users, such as tldw-{id}. Default: {id}.")
+@click.option("--create-users", is_flag=True, help="tldw only: create users that do not exist.")
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
 def add(
     overrides: SettingsOverrides,
     location: str,
+    root: str | None,
     format_name: str | None,
     every: float | None,
     keep_deleted: bool,
     write_back: bool,
+    mapping: UserMapping | None,
+    user_name: str | None,
+    create_users: bool,
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Follow PATH or URL: import it once and keep the library current with it while a server runs."""
+    """Follow PATH or URL: import it once and keep the library current with it while a server runs.
+
+    `tldw ROOT` follows the databases of all users of a tldw server. ROOT is its folder `user_databases`.
+    """
     settings = load_for_change(overrides)
+    if root is not None:
+        if location != "tldw" or format_name or write_back or user:
+            raise click.UsageError("expected PATH, URL, or `tldw ROOT` without --format, --write-back and --user")
+        add_deployment(
+            settings,
+            root,
+            mapping=mapping or "id",
+            user_name=user_name or "{id}",
+            creates_users=create_users,
+            keeps_deleted=keep_deleted,
+            interval_s=every,
+            as_json=as_json,
+        )
+        return
+    if mapping or user_name or create_users:
+        raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
     if format_name is not None:
         importer_by_name(format_name, all_importers())
     if "://" not in location:
@@ -117,9 +159,17 @@ def add(
 def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List followed sources and whether they are current."""
     settings = overrides.load().settings
-    sources = asyncio.run(_describe_all(settings, user))
+    require_data_root(settings)
+    deployments = list_deployments(settings) if user is None else []
+    # Deployments belong to no user, so that there need not be one.
+    has_sources = not deployments or run_with_registry(settings, lambda registry: _has_default_user(registry, settings))
+    sources = asyncio.run(_describe_all(settings, user)) if has_sources else []
     if as_json:
-        print_json([asdict(source) for source in sources])
+        print_json([asdict(source) for source in (*deployments, *sources)])
+        return
+    if deployments:
+        print_deployments(deployments)
+    if deployments and not sources:
         return
     if not sources:
         echo("Nothing is followed; `florilegium follow add PATH` follows a folder or file.")
@@ -137,8 +187,11 @@ def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
 @json_option
 @setting_options("data_dir", "single_user_name")
 def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
-    """Show the source ID with its conflicts and the files that could not be read."""
+    """Show the source ID with its conflicts and the files that could not be read, or a deployment with its users."""
     settings = overrides.load().settings
+    if is_deployment_id(follow_id):
+        show_deployment(settings, follow_id, as_json=as_json)
+        return
 
     async def work() -> FollowedSource:
         async with (
@@ -267,6 +320,10 @@ async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRe
         return await Follows(registry.database).list(local.context.user_id)
 
 
+async def _has_default_user(registry: Registry, settings: Settings) -> bool:
+    return not settings.is_auth_configured and await registry.user_by_name(settings.single_user_name) is not None
+
+
 async def _owner(registry: Registry, settings: Settings, user: str | None) -> UserRecord:
     if user is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
@@ -275,6 +332,9 @@ async def _owner(registry: Registry, settings: Settings, user: str | None) -> Us
 
 def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, action: str) -> None:
     settings = load_for_change(overrides)
+    if is_deployment_id(follow_id):
+        change_deployment(settings, follow_id, action)
+        return
 
     async def work(registry: Registry) -> UserRecord:
         owner = await _owner(registry, settings, user)
@@ -285,6 +345,10 @@ def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, acti
 
 
 def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
+    if follow_id is not None and is_deployment_id(follow_id):
+        change_deployment(settings, follow_id, "request_run")
+        return
+
     async def work(registry: Registry) -> None:
         owner, follows = await _owner(registry, settings, user), Follows(registry.database)
         ids = [follow_id] if follow_id else [record.id for record in await follows.list(owner.id)]
@@ -299,6 +363,8 @@ async def _run_here(
 ) -> dict[str, SyncReport | FlorilegiumError]:
     reports: dict[str, SyncReport | FlorilegiumError] = {}
     try:
+        if follow_id is not None and is_deployment_id(follow_id):
+            return await run_deployment_here(settings, follow_id)
         async with open_local(settings, user, writes=True) as local:
             records = await _records(settings, local)
             chosen = [
@@ -327,7 +393,6 @@ async def _run_here(
 
 
 async def _describe_all(settings: Settings, user: str | None) -> list[FollowedSource]:
-    require_data_root(settings)
     async with open_local(settings, user) as local:
         records = await _records(settings, local)
         async with local.libraries.library(local.context) as library:

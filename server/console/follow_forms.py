@@ -7,7 +7,9 @@ from starlette.responses import Response
 
 from server.console.browser import BrowserGuard, see_other
 from server.console.viewer import LibraryPage, Viewer
+from server.following.deployment_status import FollowedDeployment
 from server.following.status import FollowedSource
+from server.rest.deployments import FollowedDeployments, ListDeploymentsRequest, deployment_operations
 from server.rest.follows import (
     FollowedSources,
     FollowIdRequest,
@@ -29,7 +31,8 @@ _DETAILS_MAX = 10
 class FollowForms(LibraryPage):
     def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
         super().__init__(runtime, browser)
-        self._operations: dict[str, Operation] = {operation.id: operation for operation in follow_operations(runtime)}
+        operations = (*follow_operations(runtime), *deployment_operations(runtime))
+        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
 
     async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
         """Returns the followed sources, with the files that have problems."""
@@ -39,6 +42,14 @@ class FollowForms(LibraryPage):
             id_: await self.run(viewer, self._operations["get_follow"], FollowIdRequest(id=id_)) for id_ in troubled
         }
         return [details.get(source.id, source) for source in listed.follows]
+
+    async def deployments(self, viewer: Viewer) -> Sequence[FollowedDeployment]:
+        """Returns the followed deployments, which administrators see."""
+        if not viewer.is_admin:
+            return ()
+        operation = self._operations["list_follow_deployments"]
+        listed: FollowedDeployments = await self.run(viewer, operation, ListDeploymentsRequest())
+        return listed.deployments
 
     async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
         request = FollowRequest(location=values.get("location", "").strip(), format=values.get("format") or None)

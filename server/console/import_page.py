@@ -133,6 +133,7 @@ class ImportPage(LibraryPage):
             error=error.message if error else "",
             location=location,
             follows=await self.follows.list(viewer),
+            deployments=await self.follows.deployments(viewer),
         )
 
 

@@ -58,9 +58,21 @@ def allowed_location(
     return AllowedLocation(str(resolved), is_confined=not is_administrator)
 
 
+def allowed_deployment(settings: Settings, location: str) -> str:
+    """Returns the folder of a deployment in the form in which it is stored."""
+    path = Path(location)
+    if "\0" in location or not path.is_absolute() or not path.is_dir():
+        raise InvalidParams(f"location: expected the absolute path of an existing folder, got {location[:200]!r}")
+    resolved = path.resolve()
+    require_outside_data(settings, resolved)
+    return str(resolved)
+
+
 def checked_path(settings: Settings, record: FollowRecord, user_name: str) -> Path:
     """Returns the path to read now. A link may lead elsewhere by now, and the settings may have changed."""
     resolved = Path(record.location).resolve()
+    if record.deployment is not None and str(resolved) != record.location:
+        raise SourceMissing("the folder was replaced by a link to another one")
     if record.is_confined and not is_in_follow_roots(settings, resolved, user_name):
         raise SourceMissing("follow_roots no longer permits this path")
     require_outside_data(settings, resolved)

@@ -66,7 +66,7 @@ async def run_source(
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     now = time.time()
-    changed_at = now if report.has_changes else state.changed_at
+    changed_at = now if report.changes else state.changed_at
     await _save(library, record, state, replace(new_state, synced_at=now, changed_at=changed_at))
     return report
 

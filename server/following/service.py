@@ -16,16 +16,19 @@ from loguru import logger
 
 from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
+from auth.deployments import Deployment, Deployments
 from auth.follows import FollowRecord, Follows
 from auth.registry import Registry
 from config.errors import FlorilegiumError, StorageError
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from server.following.deployments import DeploymentFolders, list_user_folders
 from server.following.runs import run_source
 from server.following.schedule import DueWork, FollowSchedule
 from server.following.watcher import FolderWatcher
 from server.import_slots import ImportSlots
-from sources.following.scan import SourceMissing, scan_file
+from sources.following.layout import followed_names
+from sources.following.scan import SourceMissing, scan_file, scan_names
 from sources.following.state import SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
@@ -70,6 +73,10 @@ class FollowService:
         self._slots = ImportSlots(settings.follow_jobs_max, settings.import_turn_s)
         self._watcher = FolderWatcher(self._note_changes, self._note_watching)
         self._wake = asyncio.Event()
+        self._deployments: Sequence[Deployment] = ()
+        self._folders = DeploymentFolders(settings, registry)
+        # The folders of deployments, and the state of the control database, when they were last looked at.
+        self._seen_folders: dict[str, tuple[int | None, frozenset[str]]] = {}
 
     @property
     def sources(self) -> int:
@@ -114,10 +121,9 @@ class FollowService:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _step(self) -> None:
-        revision = self._follows.revision()
-        if revision != self._revision:
-            self._load(await self._follows.list())
-            self._revision = revision
+        await self._reload()
+        if await self._follow_user_folders():
+            await self._reload()
         if not self._followed:
             return
         await asyncio.to_thread(self._look)
@@ -129,6 +135,31 @@ class FollowService:
             if work is not None:
                 followed.schedule.is_running = True
                 followed.task = asyncio.create_task(self._run_source(followed, work))
+
+    async def _reload(self) -> None:
+        revision = self._follows.revision()
+        if revision != self._revision:
+            self._load(await self._follows.list())
+            self._deployments = await Deployments(self._registry.database).list()
+            self._revision = revision
+
+    async def _follow_user_folders(self) -> bool:
+        """Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
+        there are any."""
+        count = 0
+        for deployment in self._deployments:
+            if deployment.paused_at is not None:
+                continue
+            try:
+                names = await asyncio.to_thread(list_user_folders, Path(deployment.location))
+                seen = (self._revision, frozenset(names))
+                if self._seen_folders.get(deployment.id) != seen:
+                    count += await self._folders.follow_new(deployment)
+                self._seen_folders[deployment.id] = seen
+            except SourceMissing as error:
+                if self._seen_folders.pop(deployment.id, None) is not None:
+                    logger.warning("Followed deployment {}: {}", deployment.id, error.message)
+        return bool(count)
 
     def _load(self, records: Sequence[FollowRecord]) -> None:
         current = {record.id: record for record in records}
@@ -152,16 +183,16 @@ class FollowService:
             if record.is_url or record.paused_at is not None:
                 continue
             try:
-                status = Path(record.location).stat()
-                is_folder = stat.S_ISDIR(status.st_mode)
-                followed.folder_id = f"{status.st_dev}:{status.st_ino}" if is_folder else None
-                signature = None if is_folder else scan_file(Path(record.location))
+                followed.folder_id, signature = _look_at(Path(record.location), record.format)
             except (OSError, SourceMissing):
                 followed.folder_id = signature = None
             if signature is not None:
                 # Looking at a file finds all of its changes.
                 followed.schedule.is_watched = True
-                if signature != followed.signature:
+                if followed.signature is None:
+                    # It may have been missing for some time.
+                    followed.schedule.request_full()
+                elif signature != followed.signature:
                     followed.schedule.request_changed()
             followed.signature = signature
 
@@ -256,6 +287,16 @@ class FollowService:
 
     def _ids_of(self, record: FollowRecord) -> list[str]:
         return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]
+
+
+def _look_at(path: Path, format_name: str | None) -> tuple[str | None, str | None]:
+    """Returns the identity of a folder that can be watched, or the signature of the files to look at."""
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        return None, scan_file(path)
+    if names := followed_names(format_name):
+        return None, scan_names(path, names)
+    return f"{status.st_dev}:{status.st_ino}", None
 
 
 @asynccontextmanager

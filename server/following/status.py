@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -26,10 +27,11 @@ class FollowedFileProblem(Struct, frozen=True):
 class FollowedSource(Struct, frozen=True, kw_only=True):
     """A followed source. The state is `new` if it was not read yet, and `failed` if it could not be read the last time;
     `problem` says why. The count `failed` is that of files that could not be read completely, `conflicts` that of items
-    whose edits were kept."""
+    whose edits were kept. `deployment` is the id of the followed deployment of tldw that it belongs to."""
 
     id: str
     location: str
+    deployment: str | None
     format: str | None
     interval_s: float | None
     keep_deleted: bool
@@ -52,7 +54,8 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
     problems = await library.followed_files.problems(record.id, problems_max) if problems_max else ()
     return FollowedSource(
         id=record.id,
-        location=printable_name(record.location),
+        location=_location(record),
+        deployment=record.deployment,
         format=record.format,
         interval_s=record.interval_s,
         keep_deleted=record.keeps_deleted,
@@ -68,6 +71,13 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
         failed=counts.failed,
         problems=[_problem(file) for file in problems],
     )
+
+
+def _location(record: FollowRecord) -> str:
+    """Where a deployment is stored is nothing that its users need to know."""
+    if record.deployment is not None:
+        return f"tldw user {Path(record.location).name}"
+    return printable_name(record.location)
 
 
 def _state(record: FollowRecord, state: SourceState) -> FollowState:

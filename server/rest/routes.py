@@ -23,6 +23,7 @@ from server.rest.audit import audit_operations
 from server.rest.browser_sessions import browser_session_operations
 from server.rest.calls import calls_operation
 from server.rest.connection_test import connection_test_operation
+from server.rest.deployments import deployment_operations
 from server.rest.follows import follow_operations
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
@@ -76,6 +77,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
         *follow_operations(runtime),
+        *deployment_operations(runtime),
         usage_operation(runtime),
         *account_operations(runtime),
         *browser_session_operations(runtime, services.passkeys),

@@ -32,6 +32,7 @@ class FileIdentities:
     ) -> None:
         self.is_partial = False
         self.items: dict[tuple[str, str], FollowedItem] = {}
+        self.deleted: dict[str, set[str]] = {}
         self._files = files
         self._follow = follow
         self._names = names
@@ -45,6 +46,9 @@ class FileIdentities:
             return items
         uuids = await self._assign_uuids(kind, [str(item.draft.uuid) for item in items])
         return [_with_uuid(item, uuids[str(item.draft.uuid)]) for item in items]
+
+    def add_deleted(self, kind: str, uuid: str) -> None:
+        self.deleted.setdefault(kind, set()).add(uuid)
 
     def missing(self) -> list[FollowedItem]:
         """Returns the items that the file had and no longer has."""
@@ -94,6 +98,32 @@ class FileIdentities:
             parts = (self._follow, self._names[0].decode("utf-8", "backslashreplace"), key, str(number))
             candidate = stable_uuid("follow", kind, "\0".join(parts))
         return candidate
+
+
+class PartIdentities(FileIdentities):
+    """The ids of items of which only those were read that changed. What is known is looked up for each batch."""
+
+    def __init__(self, files: FollowedFiles, follow: str, name: bytes) -> None:
+        super().__init__(files, follow, [name], ())
+        self.is_partial = True
+
+    async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+        if kind in _TRANSLATED_KINDS:
+            keys = [str(item.draft.uuid) for item in items]
+            known = await self._files.items(self._follow, self._names[0], kind, keys)
+            self._known = {(item.kind, item.key): item.uuid for item in known}
+        return await super().assign(kind, items)
+
+    async def find_deleted(self) -> list[FollowedItem]:
+        """Returns the known items that their origin marks as deleted."""
+        return [
+            item
+            for kind, uuids in self.deleted.items()
+            for item in await self._files.items(self._follow, self._names[0], kind, sorted(uuids))
+        ]
+
+    def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
+        return None
 
 
 def _with_uuid(item: ImportedItem, uuid: str) -> ImportedItem:

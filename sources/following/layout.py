@@ -20,15 +20,16 @@ _WHOLE_FOLDER = b"."
 class SourceLayout(Struct, frozen=True, kw_only=True):
     """`root` is the folder that names are relative to. `unit_name` is set if the source is a single file, or a folder
     that only makes sense as a whole, such as an unpacked export. Of a folder that is read file by file, the files with
-    the `suffixes` are."""
+    the `suffixes` are, or those that `names` lists: these are known to belong there, so none of them is deleted."""
 
     root: Path
     unit_name: bytes | None = None
     format_name: str | None = None
     suffixes: tuple[bytes, ...] = ()
+    names: tuple[bytes, ...] = ()
 
     def is_wanted(self, name: bytes) -> bool:
-        return name.lower().endswith(self.suffixes)
+        return name in self.names if self.names else name.lower().endswith(self.suffixes)
 
     def path_of(self, name: bytes) -> Path:
         return self.root if name == _WHOLE_FOLDER else self.root / os.fsdecode(name)
@@ -49,6 +50,8 @@ def source_layout(path: Path, format_name: str | None, limits: ImportLimits) -> 
         raise SourceMissing("the followed path does not exist")
     if not path.is_dir():
         return SourceLayout(root=path.parent, unit_name=os.fsencode(path.name), format_name=format_name)
+    if names := followed_names(format_name):
+        return SourceLayout(root=path, format_name=format_name, names=names)
     importers: Sequence[Importer] = all_importers()
     if format_name is not None:
         importers = (importer_by_name(format_name, importers),)
@@ -60,6 +63,13 @@ def source_layout(path: Path, format_name: str | None, limits: ImportLimits) -> 
         suffixes = tuple(suffix for suffix in _suffixes([importer]) if suffix != b".zip")
         return SourceLayout(root=path, format_name=importer.name, suffixes=suffixes)
     return SourceLayout(root=path, unit_name=_WHOLE_FOLDER, format_name=importer.name)
+
+
+def followed_names(format_name: str | None) -> tuple[bytes, ...]:
+    """Returns the names of the files that a folder in this format has; none if any file may belong to it."""
+    if format_name is None:
+        return ()
+    return tuple(map(os.fsencode, importer_by_name(format_name, all_importers()).followed_names))
 
 
 def _suffixes(importers: Sequence[Importer]) -> tuple[bytes, ...]:

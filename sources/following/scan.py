@@ -22,6 +22,7 @@ _DATABASE_HEADER = b"SQLite format 3\0"
 # A file that changed less than this before it was looked at can change again without getting another time: file systems
 # keep times in steps of some milliseconds.
 _SETTLED_AFTER_NS = 50_000_000
+SETTLING_PAUSE_S = 0.06
 _UNSETTLED = "?"
 _SAMPLE_BYTES = 1 << 16
 
@@ -71,6 +72,15 @@ def scan_file(path: Path) -> str:
     if not stat.S_ISREG(status.st_mode):
         raise SourceMissing("the file is no longer a regular file")
     return _signature(status, _companion_statuses(os.fsencode(path)))
+
+
+def scan_names(root: Path, names: Sequence[bytes]) -> str | None:
+    """Returns the signature of those of the named files that exist, or None if there are none."""
+    signatures = []
+    for name in names:
+        with suppress(SourceMissing):
+            signatures.append(f"{os.fsdecode(name)}: {scan_file(root / os.fsdecode(name))}")
+    return "; ".join(signatures) or None
 
 
 def is_settled(signature: str) -> bool:

@@ -1,12 +1,22 @@
 """What is remembered about a followed source as a whole, and what one run changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from sources.following.changed_rows import DatabasePosition
 from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Library
+
+
+class DatabaseState(Struct, frozen=True, kw_only=True):
+    """How far a followed database was read, and when completely. After a complete read that found nothing new, although
+    the file had changed, the next one waits for `pause_s`."""
+
+    position: DatabasePosition
+    complete_at: float
+    pause_s: float = 0.0
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
@@ -23,6 +33,8 @@ class SourceState(Struct, frozen=True, kw_only=True):
     # Validators of a document that was fetched from a URL.
     etag: str = ""
     last_modified: str = ""
+    # By the names of the files.
+    databases: Mapping[str, DatabaseState] = {}
 
 
 class SyncReport(Struct, kw_only=True):
@@ -40,8 +52,8 @@ class SyncReport(Struct, kw_only=True):
     scan_s: float = 0.0
 
     @property
-    def has_changes(self) -> bool:
-        return bool(self.new or self.updated or self.deleted)
+    def changes(self) -> int:
+        return self.new + self.updated + self.deleted
 
     def add_summary(self, summary: ImportSummary) -> None:
         for kind, counts in summary.kinds.items():

@@ -10,19 +10,20 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.following.database_copy import copy_database
-from sources.following.identities import FileIdentities
+from sources.following.database_copy import DatabaseCopier, open_database_copier
+from sources.following.database_reader import CopiedDatabase, DatabaseReader, after_complete_read, is_doubtful
+from sources.following.identities import FileIdentities, PartIdentities
 from sources.following.layout import SourceLayout, source_layout
+from sources.following.moves import ChangedFile, match_moves
 from sources.following.scan import (
+    SETTLING_PAUSE_S,
     FolderScan,
     SourceMissing,
     fingerprint,
@@ -30,9 +31,11 @@ from sources.following.scan import (
     is_settled,
     scan_folder,
 )
-from sources.following.state import SourceState, SyncReport
+from sources.following.state import DatabaseState, SourceState, SyncReport
+from sources.following.withdrawals import Withdrawals
 from sources.following.write_back import write_notes
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
@@ -43,23 +46,14 @@ from sources.storage.contract import FollowedFile, FollowedItem, Library
 # A file that an editor replaces is missing for a moment. Deleted is what is still missing after this time.
 _DELETION_PAUSE_S = 0.3
 _PROBED_FILES = 200
-_WITHDRAWN_ITEMS = 100
 _PROBLEM_CHARS = 300
 _DELETED_BUT_EDITED = "deleted at its origin, but edited here; the edited item was kept"
 _NOT_RECOGNIZED = "no longer in a supported format; its items were kept"
+_NO_FILES = "the folder has none of the expected files; their items were kept"
 _REPLACED = (
     "most of its files are missing and the folder is not the one that was followed; nothing was deleted. If this is "
     "intended, run `florilegium follow run --accept`"
 )
-
-
-class _ChangedFile(Struct, frozen=True):
-    name: bytes
-    path: Path
-    signature: str
-    fingerprint: str
-    is_database: bool
-    moved_from: bytes | None = None
 
 
 class SourceSync:
@@ -86,12 +80,22 @@ class SourceSync:
         self._keeps_edits = keeps_edits
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
+        self._withdrawals = Withdrawals(library, record, self.report)
+        self._databases: dict[str, DatabaseState] = {}
 
     async def run(self, state: SourceState, scope: Sequence[bytes] | None = None) -> SourceState:
         """Looks at the whole source, or at the files and folders that `scope` names. Returns the new state."""
         layout = await asyncio.to_thread(source_layout, Path(self._record.location), self._record.format, self._limits)
+        self._databases = dict(state.databases)
         if layout.unit_name is not None:
-            return await self._run_unit(layout, layout.unit_name, state)
+            state = await self._run_unit(layout, layout.unit_name, state)
+        elif layout.names:
+            state = await self._run_named(layout, state)
+        else:
+            state = await self._run_folder(layout, state, scope)
+        return msgspec.structs.replace(state, databases=self._databases)
+
+    async def _run_folder(self, layout: SourceLayout, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
         if scope is not None:
             # A file that was created in a new folder before that was watched caused no event.
             self.report.retries |= await asyncio.to_thread(_new_folders, layout, scope)
@@ -105,7 +109,7 @@ class SourceSync:
         missing = await self._confirm_missing(layout, self._missing_names(scan, state, known))
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
         files = await asyncio.to_thread(self._inspect, layout, changed, scan.files)
-        files = _match_moves(files, known, missing)
+        files = match_moves(files, known, missing)
         await self._import(layout, files)
         moved = {file.moved_from for file in files}
         for name in missing:
@@ -161,6 +165,18 @@ class SourceSync:
             await self._withdraw_file(known[other])
         return msgspec.structs.replace(state, problem="")
 
+    async def _run_named(self, layout: SourceLayout, state: SourceState) -> SourceState:
+        """A folder with files of known names. If one is missing, nothing is deleted."""
+        scan = await self._scan(layout, layout.names)
+        known = {file.name: file for file in await self._files.files(self._record.id)}
+        missing = sorted(known.keys() - scan.files.keys())
+        if not scan.files:
+            raise SourceMissing(_NO_FILES)
+        changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
+        await self._import(layout, await asyncio.to_thread(self._inspect, layout, changed, scan.files))
+        problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
+        return msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
+
     async def _scan(self, layout: SourceLayout, scope: Sequence[bytes] | None) -> FolderScan:
         def scan() -> FolderScan:
             started_at = time.thread_time()
@@ -201,20 +217,30 @@ class SourceSync:
 
     def _inspect(
         self, layout: SourceLayout, names: Sequence[bytes], signatures: Mapping[bytes, str]
-    ) -> list[_ChangedFile]:
-        paths = [layout.path_of(name) for name in names]
-        return [
-            _ChangedFile(name, path, signatures[name], fingerprint(path), is_database_file(path))
-            for name, path in zip(names, paths, strict=True)
-        ]
+    ) -> list[ChangedFile]:
+        return [self._inspect_file(layout, name, signatures[name]) for name in names]
+
+    def _inspect_file(self, layout: SourceLayout, name: bytes, signature: str) -> ChangedFile:
+        path = layout.path_of(name)
+        is_database = is_database_file(path)
+        if is_database and not is_settled(signature):
+            # Waiting for a moment is cheaper than reading it twice.
+            time.sleep(SETTLING_PAUSE_S)
+            with suppress(SourceMissing):
+                signature = layout.signature_of(name)
+        return ChangedFile(name, path, signature, fingerprint(path), is_database)
 
     # -- importing -----------------------------------------------------------------------------------------------------
 
-    async def _import(self, layout: SourceLayout, files: Sequence[_ChangedFile]) -> None:
+    async def _import(self, layout: SourceLayout, files: Sequence[ChangedFile]) -> None:
         if not files:
             return
         plain = [file for file in files if not file.is_database]
-        async with open_reader_process(self._limits, [layout.root, self._work_folder]) as process:
+        max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.import_reader_deadline_s
+        async with (
+            open_reader_process(self._limits, [layout.root, self._work_folder]) as process,
+            open_database_copier(max_bytes, deadline_s) as copier,
+        ):
             runner = ImportRunner(
                 self._library,
                 self._settings,
@@ -230,29 +256,90 @@ class SourceSync:
                     await self._import_file(runner, file, result)
             for file in files:
                 if file.is_database:
-                    await self._import_database(runner, process, layout, file)
+                    await self._import_database(runner, process, copier, layout, file)
 
     async def _import_database(
-        self, runner: ImportRunner, process: ReaderProcess, layout: SourceLayout, file: _ChangedFile
+        self,
+        runner: ImportRunner,
+        process: ReaderProcess,
+        copier: DatabaseCopier,
+        layout: SourceLayout,
+        file: ChangedFile,
     ) -> None:
-        """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive
-        ids from it."""
-        folder = self._work_folder / blake2b(os.fsencode(file.path), digest_size=8).hexdigest()
-        copy = folder / file.path.name
+        """Reads what changed, if that can be told, and everything otherwise."""
+        state = self._databases.get(os.fsdecode(file.name))
+        reader = DatabaseReader(copier, self._work_folder, self._settings, file.path)
         try:
-            await asyncio.to_thread(folder.mkdir)
-            await copy_database(
-                file.path, copy, self._settings.import_max_bytes, self._settings.import_reader_deadline_s
-            )
-            [result] = await _probe(process, layout, [copy])
-            await self._import_file(runner, file, result)
+            if state is not None and reader.is_part_enough(state):
+                async with reader.copy(state) as copied:
+                    if await self._import_part(runner, process, layout, file, copied, state):
+                        return
+            async with reader.copy() as copied:
+                await self._import_whole(runner, process, layout, file, copied, state)
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)
-        finally:
-            await asyncio.to_thread(_remove_copy, folder)
 
-    async def _import_file(self, runner: ImportRunner, file: _ChangedFile, result: DiscoveryResult) -> None:
+    async def _import_part(
+        self,
+        runner: ImportRunner,
+        process: ReaderProcess,
+        layout: SourceLayout,
+        file: ChangedFile,
+        copied: CopiedDatabase,
+        state: DatabaseState,
+    ) -> bool:
+        """Returns False if the whole database must be read: a part does not tell how many conflicts and problems there
+        are, and if nothing changed although the file did, something else may have."""
+        if not copied.result.is_partial or copied.result.position is None:
+            return False
+        if copied.result.items:
+            [discovered] = await _probe(process, layout, [copied.path])
+            if not isinstance(discovered, DiscoveredFile) or not await self._import_changes(runner, file, discovered):
+                return False
+        elif is_doubtful(state):
+            return False
+        state = msgspec.structs.replace(state, position=copied.result.position)
+        self._databases[os.fsdecode(file.name)] = state
+        return True
+
+    async def _import_changes(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
+        identities = PartIdentities(self._files, self._record.id, file.name)
+        summary = await runner.import_file(discovered, identities, from_start=True)
+        deleted = await identities.find_deleted()
+        conflicts = sum(counts.conflict for counts in summary.kinds.values())
+        if summary.failures or conflicts or await self._withdraw([file.name], deleted):
+            return False
+        self.report.add_summary(summary)
+        if not is_settled(file.signature):
+            self.report.retries.add(file.name)
+        [row] = await self._files.find(self._record.id, [file.name])
+        row = msgspec.structs.replace(row, signature=file.signature, fingerprint=file.fingerprint)
+        await self._files.save_part(self._record.id, row, list(identities.items.values()), deleted)
+        return True
+
+    async def _import_whole(
+        self,
+        runner: ImportRunner,
+        process: ReaderProcess,
+        layout: SourceLayout,
+        file: ChangedFile,
+        copied: CopiedDatabase,
+        state: DatabaseState | None,
+    ) -> None:
+        before = self.report.changes
+        [result] = await _probe(process, layout, [copied.path])
+        is_read = await self._import_file(runner, file, result)
+        name = os.fsdecode(file.name)
+        self._databases.pop(name, None)
+        if is_read and copied.result.position is not None:
+            has_changes = self.report.changes != before
+            self._databases[name] = after_complete_read(
+                copied.result.position, state, self._settings, has_changes=has_changes
+            )
+
+    async def _import_file(self, runner: ImportRunner, file: ChangedFile, result: DiscoveryResult) -> bool:
+        """Returns whether the file was read to its end."""
         if not is_settled(file.signature):
             self.report.retries.add(file.name)
         match result:
@@ -262,9 +349,10 @@ class SourceSync:
             case ImportProblem():
                 await self._save_failed(file, result.problem)
             case DiscoveredFile():
-                await self._import_discovered(runner, file, result)
+                return await self._import_discovered(runner, file, result)
+        return False
 
-    async def _import_discovered(self, runner: ImportRunner, file: _ChangedFile, discovered: DiscoveredFile) -> None:
+    async def _import_discovered(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
         names = [file.name] if file.moved_from is None else [file.name, file.moved_from]
         known = await self._files.items(self._record.id, names[-1])
         identities = FileIdentities(self._files, self._record.id, names, known)
@@ -283,8 +371,9 @@ class SourceSync:
             problem=_first_problem(summary),
         )
         await self._files.save(self._record.id, row, [*items, *kept], moved_from=file.moved_from)
+        return not summary.failed_files
 
-    async def _save_failed(self, file: _ChangedFile, problem: str) -> None:
+    async def _save_failed(self, file: ChangedFile, problem: str) -> None:
         """Keeps the items of a file that cannot be read."""
         self.report.failed += bool(problem)
         row = FollowedFile(
@@ -295,6 +384,10 @@ class SourceSync:
         )
         items = await self._files.items(self._record.id, file.moved_from or file.name)
         await self._files.save(self._record.id, row, items, moved_from=file.moved_from)
+
+    async def _withdraw(self, names: Sequence[bytes], items: Sequence[FollowedItem]) -> list[FollowedItem]:
+        """Returns the items that are kept because they were edited here."""
+        return await self._withdrawals.withdraw(names, items, keeps_edits=self._keeps_edits)
 
     # -- withdrawing ---------------------------------------------------------------------------------------------------
 
@@ -309,59 +402,9 @@ class SourceSync:
         else:
             await self._files.remove(self._record.id, [file.name])
 
-    async def _withdraw(self, names: Sequence[bytes], items: Sequence[FollowedItem]) -> list[FollowedItem]:
-        """Withdraws items that no other file contains. Returns those that are kept because they were edited here."""
-        if self._record.keeps_deleted:
-            return []
-        kept: list[FollowedItem] = []
-        conversations = [item.uuid for item in items if item.kind == "chats"]
-        # Conversations first: the messages of one that is kept are kept, too.
-        for kind in sorted({item.kind for item in items}):
-            of_kind = [item for item in items if item.kind == kind]
-            for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
-                kept += await self._withdraw_some(names, kind, of_kind[start : start + _WITHDRAWN_ITEMS], conversations)
-        return kept
-
-    async def _withdraw_some(
-        self, names: Sequence[bytes], kind: str, items: Sequence[FollowedItem], conversations: Sequence[str]
-    ) -> list[FollowedItem]:
-        elsewhere = await self._files.other_owners(self._record.id, names, [item.uuid for item in items])
-        uuids = [item.uuid for item in items if (kind, item.uuid) not in elsewhere]
-        if kind == "messages":
-            kept = await self._library.chats.withdraw_messages(
-                uuids, outside=conversations, keeps_edits=self._keeps_edits
-            )
-        else:
-            kept = await getattr(self._library, kind).withdraw_many(uuids, keeps_edits=self._keeps_edits)
-            self.report.deleted += len(uuids) - len(kept)
-        return [item for item in items if item.uuid in kept]
-
 
 def _is_changed(known: FollowedFile | None, signature: str) -> bool:
     return known is None or known.signature != signature or not is_settled(signature)
-
-
-def _match_moves(
-    files: Sequence[_ChangedFile], known: Mapping[bytes, FollowedFile], missing: Sequence[bytes]
-) -> list[_ChangedFile]:
-    """A new file with the content of a missing one was renamed or moved. Of several, one with the same base name is
-    preferred."""
-    candidates: dict[str, list[bytes]] = {}
-    for name in sorted(missing):
-        if known[name].fingerprint:
-            candidates.setdefault(known[name].fingerprint, []).append(name)
-    matched = []
-    for file in sorted(files, key=lambda file: file.name):
-        names = candidates.get(file.fingerprint, []) if file.name not in known else []
-        moved_from = min(names, key=lambda name: (_base_name(name) != _base_name(file.name), name), default=None)
-        if moved_from is not None:
-            names.remove(moved_from)
-        matched.append(msgspec.structs.replace(file, moved_from=moved_from))
-    return matched
-
-
-def _base_name(name: bytes) -> bytes:
-    return name.rpartition(b"/")[2]
 
 
 def _new_folders(layout: SourceLayout, scope: Sequence[bytes]) -> set[bytes]:
@@ -386,13 +429,6 @@ def _first_problem(summary: ImportSummary) -> str:
     problem = next(iter(summary.problems), None)
     text = "" if problem is None else ": ".join(filter(None, (problem.location, problem.problem)))
     return (text or "not all items could be read")[:_PROBLEM_CHARS]
-
-
-def _remove_copy(folder: Path) -> None:
-    with suppress(OSError):
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
 
 
 async def _probe(process: ReaderProcess, layout: SourceLayout, paths: Sequence[Path]) -> list[DiscoveryResult]:

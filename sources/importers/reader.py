@@ -40,7 +40,7 @@ from sources.importers.engine.reader_messages import (
 )
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind
-from sources.importers.registry import all_importers, importer_by_name
+from sources.importers.registry import all_importers, load_importer
 from sources.importers.sandbox.confinement import confine
 
 _PROGRESS_EVERY_S = 0.1
@@ -78,7 +78,8 @@ class _Reader:
 
     def _probe(self, request: ProbeFiles) -> None:
         folder, paths = Path(os.fsdecode(request.folder)), [Path(os.fsdecode(path)) for path in request.paths]
-        self._send_found(discover_in_folder(folder, paths, request.limits, all_importers(), request.format_name))
+        importers = all_importers() if request.format_name is None else (load_importer(request.format_name),)
+        self._send_found(discover_in_folder(folder, paths, request.limits, importers, request.format_name))
 
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
@@ -90,7 +91,7 @@ class _Reader:
     def _open(self, request: ReadFile) -> None:
         if self._batches is not None:
             self._batches.close()
-        importer = importer_by_name(request.importer, all_importers())
+        importer = load_importer(request.importer)
         if isinstance(importer, ParsingImporter):
             importer = type(importer)(self._parse)
         path = Path(os.fsdecode(request.path))

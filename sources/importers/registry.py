@@ -66,7 +66,13 @@ FORMATS: Mapping[str, str] = {
 
 @cache
 def all_importers() -> tuple[Importer, ...]:
-    return tuple(_load(name, module) for name, module in FORMATS.items())
+    return tuple(map(load_importer, FORMATS))
+
+
+@cache
+def load_importer(name: str) -> Importer:
+    """Returns a registered importer without loading the others, which takes longer than reading most files."""
+    return _load(name, FORMATS[name])
 
 
 def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:

@@ -543,7 +543,12 @@ class FollowedFiles(Protocol):
         ...
 
     async def find(self, follow: str, names: Sequence[bytes]) -> Sequence[FollowedFile]: ...
-    async def items(self, follow: str, name: bytes) -> Sequence[FollowedItem]: ...
+    async def items(
+        self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
+    ) -> Sequence[FollowedItem]:
+        """Returns all items of a file, or those of a kind with these keys."""
+        ...
+
     async def other_owners(
         self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
@@ -563,6 +568,12 @@ class FollowedFiles(Protocol):
         self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], *, moved_from: bytes | None = None
     ) -> None:
         """Replaces what is known about a file. With `moved_from`, that other file is forgotten."""
+        ...
+
+    async def save_part(
+        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], removed: Sequence[FollowedItem]
+    ) -> None:
+        """Saves a file of which a part was read: its other items stay."""
         ...
 
     async def remove(self, follow: str, names: Sequence[bytes]) -> None: ...

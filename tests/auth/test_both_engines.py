@@ -7,6 +7,7 @@ import pytest
 
 from auth.accounts.service import Accounts
 from auth.accounts.throttle import SignInFailed
+from auth.deployments import Deployments
 from auth.follows import Follows
 from auth.oauth.clients import OAuthClients
 from auth.oauth.credentials import hash_credential
@@ -156,6 +157,29 @@ async def test_each_source_is_followed_once(registry: Registry, clock: FakeClock
         await follows.remove(ben.id, first.id)
     await follows.remove(ada.id, first.id)
     assert [one.user_id for one in await follows.list()] == [ben.id]
+
+
+async def test_deployment_ends_with_the_sources_of_its_users(registry: Registry, clock: FakeClock) -> None:
+    ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
+    deployments, follows = Deployments(registry.database, clock), Follows(registry.database, clock)
+    tldw = await deployments.add("/srv/tldw", creates_users=True)
+    own = await follows.add(ada.id, "/srv/notes", per_user_max=1)
+    first = await follows.add(ada.id, "/srv/tldw/1", deployment=tldw.id, per_user_max=None)
+    second = await follows.add(ben.id, "/srv/tldw/2", deployment=tldw.id, per_user_max=None)
+
+    with pytest.raises(Conflict, match="already followed"):
+        await deployments.add("/srv/tldw")
+    assert await deployments.list() == [tldw]
+    await deployments.pause(tldw.id)
+    assert [one.paused_at for one in await follows.list(ada.id)] == [None, clock()]
+    assert (await deployments.resume(tldw.id)).paused_at is None
+    assert await follows.list(ben.id) == [second]
+    await follows.remove(ada.id, first.id)
+    assert await deployments.excluded(tldw.id) == {"/srv/tldw/1"}
+    await deployments.remove(tldw.id)
+    assert await follows.list() == [own]
+    with pytest.raises(NotFound):
+        await deployments.get(tldw.id)
 
 
 async def test_deleting_a_user_removes_all_that_belongs_to_it(

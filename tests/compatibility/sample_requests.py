@@ -5,12 +5,14 @@ Names in braces are placeholders for values of her library, such as ids.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from auth.accounts.links import AccountLinks
+from auth.deployments import Deployments
 from auth.follows import Follows
 from auth.oauth.grants import GrantRequest, OAuthGrants
 from auth.oauth.resources import TokenResource
@@ -218,6 +220,17 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("POST", "/api/v1/follows/{follow}/resolve", {"file": "Tea.md", "keep": "library"}),
     ),
     "remove_follow": (SampleRequest("DELETE", "/api/v1/follows/{follow}"),),
+    "add_follow_deployment": (
+        SampleRequest("POST", "/api/v1/follow-deployments", {"location": "{tldw_folder}"}, has_content=False),
+    ),
+    "list_follow_deployments": (SampleRequest("GET", "/api/v1/follow-deployments", has_content=False),),
+    "get_follow_deployment": (SampleRequest("GET", "/api/v1/follow-deployments/{deployment}", has_content=False),),
+    "update_follow_deployment": (
+        SampleRequest("PATCH", "/api/v1/follow-deployments/{deployment}", {"paused": True}, has_content=False),
+    ),
+    "remove_follow_deployment": (
+        SampleRequest("DELETE", "/api/v1/follow-deployments/{deployment}", has_content=False),
+    ),
     "search_bus": (
         SampleRequest("GET", f"/api/search?q={WORD}"),
         SampleRequest("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
@@ -402,6 +415,8 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
         # An administrator, because the last one cannot delete the own account.
         "other_user": (await registry.add_user(f"{WORD}.{name}", role="admin")).name,
         "follow": await add_followed_folder(api, name, f"/{label}/vault"),
+        "tldw_folder": str(_tldw_folder(api, f"tldw of {label}")),
+        "deployment": (await Deployments(registry.database).add(str(_tldw_folder(api, f"followed of {label}")))).id,
     }
 
 
@@ -412,6 +427,13 @@ async def _add_passkey(registry: Registry, user: UserRecord, label: str) -> str:
     statement = "INSERT INTO passkeys VALUES (?, ?, ?, ?, ?, ?, ?, NULL)"
     await registry.database.write(lambda db: db.execute(statement, values))
     return identity.hex()
+
+
+def _tldw_folder(api: RestClient, name: str) -> Path:
+    """Returns the folder of a deployment without users."""
+    folder = Path(api.server.runtime.settings.data_dir).resolve().parent / name
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 async def add_followed_folder(api: RestClient, name: str, location: str) -> str:

@@ -130,6 +130,8 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("list_import_formats", "list_calls", "test_connection"), ALL),
     **dict.fromkeys(("add_follow", "list_follows", "get_follow", "update_follow", "run_follow"), ALL),
     **dict.fromkeys(("resolve_follow_conflict", "remove_follow"), ALL),
+    **dict.fromkeys(("add_follow_deployment", "list_follow_deployments", "get_follow_deployment"), ALL),
+    **dict.fromkeys(("update_follow_deployment", "remove_follow_deployment"), ALL),
     **dict.fromkeys(("get_usage", "list_audit_events", "list_reads"), ALL),
     **dict.fromkeys(("export_library", "prepare_deletion", "delete_data", "delete_account"), ALL),
     **dict.fromkeys(("list_browser_sessions", "end_browser_session", "end_browser_sessions"), ALL),

@@ -12,6 +12,7 @@ from sources.drafts import MessageDraft
 from sources.importers.engine.imported_items import (
     KINDS,
     Checkpoint,
+    DeletedItem,
     DoubtfulItem,
     FailedItem,
     ImportedCharacter,
@@ -22,6 +23,7 @@ from sources.importers.engine.imported_items import (
     ImportedObservation,
     ImportedPrompt,
     ImportEvent,
+    ImportReport,
     ItemKind,
     PreviouslyImported,
     ReadPosition,
@@ -47,7 +49,7 @@ class Batch(Struct):
     `failure` says why the rest of the file could not be read."""
 
     items: dict[ItemKind, list[ImportedItem]] = {}
-    reports: list[SkippedItem | FailedItem | DoubtfulItem | PreviouslyImported] = []
+    reports: list[ImportReport] = []
     position: ReadPosition | None = None
     is_last: bool = False
     failure: str = ""
@@ -65,7 +67,7 @@ class BatchReader:
         try:
             for event in self._events:
                 match event:
-                    case SkippedItem() | FailedItem() | DoubtfulItem() | PreviouslyImported():
+                    case SkippedItem() | FailedItem() | DoubtfulItem() | DeletedItem() | PreviouslyImported():
                         batch.reports.append(event)
                         rows += 1
                     case Checkpoint(position):

@@ -18,10 +18,12 @@ from sources.drafts import MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.imported_items import (
+    DeletedItem,
     DoubtfulItem,
     FailedItem,
     ImportedConversation,
     ImportedItem,
+    ImportReport,
     ItemKind,
     PreviouslyImported,
     ReadPosition,
@@ -51,6 +53,10 @@ class ItemIdentities(Protocol):
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
         """Returns the items with the ids under which they are stored."""
+        ...
+
+    def add_deleted(self, kind: str, uuid: str) -> None:
+        """Takes note of an item that its origin marks as deleted."""
         ...
 
 
@@ -245,7 +251,7 @@ class _FileImport:
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
 
-    def _add_report(self, report: SkippedItem | FailedItem | DoubtfulItem | PreviouslyImported) -> None:
+    def _add_report(self, report: ImportReport) -> None:
         match report:
             case SkippedItem(reason):
                 self.summary.skip(reason)
@@ -253,6 +259,9 @@ class _FileImport:
                 self.count_unchanged(counts)
                 if self._identities is not None:
                     self._identities.is_partial = True
+            case DeletedItem(kind, uuid):
+                if self._identities is not None:
+                    self._identities.add_deleted(kind, uuid)
             case FailedItem(location, problem):
                 self.summary.failed_items += 1
                 self._add_problem(location[:_LABEL_CHARS], problem)

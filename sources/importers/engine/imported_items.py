@@ -82,6 +82,14 @@ class DoubtfulItem(Struct, frozen=True, tag=True):
     doubt: str
 
 
+class DeletedItem(Struct, frozen=True, tag=True):
+    """An item that its origin marks as deleted, so that a followed source withdraws it even if only the part of the
+    file was read that changed. `uuid` is the id under which it would be yielded."""
+
+    kind: ItemKind | Literal["messages"]
+    uuid: str
+
+
 class ReadPosition(Struct, frozen=True):
     """How far a file that grows at its end has been read: the offset and number of the first unread line. `digest`
     covers bytes before the offset and tells whether the file is still the same. `counts` are the items before the
@@ -108,7 +116,8 @@ class PreviouslyImported(Struct, frozen=True, tag=True):
 ImportedItem = (
     ImportedNote | ImportedConversation | ImportedMedia | ImportedCharacter | ImportedPrompt | ImportedObservation
 )
-ImportEvent = ImportedItem | SkippedItem | FailedItem | DoubtfulItem | Checkpoint | PreviouslyImported
+ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported
+ImportEvent = ImportedItem | ImportReport | Checkpoint
 
 KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",

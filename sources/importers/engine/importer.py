@@ -29,8 +29,8 @@ A subclass implements:
   - Raise `InvalidParams` if the file as a whole cannot be read, and `TooLarge` if it exceeds a limit.
   - Call `progress(bytes_read)` from time to time.
 
-Optional: `output_version`, `recognizes_moved_files`, `reads_from_folder`, and `Checkpoint` events for files that grow
-at their end; see below.
+Optional: `output_version`, `recognizes_moved_files`, `reads_from_folder`, `followed_databases`, and `Checkpoint` events
+for files that grow at their end; see below.
 """
 
 from abc import ABC, abstractmethod
@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.followed_tables import FollowedDatabase
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
@@ -60,6 +61,11 @@ class Importer(ABC):
     # Whether each file of a recognized folder can be read alone, with the same result. A followed folder is then read
     # file by file, so that a change of one file does not mean reading all of them.
     reads_files_alone: ClassVar[bool] = False
+    # Of a followed database with these tables, only the rows that changed are read again. The importer must yield
+    # `DeletedItem` for rows that are marked as deleted.
+    followed_databases: ClassVar[tuple[FollowedDatabase, ...]] = ()
+    # If a folder is followed as this format, these files in it are, and no others.
+    followed_names: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def recognizes(self, probe: FileProbe) -> float:

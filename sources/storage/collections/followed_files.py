@@ -47,11 +47,17 @@ class StoredFollowedFiles:
 
         return await self._database.read(_SOURCE, work)
 
-    async def items(self, follow: str, name: bytes) -> Sequence[FollowedItem]:
+    async def items(
+        self, follow: str, name: bytes, kind: str | None = None, keys: Sequence[str] = ()
+    ) -> Sequence[FollowedItem]:
         sql = "SELECT kind, key, uuid FROM followed_items WHERE follow = ? AND name = ?"
+        parameters: tuple[object, ...] = (follow, name)
+        if kind is not None:
+            sql += " AND kind = ? AND key IN (SELECT value FROM json_each(?))"
+            parameters += (kind, json_array(keys))
 
         def work(connection: SqlConnection) -> Sequence[FollowedItem]:
-            return [FollowedItem(*row) for row in connection.execute(sql, (follow, name))]
+            return [FollowedItem(*row) for row in connection.execute(sql, parameters)]
 
         return await self._database.read(_SOURCE, work)
 
@@ -104,10 +110,19 @@ class StoredFollowedFiles:
         def work(connection: SqlConnection) -> None:
             for name in {file.name, moved_from} - {None}:
                 _remove(connection, follow, name)
-            row = (follow, file.name, file.signature, file.fingerprint, file.conflicts, file.problem)
-            connection.execute(_INSERT_FILE, row)
-            rows = [(follow, file.name, item.kind, item.key, item.uuid) for item in items]
-            connection.executemany(_INSERT_ITEM, rows)
+            _insert(connection, follow, file, items)
+
+        await self._write(work)
+
+    async def save_part(
+        self, follow: str, file: FollowedFile, items: Sequence[FollowedItem], removed: Sequence[FollowedItem]
+    ) -> None:
+        def work(connection: SqlConnection) -> None:
+            keys = [(follow, file.name, item.kind, item.key) for item in removed]
+            sql = "DELETE FROM followed_items WHERE follow = ? AND name = ? AND kind = ? AND key = ?"
+            connection.executemany(sql, keys)
+            connection.execute("DELETE FROM followed_files WHERE follow = ? AND name = ?", (follow, file.name))
+            _insert(connection, follow, file, items)
 
         await self._write(work)
 
@@ -135,6 +150,13 @@ def _files(rows: SqlRows) -> list[FollowedFile]:
         FollowedFile(name=name, signature=signature, fingerprint=fingerprint, conflicts=conflicts, problem=problem)
         for name, signature, fingerprint, conflicts, problem in rows
     ]
+
+
+def _insert(connection: SqlConnection, follow: str, file: FollowedFile, items: Sequence[FollowedItem]) -> None:
+    row = (follow, file.name, file.signature, file.fingerprint, file.conflicts, file.problem)
+    connection.execute(_INSERT_FILE, row)
+    rows = [(follow, file.name, item.kind, item.key, item.uuid) for item in items]
+    connection.executemany(_INSERT_ITEM, rows)
 
 
 def _remove(connection: SqlConnection, follow: str, name: bytes | None) -> None:

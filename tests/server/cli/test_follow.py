@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.cli.program import Program
+from tests.server.following.tldw_deployment import CHACHA_NAME, execute, make_user
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
 
 
@@ -345,3 +346,39 @@ def test_note_and_file_that_both_changed_are_a_conflict(program: Program, vault:
     program.expect("follow", "resolve", source, "Tea.md", "--keep", "library")
     assert run(program)["written"] == 1
     assert "My own words." in (vault / "Tea.md").read_text()
+
+
+def test_tldw_users_are_followed_shown_and_read(program: Program) -> None:
+    root = program.home / "user_databases"
+    for user in (3, 11):
+        make_user(root, user)
+    program.expect("user", "add", "tldw-11")
+    added = program.expect("follow", "add", "tldw", str(root), "--user-name", "tldw-{id}")
+    assert "1 of 2 tldw users have a user here" in added
+    [listed] = program.run("follow", "list", "--json").json
+    assert (listed["followed"], listed["problem"]) == (1, "tldw user 3: no user is named 'tldw-3'")
+    assert program.run("follow", "run", listed["id"], "--json").json["tldw user 11"]["new"] == 4
+    assert list(notes(program, "--user", "tldw-11")) == ["note 0 of user 11"]
+    execute(root / "11" / CHACHA_NAME, "INSERT INTO notes (id, title, content) VALUES ('a', 'Tea', 'Steep.')")
+    assert program.run("follow", "run", listed["id"], "--json").json["tldw user 11"]["new"] == 1
+
+    users = program.run("follow", "show", listed["id"], "--json").json["users"]
+    assert [(one["tldw_id"], one["user"], one["state"], one["items"]) for one in users] == [
+        (3, None, "not followed", 0),
+        (11, "tldw-11", "current", 5),
+    ]
+    assert "TLDW USER" in program.expect("follow", "show", listed["id"])
+    program.expect("follow", "pause", listed["id"])
+    assert program.run("follow", "run", listed["id"], "--json").json == {}
+    program.expect("follow", "remove", listed["id"])
+    assert "Nothing is followed" in program.expect("follow", "list", "--user", "tldw-11")
+    assert len(notes(program, "--user", "tldw-11")) == 2
+
+
+def test_options_of_deployments_need_one(program: Program, vault: Path) -> None:
+    refused = program.run("follow", "add", str(vault), "--create-users")
+    assert "--create-users need `follow add tldw ROOT`" in refused.stderr
+    refused = program.run("follow", "add", "tldw", str(vault), "--user", "ada")
+    assert "expected PATH, URL, or `tldw ROOT`" in refused.stderr
+    refused = program.run("follow", "add", "tldw", str(program.home / "nowhere"))
+    assert "expected the absolute path of an existing folder" in refused.stderr

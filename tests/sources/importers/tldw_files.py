@@ -68,6 +68,10 @@ PROMPTS = (
     f"CREATE TABLE PromptKeywordsTable (id INTEGER PRIMARY KEY, keyword TEXT UNIQUE COLLATE NOCASE, {_SYNCED})",
     "CREATE TABLE PromptKeywordLinks (id INTEGER PRIMARY KEY, prompt_id, keyword_id, UNIQUE (prompt_id, keyword_id))",
 )
+SYNC_LOG = (
+    "CREATE TABLE sync_log (change_id INTEGER PRIMARY KEY AUTOINCREMENT, entity TEXT, entity_id TEXT, operation TEXT, "
+    "timestamp TEXT, client_id TEXT, version INTEGER, payload TEXT)"
+)
 Content = Mapping[str, Sequence[Mapping[str, Any]]]
 
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.imported_items import (
+    DeletedItem,
     FailedItem,
     ImportedCharacter,
     ImportedNote,
@@ -60,11 +61,11 @@ CONVERSATIONS = TableSpec(
     ("topic_label", "source", "external_ref"),
 )
 MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
-_MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
-_MESSAGE_IMAGES = TableSpec("message_images", ("message_id", "image_mime_type"))
-_MESSAGE_METADATA = TableSpec("message_metadata", ("message_id", "tool_calls_json"))
-_NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
-_CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
+MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
+MESSAGE_IMAGES = TableSpec("message_images", ("message_id", "image_mime_type"))
+MESSAGE_METADATA = TableSpec("message_metadata", ("message_id", "tool_calls_json"))
+NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
+CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
 
 _CARD_TEXTS = (
     *("description", "personality", "scenario", "system_prompt", "post_history_instructions", "first_message"),
@@ -77,6 +78,7 @@ def read_note(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     row = reader.row(NOTES, rowid)
     if not is_live(row):
         yield SkippedItem("deleted note")
+        yield DeletedItem("notes", _row_uuid("notes", row["id"]))
         return
     content = text_or_empty(row["content"])
     require_storable(content, reader.limits)
@@ -85,7 +87,7 @@ def read_note(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
             uuid=_row_uuid("notes", row["id"]),
             title=clean_line(row["title"]),
             content=content,
-            tags=reader.keywords(_NOTE_KEYWORDS, row["id"]),
+            tags=reader.keywords(NOTE_KEYWORDS, row["id"]),
             metadata=import_metadata(
                 conversation=clean_line(row["conversation_id"]), message=clean_line(row["message_id"])
             ),
@@ -98,6 +100,7 @@ def read_character(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     row = reader.row(CHARACTERS, rowid)
     if not is_live(row):
         yield SkippedItem("deleted character")
+        yield DeletedItem("characters", _character_uuid(row))
         return
     card_texts: dict[str, Any] = {field: text_or_empty(row[field]) for field in _CARD_TEXTS}
     for text in card_texts.values():
@@ -135,7 +138,10 @@ def read_conversation(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     message_rowids = reader.rowids_where(MESSAGES, "conversation_id", row["id"])
     if not is_live(row):
         yield SkippedItem("deleted conversation")
-        yield from (SkippedItem("message of a deleted conversation") for _ in message_rowids)
+        yield DeletedItem("chats", _row_uuid("conversations", row["id"]))
+        for message_rowid in message_rowids:
+            yield SkippedItem("message of a deleted conversation")
+            yield DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
         return
     draft = _conversation_draft(reader, row)
     messages = sorted(
@@ -164,7 +170,7 @@ def _conversation_draft(reader: TableReader, row: TableRow) -> ConversationDraft
         uuid=_row_uuid("conversations", row["id"]),
         title=clean_line(row["title"]),
         character=_character_uuid(card) if card else UNSET,
-        tags=reader.keywords(_CONVERSATION_KEYWORDS, row["id"]),
+        tags=reader.keywords(CONVERSATION_KEYWORDS, row["id"]),
         metadata=import_metadata(
             character=clean_line(card["name"]) if card else None,
             rating=row["rating"] if isinstance(row["rating"], int) else None,
@@ -209,6 +215,7 @@ def _add_live_drafts(
     for message in messages:
         if not is_live(message.row):
             yield SkippedItem("deleted message")
+            yield DeletedItem("messages", _row_uuid("messages", message.key))
             continue
         try:
             draft = _message_draft(reader, message)
@@ -217,6 +224,7 @@ def _add_live_drafts(
             continue
         if draft is None:
             yield SkippedItem("empty message")
+            yield DeletedItem("messages", _row_uuid("messages", message.key))
             continue
         chars += len(str(draft.content))
         if chars > reader.limits.line_max_bytes:
@@ -227,8 +235,8 @@ def _add_live_drafts(
 def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | None:
     """Returns None for a message with neither text nor images."""
     message_id = message.row["id"]
-    row = reader.row(_MESSAGE_CONTENT, message.rowid)
-    images = [image["image_mime_type"] for image in reader.rows_where(_MESSAGE_IMAGES, "message_id", message_id)]
+    row = reader.row(MESSAGE_CONTENT, message.rowid)
+    images = [image["image_mime_type"] for image in reader.rows_where(MESSAGE_IMAGES, "message_id", message_id)]
     mime_types = [kind for image in (row["image_mime_type"], *images) if (kind := clean_line(image))]
     content = text_or_empty(row["content"])
     if not content.strip():
@@ -237,7 +245,7 @@ def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | 
         return None
     require_storable(content, reader.limits)
     sender = clean_line(message.row["sender"])
-    calls = [extra["tool_calls_json"] for extra in reader.rows_where(_MESSAGE_METADATA, "message_id", message_id)]
+    calls = [extra["tool_calls_json"] for extra in reader.rows_where(MESSAGE_METADATA, "message_id", message_id)]
     return MessageDraft(
         # A sender that is not a role is the name of a character.
         role=_ROLES.get(sender.lower(), "assistant"),

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
-from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, SkippedItem, stable_uuid
+from sources.importers.engine.imported_items import DeletedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableRow, TableSpec, url_or_empty
 from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import clean_line, json_or_none, objects, require_storable, text_or_empty
@@ -25,17 +25,17 @@ MEDIA = TableSpec(
     ),
     ("latest_transcription_run_id",),
 )
-_CHUNKS = TableSpec(
+CHUNKS = TableSpec(
     "UnvectorizedMediaChunks",
     ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
 )
-_TRANSCRIPTS = TableSpec(
+TRANSCRIPTS = TableSpec(
     "Transcripts",
     ("media_id", "transcription", "whisper_model", "created_at", "deleted"),
     ("transcription_run_id",),
 )
-_VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
-_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
+VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
+MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
 
 _TRANSCRIPT_ID_OFFSET = 1_000_000_000
 
@@ -63,26 +63,27 @@ class _TldwTranscript(Struct, frozen=True):
 
 def read_media(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     row = reader.row(MEDIA, rowid)
-    if not is_live(row):
-        yield SkippedItem("deleted media item")
-        return
-    if row["is_trash"]:
-        yield SkippedItem("media item in the trash")
+    if not is_live(row) or row["is_trash"]:
+        yield SkippedItem("media item in the trash" if is_live(row) else "deleted media item")
+        yield DeletedItem("media", _media_uuid(row))
+        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
         return
     content = text_or_empty(row["content"])
     transcript = _current_transcript(reader, row)
     draft = _media_draft(reader, row)
     if not transcript.text.strip():
         yield _with_text(reader, row, draft, content)
+        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
     elif _is_same_text(content, transcript.text):
         yield _with_transcript(reader, draft, transcript)
+        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
     else:
         yield _with_text(reader, row, draft, content)
         yield _with_transcript(reader, _transcript_draft(draft), transcript)
 
 
 def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
-    versions = [version for version in reader.rows_where(_VERSIONS, "media_id", row["id"]) if is_live(version)]
+    versions = [version for version in reader.rows_where(VERSIONS, "media_id", row["id"]) if is_live(version)]
     current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default={})
     return MediaDraft(
         uuid=_media_uuid(row),
@@ -91,7 +92,7 @@ def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
         media_type=clean_line(row["type"]) or "text",
         url=url_or_empty(row["url"]),
         author=clean_line(row["author"]),
-        tags=reader.keywords(_KEYWORDS, row["id"]),
+        tags=reader.keywords(MEDIA_KEYWORDS, row["id"]),
         metadata=import_metadata(
             transcription_model=clean_line(row["transcription_model"]),
             analysis=text_or_empty(current.get("analysis_content")),
@@ -106,7 +107,7 @@ def _transcript_draft(draft: MediaDraft) -> MediaDraft:
     leaves the next numbers to tldw's own items."""
     return MediaDraft(
         preferred_id=UNSET if draft.preferred_id is UNSET else _TRANSCRIPT_ID_OFFSET + draft.preferred_id,
-        uuid=stable_uuid(NAME, "transcripts", str(draft.uuid)),
+        uuid=_transcript_uuid(str(draft.uuid)),
         title=draft.title,
         media_type="transcript",
         url=draft.url,
@@ -133,6 +134,10 @@ def _media_uuid(row: TableRow) -> str:
     return item_uuid(row["uuid"], "media", f"{row['id']}/{row['ingestion_date']}")
 
 
+def _transcript_uuid(media_uuid: str) -> str:
+    return stable_uuid(NAME, "transcripts", media_uuid)
+
+
 def _is_same_text(content: str, transcript: str) -> bool:
     words = _WORD.findall(content.lower())
     transcript_words = set(_WORD.findall(transcript.lower()))
@@ -145,7 +150,7 @@ def _is_same_text(content: str, transcript: str) -> bool:
 def _stored_chunks(reader: TableReader, row: TableRow, content: str) -> Sequence[MediaChunk]:
     """Returns the stored chunks if together they cover the current text; otherwise none, and the text is chunked again.
     A text may have been chunked in several ways, which differ in `chunk_type`."""
-    rows = [chunk for chunk in reader.rows_where(_CHUNKS, "media_id", row["id"]) if is_live(chunk)]
+    rows = [chunk for chunk in reader.rows_where(CHUNKS, "media_id", row["id"]) if is_live(chunk)]
     by_type: dict[str, list[TableRow]] = {}
     for chunk in sorted(rows, key=lambda chunk: _number(chunk["chunk_index"])):
         by_type.setdefault(text_or_empty(chunk["chunk_type"]), []).append(chunk)
@@ -182,7 +187,7 @@ def _cover_text(chunks: Sequence[MediaChunk], content: str) -> bool:
 
 def _current_transcript(reader: TableReader, row: TableRow) -> _TldwTranscript:
     """Returns the transcript of the run that the item names, or else the newest."""
-    transcripts = [other for other in reader.rows_where(_TRANSCRIPTS, "media_id", row["id"]) if is_live(other)]
+    transcripts = [other for other in reader.rows_where(TRANSCRIPTS, "media_id", row["id"]) if is_live(other)]
     run = row["latest_transcription_run_id"]
     of_run = [other for other in transcripts if run is not None and other["transcription_run_id"] == run]
     current: TableRow = max(of_run or transcripts, key=lambda other: stored_time(other["created_at"]) or "", default={})

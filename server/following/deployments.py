@@ -1,0 +1,159 @@
+"""Turns the folders of a followed deployment of tldw into followed sources of the users that they belong to."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct
+
+from auth.deployments import Deployment, Deployments
+from auth.follows import FollowRecord, Follows
+from auth.registry import Registry, UserRecord
+from config.errors import Conflict, InvalidParams
+from config.settings import Settings
+from sources.following.layout import followed_names
+from sources.following.scan import SourceMissing
+
+FORMAT = "tldw"
+_NO_LONGER_FOLLOWED = "its user stopped following it"
+_MISSING = "the folder is missing; its items were kept"
+
+
+class UserFolder(Struct, frozen=True):
+    """The folder of one tldw user, named by the user's number. Without a `record` it is not followed, and `problem`
+    says why."""
+
+    name: str
+    record: FollowRecord | None = None
+    user: UserRecord | None = None
+    problem: str = ""
+    is_unknown_user: bool = False
+
+
+class DeploymentFolders:
+    """The user folders of deployments. New ones are followed; those that disappear are reported and not emptied."""
+
+    def __init__(self, settings: Settings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._follows = Follows(registry.database)
+        self._deployments = Deployments(registry.database)
+
+    async def find(self, deployment: Deployment) -> Sequence[UserFolder]:
+        """Returns the folders in the order of their numbers. Raises SourceMissing if the deployment cannot be read."""
+        names = await asyncio.to_thread(list_user_folders, Path(deployment.location))
+        state = _ControlState(
+            self._settings,
+            deployment,
+            await self._registry.list_users(),
+            await self._follows.list(),
+            await self._deployments.excluded(deployment.id),
+        )
+        folders = [state.folder(name) for name in names]
+        folders += [state.missing_folder(name) for name in state.followed_names() - set(names)]
+        return sorted(folders, key=lambda folder: int(folder.name))
+
+    async def follow_new(self, deployment: Deployment) -> int:
+        """Follows the folders that are not followed yet, if their users exist or may be created. Returns how many."""
+        count = 0
+        for folder in await self.find(deployment):
+            if folder.record is None and (folder.is_unknown_user or not folder.problem):
+                count += await self._follow(deployment, folder)
+        return count
+
+    async def _follow(self, deployment: Deployment, folder: UserFolder) -> bool:
+        user = folder.user
+        try:
+            if user is None and deployment.creates_users and not await self._registry.user_deleted_at("", folder.name):
+                # tldw's tokens identify a user by the number, whatever the name is here.
+                user = await self._registry.add_user(deployment.name_of(folder.name), subject=folder.name)
+            if user is None:
+                return False
+            await self._follows.add(
+                user.id,
+                str(Path(deployment.location) / folder.name),
+                format_name=FORMAT,
+                interval_s=deployment.interval_s,
+                keeps_deleted=deployment.keeps_deleted,
+                deployment=deployment.id,
+                per_user_max=None,
+            )
+        except (Conflict, InvalidParams) as error:
+            logger.warning("tldw user {} is not followed: {}", folder.name, error.message)
+            return False
+        return True
+
+
+class _ControlState:
+    """What the control database says about the users of a deployment."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        deployment: Deployment,
+        users: Sequence[UserRecord],
+        follows: Sequence[FollowRecord],
+        excluded: frozenset[str],
+    ) -> None:
+        self._deployment = deployment
+        self._users = {user.id: user for user in users}
+        self._by_name = {user.name: user for user in users}
+        # A user without an issuer has the configured one, unless another user has exactly that.
+        self._by_claim = {
+            user.subject: user for issuer in ("", settings.issuer) for user in users if user.issuer == issuer
+        }
+        self._records = {Path(one.location).name: one for one in follows if one.deployment == deployment.id}
+        self._followed = {(one.user_id, one.location) for one in follows}
+        self._excluded = excluded
+
+    def followed_names(self) -> set[str]:
+        return set(self._records)
+
+    def missing_folder(self, name: str) -> UserFolder:
+        record = self._records[name]
+        return UserFolder(name, record, self._users.get(record.user_id), _MISSING)
+
+    def folder(self, name: str) -> UserFolder:
+        record = self._records.get(name)
+        location = str(Path(self._deployment.location) / name)
+        user = self._user(name) if record is None else self._users.get(record.user_id)
+        if record is not None:
+            is_disabled = user is not None and user.is_disabled
+            return UserFolder(name, record, user, "its user is disabled here" if is_disabled else "")
+        if location in self._excluded:
+            return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
+        if user is None:
+            return UserFolder(name, problem=self._unknown_user(name), is_unknown_user=True)
+        is_followed = (user.id, location) in self._followed
+        return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
+
+    def _user(self, name: str) -> UserRecord | None:
+        if self._deployment.mapping == "id":
+            return self._by_name.get(self._deployment.name_of(name))
+        return self._by_claim.get(name)
+
+    def _unknown_user(self, name: str) -> str:
+        if self._deployment.mapping == "id":
+            return f"no user is named {self._deployment.name_of(name)!r}"
+        return f"no user has the user claim {name!r}"
+
+
+def list_user_folders(root: Path) -> list[str]:
+    """Returns the names of the folders of users: numbers, with at least one of the databases. Links are left out, as
+    they could lead to the folder of another user."""
+    names = followed_names(FORMAT)
+    try:
+        with os.scandir(root) as entries:
+            folders = [
+                entry.name for entry in entries if _is_number(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+    except OSError as error:
+        problem = (error.strerror or "unknown error").lower()
+        raise SourceMissing(f"the folder of the deployment cannot be read: {problem}; all items were kept") from error
+    return [folder for folder in folders if any((root / folder / os.fsdecode(name)).is_file() for name in names)]
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and not name.startswith("0") and len(name) < 19

@@ -1,0 +1,200 @@
+"""Copies SQLite databases that other programs have open: `python -m sources.following.copy_process MAX_BYTES`. Requests
+and answers are lines of JSON on two pipes.
+
+The copy has everything that is committed, also what is still in the write-ahead log. The owner can write meanwhile: in
+WAL mode a reader blocks no writer, otherwise the lock is held for one part of the file at a time. Nothing is written
+next to the database. A process of its own, because POSIX locks belong to a process: reading a file that this server
+itself has open would drop SQLite's locks on it.
+
+Of a database whose tables are known, only the items that changed since the last copy are copied; see `changed_rows`.
+"""
+
+import os
+import resource
+import shutil
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from sources.following.changed_rows import DatabasePosition, copy_changes, has_tables, measure
+from sources.importers.engine.followed_tables import FollowedDatabase
+
+_BUSY_TIMEOUT_S = 2.0
+# Pages that are copied before the lock is released: 8 MiB of the usual size, which take about ten milliseconds. If the
+# database changes between two steps, SQLite starts the copy again, so that smaller steps would never end.
+_PAGES_PER_STEP = 2048
+_STEP_PAUSE_S = 0.001
+# The byte of the header with the version that is needed to write; 2 means a write-ahead log.
+_WRITE_VERSION_AT = 18
+_WAL = 2
+_ATTEMPTS = 3
+# The name under which the original is attached, and the suffix of a copy of which a part is copied again.
+_LIVE = "live"
+_WHOLE = "-whole"
+_MEMORY_MAX_BYTES = 1 << 30
+
+
+class _ChangedMeanwhile(Exception):
+    """A database that no program had open changed while it was copied."""
+
+
+class CopyRequest(Struct, frozen=True, kw_only=True):
+    """Paths are bytes, because a file name need not be valid UTF-8. `databases` are those of which a part can be
+    copied, `since` is the position of the last copy."""
+
+    source: bytes
+    target: bytes
+    databases: tuple[FollowedDatabase, ...] = ()
+    since: DatabasePosition | None = None
+
+
+class DatabaseCopy(Struct, frozen=True):
+    """What was copied: everything, or the number of `items` that changed. Without a position, a part cannot be copied
+    the next time. `problem` says why nothing was copied."""
+
+    position: DatabasePosition | None = None
+    items: int | None = None
+    problem: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        return self.items is not None
+
+
+def _copy(source: Path, target: Path, request: CopyRequest) -> DatabaseCopy:
+    identity = str(source.stat().st_ino)
+    since = request.since if request.since is not None and request.since.identity == identity else None
+    # Reading only a part blocks no writer in WAL mode only.
+    live = source if _is_wal(source) and not _is_left_behind(source) else None
+    if since is not None and live is not None:
+        part = _copy_part(live, target, request.databases, since)
+        if part is not None:
+            return part
+    whole = target if since is None or live is not None else _companion(target, _WHOLE)
+    _copy_whole(source, whole)
+    if whole != target:
+        part = _copy_part(whole, target, request.databases, since)
+        if part is not None:
+            whole.unlink()
+            return part
+        whole.replace(target)
+    return DatabaseCopy(_position(target, request.databases, identity))
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    if _is_wal(source) and _is_left_behind(source):
+        # SQLite would have to create a file next to it.
+        _copy_closed(source, target)
+    else:
+        with (
+            closing(sqlite3.connect(_read_only(source), uri=True, timeout=_BUSY_TIMEOUT_S)) as original,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
+    with closing(sqlite3.connect(target)) as copy:
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+
+def _copy_part(
+    source: Path, target: Path, databases: Sequence[FollowedDatabase], since: DatabasePosition | None
+) -> DatabaseCopy | None:
+    """Returns None if the whole database must be copied."""
+    target.unlink(missing_ok=True)
+    try:
+        with closing(_attach(source, target)) as connection:
+            # One transaction: everything that is read was committed at the same time.
+            connection.execute("BEGIN")
+            database = _known_database(connection, databases)
+            if database is None or since is None:
+                return None
+            position = measure(connection, _LIVE, database, since.identity, since)
+            items = copy_changes(connection, _LIVE, database, since)
+            connection.execute("COMMIT")
+    except sqlite3.Error:
+        # A table may lack what is expected of it. What is really wrong is found by copying everything.
+        items = None
+    if items is None:
+        target.unlink(missing_ok=True)
+        return None
+    return DatabaseCopy(position, items)
+
+
+def _position(copy: Path, databases: Sequence[FollowedDatabase], identity: str) -> DatabasePosition | None:
+    try:
+        with closing(_attach(copy, Path(":memory:"))) as connection:
+            database = _known_database(connection, databases)
+            return None if database is None else measure(connection, _LIVE, database, identity)
+    except sqlite3.Error:
+        return None
+
+
+def _attach(source: Path, target: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(target, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", "synchronous = OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute(f"ATTACH ? AS {_LIVE}", (_read_only(source),))
+    return connection
+
+
+def _known_database(connection: sqlite3.Connection, databases: Sequence[FollowedDatabase]) -> FollowedDatabase | None:
+    return next((database for database in databases if has_tables(connection, _LIVE, database)), None)
+
+
+def _read_only(path: Path) -> str:
+    return f"{path.resolve().as_uri()}?mode=ro"
+
+
+def _is_wal(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(_WRITE_VERSION_AT)
+        return file.read(1) == bytes([_WAL])
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Whether the database has a write-ahead log, but no program has it open."""
+    return _companion(path, "-wal").exists() and not _companion(path, "-shm").exists()
+
+
+def _copy_closed(source: Path, target: Path) -> None:
+    for _ in range(_ATTEMPTS):
+        before = _state(source)
+        for suffix in ("", "-wal"):
+            shutil.copyfile(_companion(source, suffix), _companion(target, suffix))
+        if _state(source) == before:
+            return
+    raise _ChangedMeanwhile("it changed while it was copied")
+
+
+def _state(source: Path) -> list[tuple[int, int]]:
+    statuses = [_companion(source, suffix).stat() for suffix in ("", "-wal")]
+    return [(status.st_size, status.st_mtime_ns) for status in statuses]
+
+
+def _companion(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _answer(line: bytes) -> DatabaseCopy:
+    request = msgspec.json.decode(line, type=CopyRequest)
+    try:
+        return _copy(Path(os.fsdecode(request.source)), Path(os.fsdecode(request.target)), request)
+    except (sqlite3.Error, OSError, _ChangedMeanwhile) as error:
+        return DatabaseCopy(problem=str(error) or type(error).__name__)
+
+
+def _main(max_bytes: int) -> None:
+    for kind, value in ((resource.RLIMIT_AS, _MEMORY_MAX_BYTES), (resource.RLIMIT_FSIZE, max_bytes)):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(kind, (value, value))
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(_answer(line)) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

@@ -1,0 +1,82 @@
+"""Copies a followed database for reading: all of it, or what changed since it was last read."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from config.settings import Settings
+from sources.following.changed_rows import DatabasePosition
+from sources.following.copy_process import DatabaseCopy
+from sources.following.database_copy import DatabaseCopier
+from sources.following.state import DatabaseState
+from sources.importers.engine.followed_tables import FollowedDatabase
+from sources.importers.registry import all_importers
+
+_FIRST_PAUSE_S = 10.0
+
+
+class CopiedDatabase(Struct, frozen=True):
+    path: Path
+    result: DatabaseCopy
+
+
+class DatabaseReader:
+    """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
+    from it."""
+
+    def __init__(self, copier: DatabaseCopier, work_folder: Path, settings: Settings, path: Path) -> None:
+        self._copier = copier
+        self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
+        self._settings = settings
+        self._path = path
+
+    def is_part_enough(self, state: DatabaseState) -> bool:
+        """A program may change a database without a trace, so that all of it is read now and then."""
+        return time.time() - state.complete_at < self._settings.follow_database_scan_s
+
+    @asynccontextmanager
+    async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[CopiedDatabase]:
+        """Raises InvalidParams if the database cannot be copied."""
+        copy = self._folder / self._path.name
+        position = None if since is None else since.position
+        try:
+            await asyncio.to_thread(self._folder.mkdir)
+            result = await self._copier.copy(self._path, copy, _followed_databases(), position)
+            yield CopiedDatabase(copy, result)
+        finally:
+            await asyncio.to_thread(_remove_copy, self._folder)
+
+
+def is_doubtful(state: DatabaseState) -> bool:
+    """Whether a change that left no trace is a reason to read everything now."""
+    return time.time() - state.complete_at >= state.pause_s
+
+
+def after_complete_read(
+    position: DatabasePosition, before: DatabaseState | None, settings: Settings, *, has_changes: bool
+) -> DatabaseState:
+    """Returns the new state. If nothing was found, the program writes other tables, and reading everything each time
+    would be in vain: the pause before the next complete read doubles."""
+    pause_s = 0.0
+    if before is not None and not has_changes:
+        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), settings.follow_database_scan_s)
+    return DatabaseState(position=position, complete_at=time.time(), pause_s=pause_s)
+
+
+@cache
+def _followed_databases() -> tuple[FollowedDatabase, ...]:
+    return tuple(database for importer in all_importers() for database in importer.followed_databases)
+
+
+def _remove_copy(folder: Path) -> None:
+    with suppress(OSError):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()

@@ -22,7 +22,7 @@ from sources.storage.tables.conversation_tables import (
     TOUCH_CONVERSATION,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
+from sources.storage.tables.sql import SqlFilter, equals
 from sources.storage.tables.thread_queries import CreatedQuery
 from sources.storage.tables.thread_upsert import (
     ThreadUpserter,
@@ -37,7 +37,6 @@ T = TypeVar("T")
 
 # Several times what removing one message from all indexes takes on a machine of 2026.
 _REMOVAL_MS_PER_MESSAGE = 1
-_ID_MAX_CHARS = 128
 
 
 class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
@@ -74,12 +73,18 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         def work(connection: SqlConnection) -> ListPage[Conversation]:
             if not search:
                 return self.table.page(connection, limit, offset, f"TRUE{listed.sql}", listed.parameters)
-            rowids = _newest_conversations(connection, listed & _title_or_id_contains(search.casefold()))
+            rowids = self._find_conversations(connection, listed, search.casefold())
             start = clamp_count(offset)
             page = rowids[start : start + clamp_count(limit)]
             return ListPage(tuple(self.table.get_by_rowids(connection, page)), len(rowids))
 
         return await self._read(work)
+
+    def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
+        """Returns the rowids of listed conversations with a case-folded text in their title or id, newest first."""
+        sql = f"SELECT id, title, uuid FROM conversations WHERE deleted = 0{listed.sql}"
+        rows = connection.execute(f"{sql} ORDER BY last_modified DESC, id DESC", listed.parameters)
+        return [rowid for rowid, title, uuid in rows if folded in title.casefold() or folded in uuid.lower()]
 
     async def list_created(
         self,
@@ -318,7 +323,7 @@ def _append_messages(
         )
         for offset, draft in enumerate(drafts)
     ]
-    messages = [MESSAGES.get_by_rowid(connection, rowid) for rowid in rowids]
+    messages = MESSAGES.get_by_rowids(connection, rowids)
     if messages:
         _touch_conversation(connection, rowids[-1], max(message.created_at for message in messages))
     return messages
@@ -345,17 +350,3 @@ def _require_last_number(connection: SqlConnection, conversation: int, expected:
             f"the conversation has changed: expected {expected} as its last message number, found {last}",
             {"last_number": last, "expected_last_number": expected},
         )
-
-
-def _title_or_id_contains(folded: str) -> SqlFilter:
-    """Conversations with a case-folded text in their title or id."""
-    in_title = contains_ignoring_case("title", folded)
-    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
-    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
-
-
-def _newest_conversations(connection: SqlConnection, condition: SqlFilter) -> list[int]:
-    # With an index, SQLite would read all rows in the order of their age, each from a different page.
-    rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
-    sql = f"{rows} ORDER BY last_modified DESC, id DESC"
-    return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]

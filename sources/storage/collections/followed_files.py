@@ -9,7 +9,7 @@ from sources.storage.collections.collection import UserDatabase
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
 from sources.storage.tables.connection import SqlConnection, SqlRows
 from sources.storage.tables.indexes import NOTES_INDEX
-from sources.storage.tables.sql import json_array
+from sources.storage.tables.sql import json_array, placeholders
 
 T = TypeVar("T")
 
@@ -64,9 +64,10 @@ class StoredFollowedFiles:
     async def other_owners(
         self, follow: str, names: Sequence[bytes], uuids: Sequence[str]
     ) -> frozenset[tuple[str, str]]:
+        is_own = f"i.follow = ? AND i.name IN ({placeholders(names)})" if names else "i.follow = ? AND FALSE"
         sql = (
             "SELECT i.kind, i.uuid FROM json_each(?) wanted CROSS JOIN followed_items i ON i.uuid = wanted.value "
-            f"WHERE NOT (i.follow = ? AND i.name IN ({', '.join('?' * len(names))}))"
+            f"WHERE NOT ({is_own})"
         )
 
         def work(connection: SqlConnection) -> frozenset[tuple[str, str]]:

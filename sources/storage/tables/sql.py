@@ -36,7 +36,8 @@ class SqlFilter(Struct, frozen=True):
 
 
 def placeholders(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
+    """Returns what is between the parentheses of `IN (...)`. PostgreSQL does not accept an empty list."""
+    return ", ".join("?" * len(values)) or "SELECT NULL WHERE FALSE"
 
 
 def json_array(values: Sequence[int | str]) -> str:

@@ -1,18 +1,47 @@
 """Tests in this folder use Ada's library, on each engine. Ben's library is separate."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from sources.storage.contract import Library
-from tests.sources.storage.library_fixture import ENGINES, LibraryFixture, OpenLibraries, total_items
+from tests.servers.postgres import create_database, drop_database
+from tests.servers.shared import SharedServer
+from tests.sources.storage.library_fixture import (
+    LibraryFixture,
+    OpenLibraries,
+    open_postgres,
+    open_sqlite,
+    total_items,
+)
 
 
-@pytest.fixture(params=ENGINES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests run on SQLite, and on PostgreSQL if the module or the test has the mark `postgres`. One with the mark
+    `sqlite` needs SQLite."""
+    if "open_libraries" in metafunc.fixturenames:
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        engines = ["sqlite", "postgres"] if "postgres" in marks and "sqlite" not in marks else ["sqlite"]
+        metafunc.parametrize("open_libraries", engines, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def module_database_url(postgres_server: SharedServer) -> Iterator[str]:
+    """A PostgreSQL database for the tests of a module, which have users of their own."""
+    url = create_database(postgres_server)
+    yield url
+    drop_database(postgres_server, url)
+
+
+@pytest.fixture
 def open_libraries(request: pytest.FixtureRequest, tmp_path: Path) -> OpenLibraries:
-    return partial(ENGINES[request.param], tmp_path / "data")
+    if request.param == "sqlite":
+        return partial(open_sqlite, tmp_path / "data")
+    id_ending = uuid4().hex.translate(str.maketrans("0189", "wxyz"))
+    return partial(open_postgres, request.getfixturevalue("module_database_url"), tmp_path / "data", id_ending)
 
 
 @pytest.fixture

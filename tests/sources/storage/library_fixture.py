@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from sources.query import parse
 from sources.records import HitPage
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library, Search
+from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.sqlite import SqliteLibraries
 
 START_S = 1_800_000_000.0
@@ -37,9 +38,11 @@ class LibraryFixture(Struct, frozen=True):
     data_root: DataRoot
     engine: Libraries
     clock: Clock
+    # Completes the ids of users, so that the users of different tests can be in one database.
+    id_ending: str = "z" * 26
 
     def context(self, owner: str, client: str = "test-client", *, is_agent: bool = False) -> RequestContext:
-        user_id = UserId(f"u_{owner:z<26}")
+        user_id = UserId(f"u_{owner}{self.id_ending}"[:28])
         principal = Principal(user_id, owner, ClientId(client), frozenset(SCOPES), "local", owner)
         return build_context(principal, self.data_root, "request", is_agent=is_agent)
 
@@ -68,8 +71,19 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
         await semantic.close()
 
 
-# Add an engine here to run the tests of this folder, but not of its subfolders, on it.
-ENGINES: dict[str, OpenLibraries] = {"sqlite": open_sqlite}
+@asynccontextmanager
+async def open_postgres(
+    url: str, root: Path, id_ending: str, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[LibraryFixture]:
+    """Opens libraries in a database that tests share. Each test has an ending of user ids."""
+    data_root = DataRoot(root)
+    clock = clock or Clock()
+    options = PostgresOptions(url=url, connections=3, statement_cache=100)
+    engine = PostgresLibraries(options, Settings(**settings), clock, clock)
+    try:
+        yield LibraryFixture(data_root, cast("Libraries", engine), clock, id_ending)
+    finally:
+        await engine.close()
 
 
 def make_search(text: str, limit: int = 10, offset: int = 0, **filters: Any) -> Search:

@@ -9,6 +9,8 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Namespace
 from sources.storage.contract import Library
 
+pytestmark = pytest.mark.postgres
+
 
 async def titles(library: Library, limit: int = 50, offset: int = 0, **filters: Any) -> tuple[list[str], int]:
     page = await library.chats.list(limit, offset, **filters)

@@ -10,6 +10,8 @@ from sources.storage.contract import Library
 from tests.sources.storage.item_kinds import ITEM_KINDS, ItemKind
 from tests.sources.storage.library_fixture import LibraryFixture, OpenLibraries, ids, make_search
 
+pytestmark = pytest.mark.postgres
+
 pytestmark = pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.name)
 STORED_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

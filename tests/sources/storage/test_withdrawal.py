@@ -1,10 +1,13 @@
 """Items of followed sources: edits are kept, and items whose origin disappears come back with it."""
 
+import pytest
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ThreadDraft
 from sources.storage.contract import Library
 from tests.sources.storage.library_fixture import ids, make_search
+
+pytestmark = pytest.mark.postgres
 
 TEA = NoteDraft(uuid="note-1", title="Tea", content="Steep for three minutes.")
 TALK = ConversationDraft(uuid="talk-1", title="Kettles")
@@ -27,6 +30,7 @@ async def test_edited_item_is_a_conflict_only_if_its_edits_are_kept(ada: Library
     assert (same.outcome, settled.outcome) == ("unchanged", "updated")
 
 
+@pytest.mark.sqlite  # searches
 async def test_withdrawn_item_is_restored_but_a_deleted_one_is_not(ada: Library) -> None:
     other = replace(TEA, uuid="note-2")
     await ada.notes.upsert_many([TEA, other])
@@ -38,6 +42,7 @@ async def test_withdrawn_item_is_restored_but_a_deleted_one_is_not(ada: Library)
     assert ids(await ada.notes.search(make_search("steep"))) == ["note-1"]
 
 
+@pytest.mark.sqlite  # searches
 async def test_edited_item_is_withdrawn_only_on_demand(ada: Library) -> None:
     await ada.notes.upsert_many([TEA])
     await ada.notes.update("note-1", NoteDraft(title="Green tea"))
@@ -46,6 +51,7 @@ async def test_edited_item_is_withdrawn_only_on_demand(ada: Library) -> None:
     assert ids(await ada.notes.search(make_search("steep"))) == []
 
 
+@pytest.mark.sqlite  # searches
 async def test_conversation_comes_back_with_the_messages_it_has_then(ada: Library) -> None:
     await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND])])
     assert await ada.chats.withdraw_many(["talk-1"]) == []

@@ -21,6 +21,7 @@ from config.errors import Overloaded, Unavailable
 from config.paths import UserId
 from sources.storage.job_group import current_job_group
 from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
+from sources.storage.job_timer import RunTimer
 from sources.storage.sqlite.connection.errors import Interrupted, is_busy
 from sources.storage.sqlite.connection.rows import RowConnection
 from sources.storage.tables.text_index import TextIndex
@@ -305,7 +306,7 @@ class QueuedConnection(aiosqlite.Connection):
         queued = QueuedJob(self._user_id, self._lane, current_job_group(), hand_over)
         self._pending[queued] = result
         self._jobs.add(queued)
-        timer = _RunTimer(queued, result, job.limit_s) if gives_up else None
+        timer = RunTimer(queued, result, job.limit_s) if gives_up else None
         try:
             return await result
         finally:
@@ -324,28 +325,6 @@ class QueuedConnection(aiosqlite.Connection):
 
 def _do_nothing() -> None:
     """The start of a job that is over."""
-
-
-class _RunTimer:
-    """Raises TimeoutError from the future when the job has run for `limit_s`. The time it waits does not count."""
-
-    def __init__(self, queued: QueuedJob, result: asyncio.Future[Any], limit_s: float) -> None:
-        self._queued = queued
-        self._result = result
-        self._limit_s = limit_s
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(limit_s, self._check)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-    def _check(self) -> None:
-        started_at = self._queued.started_at
-        left_s = self._limit_s if started_at is None else started_at + self._limit_s - time.monotonic()
-        if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._check)
-        else:
-            set_exception(self._result, TimeoutError())
 
 
 class LazyConnection:

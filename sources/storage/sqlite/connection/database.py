@@ -20,6 +20,7 @@ from config.tracing import span
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.job_group import background_jobs
+from sources.storage.quota import UserQuota
 from sources.storage.sqlite.connection.connection import (
     ConnectionStuck,
     JobConnection,
@@ -29,7 +30,7 @@ from sources.storage.sqlite.connection.connection import (
 )
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
-from sources.storage.sqlite.connection.quota import UserQuota
+from sources.storage.sqlite.connection.quota import FileMeter
 from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.index.text_index import (
@@ -62,7 +63,7 @@ class Database:
         self._statistics: dict[frozenset[str] | None, CorpusStatistics] = {}
         self.kind: DatabaseKind = file.schema.kind
         self.path = file.path
-        self.quota = UserQuota((self,), options.quota)
+        self.quota = UserQuota(FileMeter((self,)), options.quota)
         self._file = file
         self._options = options
         self._siblings = siblings

@@ -11,6 +11,7 @@ from sources.storage.collections.agents import StoredAgents
 from sources.storage.collections.bookmarks import StoredBookmarks
 from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.contract import Chats, Corpus, LibraryUsage
+from sources.storage.quota import UserQuota
 from sources.storage.redaction import redact_for_agents
 from sources.storage.sqlite.collections.chats import SqliteChats
 from sources.storage.sqlite.collections.items import SqliteCharacters, SqliteMedia, SqliteNotes, SqlitePrompts
@@ -18,7 +19,7 @@ from sources.storage.sqlite.collections.observations import SqliteObservations
 from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
-from sources.storage.sqlite.connection.quota import UserQuota
+from sources.storage.sqlite.connection.quota import FileMeter
 from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.schema.chacha import CHACHA
@@ -38,7 +39,7 @@ class UserDatabases:
         self.chacha = Database(chacha, options, self.indexes, (media, prompts))
         self.media = Database(media, options, self.indexes, (chacha, prompts))
         self.prompts = Database(prompts, options, self.indexes, (chacha, media))
-        self.quota = UserQuota(self.all, options.quota)
+        self.quota = UserQuota(FileMeter(self.all), options.quota)
         for database in self.all:
             database.quota = self.quota
         self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)

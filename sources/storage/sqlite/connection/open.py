@@ -15,6 +15,7 @@ from config.errors import StorageError
 from config.file_copies import save_copy_before_migration
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
+from sources.storage.quota import QuotaLimits
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
 from sources.storage.sqlite.connection.errors import (
     is_busy,
@@ -22,7 +23,6 @@ from sources.storage.sqlite.connection.errors import (
     is_unwritable,
     too_many_open_files,
 )
-from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.index.text_weights import lacks_weights
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory

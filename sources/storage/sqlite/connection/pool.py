@@ -24,10 +24,10 @@ from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
+from sources.storage.quota import QuotaLimits
 from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
-from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.vectors.embedding_scheduler import EmbeddingScheduler
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory

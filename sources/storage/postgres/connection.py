@@ -1,0 +1,149 @@
+"""A connection that runs one job of a library at a time, and writes the rows of item tables."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
+from config.postgres.sql import quote_schema
+from sources.storage.job_queue import BackgroundPace
+from sources.storage.postgres.statements import to_postgres
+from sources.storage.tables.sql import SqlValue
+
+T = TypeVar("T")
+LibraryWork = Callable[["LibraryConnection"], T]
+
+# Where a library counts its writes. Its row is also the lock that lets the writers of a library take turns.
+WRITES = "writes"
+_LAST_ID = "last_id:"
+_SAVE_LAST_ID = """
+    INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+    WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
+"""
+
+
+class WriteTransaction(Transaction, frozen=True, kw_only=True):
+    """Locks and counts the writes of the library in the message that begins the transaction."""
+
+    def begin(self) -> str:
+        state = f"{quote_schema(self.schema)}.state"
+        count = f"UPDATE {state} SET value = (CAST(value AS BIGINT) + 1)::text WHERE name = '{WRITES}'"
+        return f"{super().begin()}; {count}"
+
+
+class LibraryJob(Generic[T]):
+    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
+
+    __slots__ = ("_connection", "_guard", "due", "is_finished", "is_stopped", "limit_s", "pace", "work")
+
+    def __init__(self, work: LibraryWork[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
+        self.work = work
+        self.limit_s = limit_s
+        self.pace = pace
+        self.due = float("inf")
+        self.is_stopped = False
+        # Set by the thread that ran the job, whatever the outcome was.
+        self.is_finished = False
+        self._guard = threading.Lock()
+        self._connection: LibraryConnection | None = None
+
+    def start(self) -> None:
+        self.due = time.monotonic() + self.limit_s
+
+    @property
+    def remaining_ms(self) -> int:
+        return max(1, int((self.due - time.monotonic()) * 1000))
+
+    def check(self) -> None:
+        """Called by the thread of the job before each statement. Raises StatementInterrupted if it must stop."""
+        if self.pace is not None:
+            self.pace.pause_if_due()
+        if self.is_stopped or time.monotonic() > self.due:
+            raise StatementInterrupted
+
+    def set_connection(self, connection: "LibraryConnection | None") -> None:
+        with self._guard:
+            self._connection = connection
+
+    def stop(self) -> None:
+        """Prevents the job from starting or interrupts it. Can be called from any thread."""
+        with self._guard:
+            self.is_stopped = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+
+class LibraryConnection(PostgresConnection):
+    """Implements `SqlConnection`. `changes` are the rows of item tables that the current job has written: the rowids
+    by table, from which full-text indexes are updated."""
+
+    job: LibraryJob[Any] | None = None
+    changes: dict[str, set[int]]
+
+    def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
+        if self.job is not None:
+            self.job.check()
+        return super().execute(to_postgres(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
+        if self.job is not None:
+            self.job.check()
+        return super().executemany(to_postgres(sql), parameters)
+
+    def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
+        sql = _insert_sql(table, tuple(values))
+        row = self.execute(sql, tuple(values.values())).fetchone()
+        if row is None:
+            return None
+        [rowid] = row
+        self._add_change(table, rowid)
+        return int(rowid)
+
+    def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
+        assignments = ", ".join(f"{name} = ?" for name in values)
+        self.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), rowid))
+        self._add_change(table, rowid)
+
+    def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
+        self.update_row(table, rowid, values)
+
+    def delete_row(self, table: str, rowid: int) -> None:
+        [last] = self.execute(f"SELECT max(id) FROM {table}").fetchall()[0]
+        self.execute(_SAVE_LAST_ID, (f"{_LAST_ID}{table}", str(last)))
+        self.execute(f"DELETE FROM {table} WHERE id = ?", (rowid,))
+        self._add_change(table, rowid)
+
+    def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
+        """Runs the work of a job. Its result is not committed yet."""
+        self.job, self.changes = job, {}
+        job.set_connection(self)
+        try:
+            self.begin(transaction)
+            job.check()  # an interruption before the transaction began had no effect
+            return job.work(self)
+        finally:
+            job.set_connection(None)
+            self.job = None
+
+    def _add_change(self, table: str, rowid: int) -> None:
+        self.changes.setdefault(table, set()).add(rowid)
+
+
+@lru_cache
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    """Ids are one more than the highest that was ever used."""
+    names, values = ", ".join(columns), ", ".join("?" * len(columns))
+    if "id" not in columns:
+        names, values = f"id, {names}", f"({_next_id_sql(table)}), {values}"
+    return f"INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING id"
+
+
+def _next_id_sql(table: str) -> str:
+    return (
+        f"SELECT 1 + greatest(coalesce((SELECT max(id) FROM {table}), 0), "
+        f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
+    )

@@ -1,0 +1,120 @@
+"""The library of one user in PostgreSQL: one schema, read and written in jobs."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+
+from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from config.paths import UserId
+from config.postgres.connection import Transaction
+from sources.storage.job_queue import JobLane
+from sources.storage.postgres.connection import LibraryWork, WriteTransaction
+from sources.storage.postgres.errors import is_removed_library, job_errors, translate
+from sources.storage.postgres.jobs import JobThreads
+from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.usage import SchemaMeter
+from sources.storage.quota import QuotaLimits, UserQuota
+from sources.storage.tables.text_index import TextIndex
+
+T = TypeVar("T")
+
+# Jobs of one user that may read at the same time: a search of all sources has as many on SQLite.
+_READERS = 3
+_MIGRATION_MAX_S = 600.0
+
+
+class DatabaseOptions(Struct, frozen=True, kw_only=True):
+    """Options that all libraries share. `prepare` is awaited before a library is looked up."""
+
+    threads: JobThreads
+    schemas: LibrarySchemas
+    prepare: Callable[[], Awaitable[None]]
+    deadline_ms: int
+    statement_timeout_ms: int
+    lock_timeout_ms: int
+    idle_timeout_ms: int
+    quota: QuotaLimits = QuotaLimits()
+
+
+class PostgresDatabase:
+    """Implements `UserDatabase`. `lease_count` is the number of calls that are using the library."""
+
+    def __init__(self, user_id: UserId, options: DatabaseOptions) -> None:
+        self.user_id = user_id
+        self.lease_count = 0
+        self._options = options
+        self._schema: LibrarySchema | None = None
+        self._readers = [JobLane() for _ in range(_READERS)]
+        self._writer = JobLane()
+        self._meter = SchemaMeter(self)
+        self.quota = UserQuota(self._meter, options.quota)
+
+    async def read(self, source: str, work: LibraryWork[T], deadline_ms: int | None = None) -> T:
+        """Runs the work on one snapshot of the library. Without a deadline, that of the settings applies. Time in the
+        job queue does not count."""
+        deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
+        lane = min(self._readers, key=lambda reader: (reader.is_busy, reader.waiting))
+        return await self._run(source, lane, work, deadline_ms, is_read_only=True)
+
+    async def write(self, source: str, _index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
+        """Runs the work in one transaction. `extra_ms` extends the deadline of the settings for a write that is known
+        to be large."""
+        self._meter.add_write()
+        return await self._run(source, self._writer, work, self._options.deadline_ms + extra_ms, is_read_only=False)
+
+    async def remove(self) -> None:
+        await self._run_control("library", partial(self._options.schemas.remove, self.user_id))
+        self._schema = None
+
+    async def _run(
+        self, source: str, lane: JobLane, work: LibraryWork[T], deadline_ms: int, *, is_read_only: bool
+    ) -> T:
+        """A library that another process has removed is created again."""
+        is_known = self._schema is not None
+        schema = self._schema or await self._open(source)
+        transaction = partial(self._transaction, schema.name, is_read_only=is_read_only)
+        try:
+            return await self._options.threads.run(
+                self.user_id, lane, work, deadline_ms / 1000, transaction, gives_up=is_read_only
+            )
+        except job_errors() as error:
+            if not is_known or not is_removed_library(error):
+                raise translate(error, source, deadline_ms) from error
+        self._schema = None
+        return await self._run(source, lane, work, deadline_ms, is_read_only=is_read_only)
+
+    def _transaction(self, schema: str, remaining_ms: int, *, is_read_only: bool) -> Transaction:
+        options = self._options
+        kind = Transaction if is_read_only else WriteTransaction
+        return kind(
+            schema=schema,
+            is_read_only=is_read_only,
+            statement_timeout_ms=min(remaining_ms, options.statement_timeout_ms or remaining_ms),
+            lock_timeout_ms=options.lock_timeout_ms,
+            idle_timeout_ms=options.idle_timeout_ms,
+        )
+
+    async def _open(self, source: str) -> LibrarySchema:
+        await self._options.prepare()
+        schema = await self._run_control(source, partial(self._options.schemas.find, self.user_id))
+        if schema is None:
+            schema = await self._run_control(source, partial(self._options.schemas.create, self.user_id))
+        while not self._options.schemas.is_current(schema):
+            schema = await self._run_control(source, partial(self._options.schemas.migrate, self.user_id))
+        self._schema = schema
+        return schema
+
+    async def _run_control(self, source: str, work: LibraryWork[T]) -> T:
+        """Runs work on the table that maps users to schemas."""
+
+        def transaction(remaining_ms: int) -> Transaction:
+            return Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=remaining_ms)
+
+        try:
+            return await self._options.threads.run(
+                self.user_id, self._writer, work, _MIGRATION_MAX_S, transaction, gives_up=False
+            )
+        except job_errors() as error:
+            raise translate(error, source, self._options.deadline_ms) from error

@@ -1,0 +1,204 @@
+"""Runs the jobs of all libraries on threads that each own a connection, in the order of the job queue.
+
+A job is one transaction. If the connection is lost before it is committed, or the server ends it because of other
+transactions, it is run again. Whether a job was committed is never guessed: see `UnconfirmedWrite`.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from config.errors import Overloaded, Unavailable
+from config.paths import UserId
+from config.postgres.connection import ConnectionOptions, Transaction
+from config.postgres.errors import driver_errors, is_connection_lost
+from sources.storage.job_group import current_job_group
+from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
+from sources.storage.job_timer import RunTimer
+from sources.storage.postgres.connection import LibraryConnection, LibraryJob, LibraryWork
+from sources.storage.postgres.errors import UnconfirmedWrite, is_repeatable
+
+T = TypeVar("T")
+
+_RETRY_PAUSE_S = 0.05
+# How long a job waits for a server that restarts. Longer would hold up the jobs of all users.
+_RETRY_MAX_S = 3.0
+_CLOSE_MAX_S = 5.0
+
+
+class JobThreads:
+    """`jobs` decides which job runs next. It may start more jobs than it has slots, so there are more threads."""
+
+    def __init__(self, options: ConnectionOptions, jobs: JobQueue, count: int, queue_max: int) -> None:
+        self.jobs = jobs
+        self._options = options
+        self._queue_max = queue_max
+        self._started: SimpleQueue[Callable[[LibraryThread], None] | None] = SimpleQueue()
+        self._threads = [LibraryThread(options, self._started) for _ in range(count)]
+        self._pending: dict[UserId, int] = {}
+        self._running: set[LibraryJob[Any]] = set()
+        self._is_closed = False
+
+    async def run(
+        self,
+        user_id: UserId,
+        lane: JobLane,
+        work: LibraryWork[T],
+        limit_s: float,
+        transaction: Callable[[int], Transaction],
+        *,
+        gives_up: bool,
+    ) -> T:
+        """Runs the work in the transaction that `transaction` returns for the remaining milliseconds. With `gives_up`,
+        the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
+        if self._is_closed:
+            raise Unavailable("the server is stopping")
+        if self._pending.get(user_id, 0) >= self._queue_max:
+            raise Overloaded("too many calls are waiting for this library; try again in a moment")
+        group = current_job_group()
+        is_background = group is not None and group.is_background
+        job = LibraryJob(work, limit_s, BackgroundPace(self.jobs) if is_background else None)
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        queued = QueuedJob(user_id, lane, group, lambda: self._started.put(run_on_thread))
+
+        def run_on_thread(thread: LibraryThread) -> None:
+            _run(thread, job, transaction, result, lambda cost_s: self._finish(queued, cost_s))
+
+        self._pending[user_id] = self._pending.get(user_id, 0) + 1
+        self._running.add(job)
+        self.jobs.add(queued)
+        timer = RunTimer(queued, result, limit_s) if gives_up else None
+        try:
+            return await result
+        finally:
+            if timer is not None:
+                timer.stop()
+            self._leave(queued, job)
+
+    def _leave(self, queued: QueuedJob, job: LibraryJob[Any]) -> None:
+        self._running.discard(job)
+        self._pending[queued.user_id] -= 1
+        if not self._pending[queued.user_id]:
+            del self._pending[queued.user_id]
+        is_waiting = self.jobs.leave(queued)
+        # It refers to the job, which refers to it.
+        queued.begin = _do_nothing
+        if not is_waiting and not job.is_finished:
+            job.stop()
+
+    def _finish(self, queued: QueuedJob, cost_s: float) -> None:
+        queued.cost_s = cost_s
+        self.jobs.finish(queued)
+
+    async def close(self) -> None:
+        """Stops running jobs and closes the connections."""
+        self._is_closed = True
+        for job in list(self._running):
+            job.stop()
+        for _ in self._threads:
+            self._started.put(None)
+        due = time.monotonic() + _CLOSE_MAX_S
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, max(0.0, due - time.monotonic()))
+
+
+def _do_nothing() -> None:
+    """The start of a job that is over."""
+
+
+class LibraryThread(threading.Thread):
+    """Runs jobs on one connection, which is opened on first use and replaced when it is lost or was used for long."""
+
+    def __init__(
+        self, options: ConnectionOptions, started: "SimpleQueue[Callable[[LibraryThread], None] | None]"
+    ) -> None:
+        # A process that exits without closing must not wait for its connections.
+        super().__init__(name="library", daemon=True)
+        self._options = options
+        self._queue = started
+        self._connection: LibraryConnection | None = None
+        self.start()
+
+    def run(self) -> None:
+        while (run_job := self._queue.get()) is not None:
+            run_job(self)
+        self._close_connection()
+
+    def run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
+        """Runs a job until it is committed, cannot succeed, or its time is over."""
+        job.start()
+        retry_until = time.monotonic() + _RETRY_MAX_S
+        while True:
+            try:
+                return self._run_once(job, transaction(job.remaining_ms))
+            except driver_errors() as error:
+                time.sleep(_RETRY_PAUSE_S)
+                if not is_repeatable(error) or time.monotonic() > retry_until:
+                    raise
+                job.check()
+
+    def _run_once(self, job: LibraryJob[T], transaction: Transaction) -> T:
+        connection = self._open_connection()
+        try:
+            result = connection.run_job(job, transaction)
+        except BaseException:
+            connection.rollback()
+            raise
+        try:
+            connection.commit()
+        except driver_errors() as error:
+            if not transaction.is_read_only and is_connection_lost(error):
+                raise UnconfirmedWrite from error
+            raise
+        return result
+
+    def _open_connection(self) -> LibraryConnection:
+        if self._connection is not None and self._connection.is_due(self._options.queries_max):
+            self._close_connection()
+        if self._connection is None:
+            try:
+                self._connection = LibraryConnection.connect(self._options)
+            except TimeoutError as error:  # not that of the job
+                raise ConnectionError("connecting to PostgreSQL took too long") from error
+        return self._connection
+
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _run(
+    thread: LibraryThread,
+    job: LibraryJob[T],
+    transaction: Callable[[int], Transaction],
+    result: "asyncio.Future[T]",
+    finish: Callable[[float], None],
+) -> None:
+    """Runs a job on a thread and passes its result to the event loop."""
+    cpu_before_s = time.thread_time()
+    value: T | None = None
+    error: BaseException | None = None
+    try:
+        job.check()
+        value = thread.run_job(job, transaction)
+    except BaseException as raised:
+        error = raised
+    job.is_finished = True
+    # CPU time, because how long a job takes also depends on the server.
+    finish(time.thread_time() - cpu_before_s)
+    with suppress(RuntimeError):  # the event loop was closed
+        result.get_loop().call_soon_threadsafe(_set_result, result, value, error)
+
+
+def _set_result(result: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+    if result.done():  # the caller gave up
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)

@@ -1,0 +1,174 @@
+"""The libraries of all users in one PostgreSQL database."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from auth.context import RequestContext
+from auth.postgres_control import migrate_control
+from auth.quotas import Quotas
+from config.errors import Overloaded, Unavailable
+from config.paths import UserId
+from config.postgres.connection import ConnectionOptions
+from config.postgres.threads import ConnectionThreads
+from config.settings import Settings
+from config.times import steady_time
+from sources.storage.collections.collection import StorageSettings
+from sources.storage.contract import EmbeddingState, LibrariesState
+from sources.storage.job_queue import JobQueue
+from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
+from sources.storage.postgres.jobs import JobThreads
+from sources.storage.postgres.library import PostgresLibrary
+from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.quota import QuotaLimits
+from sources.storage.tables.idempotency import IdempotencyLimits
+from sources.storage.tables.validation import field_limits
+
+# A library that is open takes a few kilobytes: the name of its schema and its quota.
+_OPEN_MAX = 10_000
+# A search of all sources has this many jobs.
+_JOBS_PER_CALL = 5
+# How long deleting a library waits for the calls that use it.
+_REMOVE_WAIT_S = 10.0
+_REMOVE_POLL_S = 0.05
+
+
+class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
+    """`connections` is the number of threads, each of which has one connection. 0 means no limit of a timeout."""
+
+    connections: int = 9
+    statement_timeout_ms: int = 0
+    lock_timeout_ms: int = 2_000
+    idle_timeout_ms: int = 10_000
+
+
+class PostgresLibraries:
+    """The tables that map users to schemas are created on first use."""
+
+    def __init__(
+        self,
+        options: PostgresOptions,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = steady_time,
+        quotas: Quotas | None = None,
+        *,
+        schemas: LibrarySchemas | None = None,
+    ) -> None:
+        self._connection_options = options
+        # The queue may run twice as many jobs as it has slots, and one in the background.
+        jobs = JobQueue(max(1, (options.connections - 1) // 2))
+        self._threads = JobThreads(options, jobs, options.connections, settings.library_queue_max)
+        self._options = DatabaseOptions(
+            threads=self._threads,
+            schemas=schemas or LibrarySchemas(),
+            prepare=self._prepare,
+            deadline_ms=settings.library_deadline_ms,
+            statement_timeout_ms=options.statement_timeout_ms,
+            lock_timeout_ms=options.lock_timeout_ms,
+            idle_timeout_ms=options.idle_timeout_ms,
+            quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
+        )
+        self._settings = StorageSettings(
+            limits=field_limits(settings),
+            idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
+            clock=clock,
+            steady_clock=steady_clock,
+        )
+        # Without them, the quotas of the settings apply to every user.
+        self._quotas = quotas
+        self._wait_max_s = settings.library_wait_max_ms / 1000
+        # Least recently used first.
+        self._open: OrderedDict[UserId, PostgresDatabase] = OrderedDict()
+        self._preparing = asyncio.Lock()
+        self._is_prepared = False
+        # Set when the removal has ended.
+        self._removals: dict[UserId, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def library(self, context: RequestContext) -> AsyncIterator[PostgresLibrary]:
+        limits = await self._limits(context.user_id)
+        database = await self._database(context.user_id)
+        database.quota.set_limits(limits)
+        database.lease_count += 1
+        try:
+            yield PostgresLibrary(
+                database,
+                self._settings,
+                context.client_id,
+                is_agent=context.is_agent,
+                sources=context.principal.sources,
+            )
+        finally:
+            database.lease_count -= 1
+
+    def require_capacity(self, user_id: UserId) -> None:
+        wait_s = self._threads.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
+        if wait_s > self._wait_max_s:
+            raise Overloaded.until_served(wait_s - self._wait_max_s)
+
+    def state(self) -> LibrariesState:
+        return LibrariesState(
+            open=len(self._open),
+            open_max=_OPEN_MAX,
+            closing=0,
+            queue=self._threads.jobs.state(),
+            embedding=EmbeddingState(),
+        )
+
+    async def remove(self, user_id: UserId) -> None:
+        """Deletes the schema of a user. Calls that arrive meanwhile wait, and find an empty library."""
+        due = time.monotonic() + _REMOVE_WAIT_S
+        database = await self._database(user_id)
+        while database.lease_count or user_id in self._removals:
+            if time.monotonic() >= due:
+                raise Unavailable("the library is in use; try again in a moment")
+            await asyncio.sleep(_REMOVE_POLL_S)
+        self._removals[user_id] = asyncio.Event()
+        try:
+            await self._prepare()
+            await database.remove()
+        finally:
+            self._removals.pop(user_id).set()
+
+    async def close(self) -> None:
+        """Running calls are stopped and no new ones are started."""
+        await self._threads.close()
+
+    async def _database(self, user_id: UserId) -> PostgresDatabase:
+        while user_id in self._removals:
+            await self._removals[user_id].wait()
+        database = self._open.get(user_id)
+        if database is None:
+            self._forget_oldest()
+            database = self._open[user_id] = PostgresDatabase(user_id, self._options)
+        self._open.move_to_end(user_id)
+        return database
+
+    def _forget_oldest(self) -> None:
+        if len(self._open) >= _OPEN_MAX:
+            idle = next((user_id for user_id, database in self._open.items() if not database.lease_count), None)
+            if idle is None:
+                raise Unavailable(f"the libraries of {_OPEN_MAX} users are in use; try again in a moment")
+            del self._open[idle]
+
+    async def _prepare(self) -> None:
+        """Creates the control tables, which a server has done already, but a command may not."""
+        if self._is_prepared:
+            return
+        async with self._preparing:
+            if not self._is_prepared:
+                threads = ConnectionThreads(self._connection_options, 1, "control")
+                try:
+                    await migrate_control(threads)
+                finally:
+                    await threads.close()
+                self._is_prepared = True
+
+    async def _limits(self, user_id: UserId) -> QuotaLimits:
+        if self._quotas is None:
+            return self._options.quota
+        limits = await self._quotas.limits(user_id)
+        return QuotaLimits(limits.max_bytes, limits.max_items, limits.max_passages)

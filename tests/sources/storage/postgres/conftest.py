@@ -1,0 +1,47 @@
+"""Libraries in a PostgreSQL database of their own."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from config.paths import DataRoot
+from config.settings import Settings
+from sources.storage.contract import Libraries
+from sources.storage.postgres import PostgresLibraries, PostgresOptions
+from sources.storage.postgres.schemas import LibrarySchemas
+from tests.sources.storage.library_fixture import Clock, LibraryFixture
+
+OpenEngine = Callable[..., AbstractAsyncContextManager[tuple[PostgresLibraries, LibraryFixture]]]
+
+
+@asynccontextmanager
+async def _open(
+    url: str,
+    root: Path,
+    *,
+    options: dict[str, Any] | None = None,
+    schemas: LibrarySchemas | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[PostgresLibraries, LibraryFixture]]:
+    clock = Clock()
+    engine = PostgresLibraries(
+        PostgresOptions(**{"url": url, "connections": 3, **(options or {})}),
+        Settings(**settings),
+        clock,
+        clock,
+        schemas=schemas,
+    )
+    try:
+        yield engine, LibraryFixture(DataRoot(root), cast("Libraries", engine), clock)
+    finally:
+        await engine.close()
+
+
+@pytest.fixture
+def open_engine(database_url: str, tmp_path: Path) -> OpenEngine:
+    """Opens an engine. Several of them in one database are like several servers."""
+    return partial(_open, database_url, tmp_path)

@@ -1,0 +1,118 @@
+"""Jobs on PostgreSQL: lost connections, deadlines, callers that give up, writers that take turns."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from config.errors import DatabaseUnavailable, SourceTimeout, Unavailable
+from sources.drafts import NoteDraft
+from sources.storage.contract import Library
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.indexes import NOTES_INDEX
+from tests.sources.storage.postgres.conftest import OpenEngine
+
+_OTHER_SESSIONS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+async def _execute(url: str, sql: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+async def _count(url: str, condition: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        count: int = await connection.fetchval(f"SELECT count(*) {_OTHER_SESSIONS} AND {condition}")
+        return count
+    finally:
+        await connection.close()
+
+
+def _sleep(connection: SqlConnection) -> None:
+    connection.execute("SELECT pg_sleep(30)")
+
+
+async def _notes(library: Library) -> list[str]:
+    return [note.title for note in (await library.notes.list(100, 0)).rows]
+
+
+async def test_a_lost_connection_is_replaced(open_engine: OpenEngine, database_url: str) -> None:
+    async with open_engine() as (_, libraries), libraries.library("ada") as ada:
+        for number in range(3):
+            await ada.notes.create(NoteDraft(title=str(number)))
+            await _execute(database_url, f"SELECT pg_terminate_backend(pid) {_OTHER_SESSIONS}")
+        assert await _notes(ada) == ["2", "1", "0"]
+
+
+async def test_a_read_ends_at_its_deadline_and_its_statement_is_cancelled(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    async with open_engine() as (engine, libraries), libraries.library("ada") as ada:
+        await _notes(ada)
+        database = await engine._database(libraries.context("ada").user_id)
+        with pytest.raises(SourceTimeout):
+            await database.read("notes", _sleep, deadline_ms=100)
+        assert await _notes(ada) == []
+        while await _count(database_url, "query LIKE '%pg_sleep%' AND state = 'active'"):
+            await asyncio.sleep(0.01)
+
+
+async def test_cancelling_the_caller_cancels_the_statement(open_engine: OpenEngine, database_url: str) -> None:
+    async with open_engine() as (engine, libraries), libraries.library("ada") as ada:
+        await _notes(ada)
+        database = await engine._database(libraries.context("ada").user_id)
+        call = asyncio.create_task(database.write("notes", NOTES_INDEX, _sleep))
+        while not await _count(database_url, "query LIKE '%pg_sleep%' AND state = 'active'"):
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        # The lock of the writer is free again.
+        await ada.notes.create(NoteDraft(title="after"))
+        assert await _notes(ada) == ["after"]
+
+
+async def test_a_writer_of_another_server_is_waited_for_and_then_reported(
+    open_engine: OpenEngine, database_url: str
+) -> None:
+    async with (
+        open_engine() as (engine, libraries),
+        open_engine(options={"lock_timeout_ms": 100}) as (_, others),
+        libraries.library("ada") as ada,
+        others.library("ada") as other,
+    ):
+        await _notes(ada)
+        database = await engine._database(libraries.context("ada").user_id)
+        holding = asyncio.create_task(database.write("notes", NOTES_INDEX, _sleep))
+        while not await _count(database_url, "query LIKE '%pg_sleep%' AND state = 'active'"):
+            await asyncio.sleep(0.01)
+        with pytest.raises(Unavailable, match="locked by another process"):
+            await other.notes.create(NoteDraft(title="refused"))
+        assert await _notes(other) == []
+        holding.cancel()
+        await asyncio.wait([holding])
+        await other.notes.create(NoteDraft(title="after"))
+
+
+async def test_a_server_that_cannot_be_reached_is_reported(open_engine: OpenEngine) -> None:
+    options = {"url": "postgresql://nobody@127.0.0.1:1/none"}
+    async with open_engine(options=options) as (_, libraries), libraries.library("ada") as ada:
+        with pytest.raises(DatabaseUnavailable):
+            await _notes(ada)
+
+
+async def test_writes_of_two_servers_are_all_kept(open_engine: OpenEngine) -> None:
+    async with (
+        open_engine() as (_, one),
+        open_engine() as (_, other),
+        one.library("ada") as ada,
+        other.library("ada") as same,
+    ):
+        note = await ada.notes.create(NoteDraft(title="log"))
+        await asyncio.gather(*(library.notes.append(note.uuid, "x") for library in (ada, same) * 10))
+        stored = await ada.notes.get(note.uuid)
+        assert (stored.content, stored.version) == ("x" * 20, 21)

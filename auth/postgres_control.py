@@ -2,7 +2,8 @@
 
 Every write locks one row first, whose number it increases. Writes therefore run one after another, as in SQLite, and
 the number tells whether anything has changed. It is read periodically, so that a call need not wait for it: access that
-another process withdraws ends within `_STALE_S` seconds, and access that this process withdraws ends at once.
+another process withdraws ends within `_STALE_S` seconds, or at once if the processes share Redis; access that this
+process withdraws ends at once.
 """
 
 import asyncio
@@ -55,6 +56,8 @@ class PostgresControlDatabase:
         self._revision = 0
         self._checked_at = float("-inf")
         self._unknown_revision = 0
+        # Makes a write known to other processes before they read the number.
+        self.announce: Callable[[int], None] = lambda revision: None
 
     @classmethod
     @asynccontextmanager
@@ -89,6 +92,7 @@ class PostgresControlDatabase:
             running = asyncio.ensure_future(self._threads.run(self._writing, advance_and_run))
             revision, result = await asyncio.shield(running)
         self._revision = max(self._revision, revision)
+        self.announce(revision)
         return result
 
     async def withdraw(self, operation: Callable[[ControlConnection], T]) -> T:
@@ -99,6 +103,10 @@ class PostgresControlDatabase:
             self._unknown_revision -= 1
             return self._unknown_revision
         return self._revision
+
+    def advance(self, revision: int) -> None:
+        """Applies the number of a write that another process has announced."""
+        self._revision = max(self._revision, revision)
 
     async def _poll(self) -> None:
         while True:

@@ -101,6 +101,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("connections", "Open connections of one user. 0: half of `connections_max`.", 0, 1_000_000),
     ] = 0
+    workers: Annotated[
+        int,
+        _number(
+            "processes",
+            "Processes that serve on the same address. More than one requires `storage_url` and `session_url`.",
+            1,
+            256,
+        ),
+    ] = 1
     idle_timeout_s: Annotated[
         float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
     ] = 5

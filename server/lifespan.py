@@ -37,6 +37,7 @@ from server.compat.conversation_memory.tools import add_conversation_memory_tool
 from server.compat.letta.tools import add_letta_tools
 from server.following.service import FollowService, open_follow_service
 from server.import_jobs import ImportJobs, open_import_jobs
+from server.peer_messages import share_changes, share_revision
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import CallObserver, Dispatcher
@@ -108,6 +109,9 @@ async def open_runtime(
     """
     async with _open_resources(settings) as resources:
         runtime = _build_runtime(settings, resources, catalog, authenticator, observer)
+        if settings.session_url:
+            share_changes(runtime.dispatcher.catalog.changes, runtime.stores.peers)
+            share_revision(runtime.registry.database, runtime.stores.peers)
         async with _flushing(runtime):
             try:
                 yield runtime

@@ -22,13 +22,14 @@ def inherited_sockets(descriptor: int | None, environ: MutableMapping[str, str])
     count, pid = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
     environ.pop("LISTEN_FDNAMES", None)
     if descriptor is not None:
-        return [_listening_socket(descriptor)]
+        return [listening_socket(descriptor)]
     if not count.isdecimal() or pid != str(os.getpid()):
         return []
-    return [_listening_socket(number) for number in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count))]
+    return [listening_socket(number) for number in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count))]
 
 
-def _listening_socket(descriptor: int) -> socket.socket:
+def listening_socket(descriptor: int) -> socket.socket:
+    """Returns the inherited socket. Raises ConfigurationError if the descriptor is something else."""
     try:
         inherited = socket.socket(fileno=descriptor)
         is_listening = inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
@@ -30,6 +31,8 @@ _CLOSING_MAX_S = 2.0
 # answer that closes it, instead of an error.
 _IDLE_S = 1.0
 _POLL_S = 0.02
+# Connections that wait to be accepted; as uvicorn's default.
+_BACKLOG = 2048
 # How long the event loop waits for a thread that ranks hits to give up the interpreter lock. It waits several times in
 # every call, and a tenth of Python's default costs no measurable CPU time.
 _SWITCH_INTERVAL_S = 0.0005
@@ -146,15 +149,30 @@ async def serve(
 
 def _require_free_port(settings: Settings) -> None:
     """Raises a readable error if the port is in use; uvicorn would log a traceback and exit the process."""
+    with closing(_bind(settings)):
+        pass
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Returns a socket that listens on the address of the settings."""
+    listener = _bind(settings)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    unbound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((settings.host, settings.port))
+        unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        unbound.bind((settings.host, settings.port))
     except OSError as error:
+        unbound.close()
         raise ConfigurationError(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another port with --port"
         ) from error
+    return unbound
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

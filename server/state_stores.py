@@ -13,6 +13,7 @@ from auth.state_keys import StateKeys
 from auth.tickets import InProcessTickets, Tickets
 from auth.used_tokens import InProcessUsedTokens, UsedTokens
 from config.settings import Settings
+from server.peers import NoPeers, Peers
 from server.recent_calls import InProcessRecentCalls, RecentCalls
 from sessions.state import InProcessSessionStates, SessionStateLimits, SessionStates
 from sessions.store import InProcessSessionStore, SessionStore
@@ -26,6 +27,7 @@ class StateStores(Struct, frozen=True, kw_only=True):
     used_tokens: UsedTokens
     state_keys: StateKeys
     recent_calls: RecentCalls
+    peers: Peers
 
 
 @asynccontextmanager
@@ -48,6 +50,7 @@ def in_process_stores(settings: Settings) -> StateStores:
         used_tokens=InProcessUsedTokens(),
         state_keys=StateKeys(),
         recent_calls=InProcessRecentCalls(settings),
+        peers=NoPeers(),
     )
 
 

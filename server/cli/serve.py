@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
@@ -26,8 +27,9 @@ from server.cli.urls import local_url
 from server.cli.welcome import welcome
 from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime
-from server.service_manager import ServiceManager, inherited_sockets
+from server.service_manager import ServiceManager, inherited_sockets, listening_socket
 from server.stop_limit import StopLimit
+from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
 
 @click.command(cls=SettingsCommand)
@@ -44,7 +46,9 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     with lasting_objects():
         from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
-    sockets = inherited_sockets(descriptor, os.environ)
+    place = worker_place(os.environ)
+    inherited = inherited_sockets(descriptor, os.environ)
+    sockets = [listening_socket(number) for number in place.sockets] if place else inherited
 
     def effective(loaded: LoadedSettings) -> LoadedSettings:
         if demo:
@@ -55,8 +59,31 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     loaded = effective(overrides.load())
     for warning in loaded.warnings:
         logger.warning("{}", warning)
-    service = _Service(loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo)
+    if loaded.settings.workers > 1 and place is None:
+        require_shared_state(loaded.settings)
+        run(_serve_with_workers(loaded.settings, sockets))
+        return
+    service = _Service(
+        loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo, place
+    )
     run(service.run())
+
+
+async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socket]) -> None:
+    """Opens the sockets and holds the lock of the data directory for the workers, which do the rest."""
+    from server.serving import listen  # noqa: PLC0415 - importing the web stack takes 0.5 s
+
+    manager = ServiceManager(os.environ)
+    with locked_directory(create_data_root(settings).root, "serve", "server") as lock:
+        sockets = sockets or [listen(settings)]
+        url = local_url(replace(settings, port=sockets[0].getsockname()[1]))
+        if lock is not None:
+            lock.publish_url(url)
+        command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
+        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url))
+        async with manager.watchdog():
+            await workers.run()
+        manager.stopping()
 
 
 def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settings:
@@ -85,7 +112,9 @@ class _Service:
         reload: Callable[[], Settings],
         sockets: Sequence[socket.socket],
         is_demo: bool,
+        place: WorkerPlace | None = None,
     ) -> None:
+        self._place = place
         self._loaded = loaded
         self._settings = loaded.settings
         self._config_file = config_file
@@ -108,16 +137,32 @@ class _Service:
             from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
 
         metrics, settings = Metrics(), self._settings
-        with locked_directory(create_data_root(settings).root, "serve", "server") as self._lock:
-            remove_leftovers(Path(settings.data_dir))
+        with self._data_directory(), self._place.stop_with_parent() if self._place else nullcontext():
+            if self._is_first:
+                remove_leftovers(Path(settings.data_dir))
             async with open_runtime(settings, observer=metrics) as runtime, self._manager.watchdog():
                 if self._is_demo:
                     await _fill(runtime)
-                self._setup_link = await _create_setup_link(runtime)
+                if self._is_first:
+                    self._setup_link = await _create_setup_link(runtime)
                 app = build_app(runtime, metrics)
                 reload = SettingsReload(settings, self._reload, reload_targets(runtime, metrics)).reload
                 with _ignore_repeated_signals(), self._reload_on_hangup(reload):
                     await serve_app(app, settings, runtime.open_streams, self._announce, self._stop, self._sockets)
+
+    @property
+    def _is_first(self) -> bool:
+        return self._place is None or self._place.is_first
+
+    @contextmanager
+    def _data_directory(self) -> Iterator[None]:
+        """Holds the lock of the data directory. That of a worker is held by the process that started it."""
+        root = create_data_root(self._settings).root
+        if self._place is not None:
+            yield
+            return
+        with locked_directory(root, "serve", "server") as self._lock:
+            yield
 
     def _announce(self, address: str) -> None:
         settings = self._settings
@@ -125,7 +170,12 @@ class _Service:
         url = local_url(replace(settings, port=urlsplit(address).port or settings.port))
         if self._lock is not None:
             self._lock.publish_url(url)
-        click.echo(welcome(self._loaded, url, self._config_file, is_demo=self._is_demo, setup_link=self._setup_link))
+        if self._is_first:
+            click.echo(
+                welcome(self._loaded, url, self._config_file, is_demo=self._is_demo, setup_link=self._setup_link)
+            )
+        if self._place is not None:
+            self._place.report_ready()
         self._manager.ready(url)
         asyncio.get_running_loop().run_in_executor(None, _log_sandbox, settings)
 

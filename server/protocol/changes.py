@@ -4,7 +4,7 @@ A slow listener loses individual events, but never uses more than a bounded amou
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -66,12 +66,19 @@ class ChangeListener:
 
 
 class ChangeFeed:
-    """Publishes changes to every listener of this process."""
+    """Publishes changes to every listener of this process, and to `relay`, which passes them on to other processes."""
 
     def __init__(self) -> None:
         self._listeners: set[ChangeListener] = set()
+        self.relay: Callable[[Change], None] | None = None
 
     def publish(self, change: Change) -> None:
+        self.deliver(change)
+        if self.relay is not None:
+            self.relay(change)
+
+    def deliver(self, change: Change) -> None:
+        """Publishes a change to the listeners of this process only."""
         for listener in self._listeners:
             listener.receive(change)
 

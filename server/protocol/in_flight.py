@@ -5,6 +5,7 @@ Every key starts with the connection, so two clients that use the same JSON-RPC 
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +43,8 @@ class InFlightRequests:
         self._elicitation_timeout_s = elicitation_timeout_s
         self._running: dict[Key, RunningCall] = {}
         self._waiting: dict[Key, asyncio.Future[Mapping[str, Any]]] = {}
+        # Random, because requests of several processes can wait for responses of the same session.
+        self._id_prefix = f"florilegium-{secrets.token_hex(4)}"
         self._ids = itertools.count(1)
 
     @contextmanager
@@ -57,16 +60,19 @@ class InFlightRequests:
             if self._running.get(key) is running:
                 del self._running[key]
 
-    def cancel(self, connection: Hashable, request_id: Any) -> None:
-        """Cancels a running call. Unknown ids are ignored: the result may have crossed the cancellation."""
-        if isinstance(request_id, str | int) and (call := self._running.get((connection, request_id))):
+    def cancel(self, connection: Hashable, request_id: Any) -> bool:
+        """Cancels a running call. Returns whether there is one: the result may have crossed the cancellation, or
+        another process serves the call."""
+        call = self._running.get((connection, request_id)) if isinstance(request_id, str | int) else None
+        if call is not None:
             call.cancel()
+        return call is not None
 
     async def request(
         self, connection: Hashable, send: Send, method: str, params: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Sends a request to the client and returns its result. Raises Unavailable after the timeout."""
-        key = (connection, f"florilegium-{next(self._ids)}")
+        key = (connection, f"{self._id_prefix}-{next(self._ids)}")
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[key] = future
         try:
@@ -78,13 +84,14 @@ class InFlightRequests:
         finally:
             del self._waiting[key]
 
-    def resolve(self, connection: Hashable, response: Response) -> None:
-        """Delivers a client's response to the request that waits for it. Unexpected responses are dropped."""
+    def resolve(self, connection: Hashable, response: Response) -> bool:
+        """Delivers a client's response to the request that waits for it. Returns whether one does."""
         future = self._waiting.get((connection, response.id))
         if future is None or future.done():
-            return
+            return False
         if response.error is not None:
             message = f"the client returned an error: {response.error.get('message', '')!s:.200}"
             future.set_exception(FlorilegiumError(message))
         else:
             future.set_result(response.result or {})
+        return True

@@ -16,6 +16,9 @@ from sessions.session import Session, new_session_id
 from sessions.state import SessionStates, handle_for
 from sessions.store import SessionStore
 
+# Methods that change the session itself.
+SESSION_METHODS = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
+
 
 class LegacySessions:
     """The sessions of one server, over all transports."""

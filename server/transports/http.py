@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from auth.context import RequestContext
+from auth.context import RequestContext, SessionId
 from config.errors import (
     FlorilegiumError,
     InvalidRequest,
@@ -23,6 +23,7 @@ from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
 from server.protocol.changes import LIST_KINDS, ChangeListener
 from server.protocol.dispatcher import CallObserver
 from server.protocol.in_flight import InFlightRequests, RunningCall
+from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.messages import (
     MalformedMessage,
     Message,
@@ -63,6 +64,8 @@ from sessions.session import Session
 
 # Calls that end sooner never pay for watching whether the client is still connected.
 WATCH_AFTER_S = 0.05
+_CANCELLED = "call cancelled"
+_ANSWERED = "request answered"
 
 
 class HttpTransport:
@@ -76,6 +79,10 @@ class HttpTransport:
         self._open_streams = runtime.open_streams
         self._in_flight = InFlightRequests(runtime.dispatcher.options.elicitation_timeout_s)
         self._refusals = RepeatedRefusals(observer)
+        # The request of a session that a message refers to may run in another process.
+        self._peers = runtime.stores.peers
+        self._peers.handle(_CANCELLED, lambda content: self._in_flight.cancel(SessionId(content[0]), content[1]))
+        self._peers.handle(_ANSWERED, self._resolve)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         unanswered = await self._refusals.answer(scope, receive, send)
@@ -187,11 +194,24 @@ class HttpTransport:
                 await self._serve_legacy(request, session, message, response)
             case Notification():
                 if message.method == "notifications/cancelled":
-                    self._in_flight.cancel(session.id, message.params.get("requestId"))
+                    self._cancel(session.id, message.params.get("requestId"))
                 await response.accept()
             case Response():
-                self._in_flight.resolve(session.id, message)
+                self._answer(session.id, message)
                 await response.accept()
+
+    def _cancel(self, session_id: SessionId, request_id: Any) -> None:
+        if not self._in_flight.cancel(session_id, request_id):
+            self._peers.publish(_CANCELLED, (session_id, request_id))
+
+    def _answer(self, session_id: SessionId, response: Response) -> None:
+        if not self._in_flight.resolve(session_id, response):
+            self._peers.publish(_ANSWERED, (session_id, response.id, response.result, response.error))
+
+    def _resolve(self, content: Any) -> None:
+        """Delivers a response that another process received."""
+        session_id, *parts = content
+        self._in_flight.resolve(SessionId(session_id), Response(*parts))
 
     async def _initialize(self, request: AdmittedRequest, message: Request, response: PostResponse) -> None:
         session = await self._sessions.open(request.principal, message.params, request.profile)
@@ -216,6 +236,8 @@ class HttpTransport:
         try:
             with self._in_flight.running(session.id, message.id) as running:
                 result = await self._dispatch(request, legacy_call(session, message, context, response), message)
+            if message.method in SESSION_METHODS:
+                await self._sessions.save(session)
         except FlorilegiumError as error:
             await self._send_error(response, error, _legacy_status(error), request.profile)
         except asyncio.CancelledError:
@@ -245,7 +267,7 @@ class HttpTransport:
         try:
             message = read_message(value)
             if isinstance(message, Response):
-                self._in_flight.resolve(session.id, message)
+                self._answer(session.id, message)
             if not isinstance(message, Request):
                 return None
             request_id = message.id

@@ -6,8 +6,8 @@ id in the address does not replace the credential, which is verified with every 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,6 +38,10 @@ from sessions.session import new_session_id
 
 _SUFFIX = "/sse"
 _SESSION_PARAMETER = "session_id"
+# How long other processes know of a stream after its process was killed.
+_HELD_S = 60.0
+_MESSAGE = "message for a stream"
+_ENDED = "stream ended"
 
 
 def is_sse_path(path: str) -> bool:
@@ -52,6 +56,10 @@ class SseTransport:
         self._settings = runtime.settings
         self._base_path = urlsplit(runtime.settings.base_url).path
         self._streams: dict[str, _EventStream] = {}
+        self._peers = runtime.stores.peers
+        self._peers.handle(_MESSAGE, self._receive_from_peer)
+        self._peers.handle(_ENDED, self._end_for_peer)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].rstrip("/")
@@ -65,7 +73,7 @@ class SseTransport:
                 case "POST":
                     await self._post(request, incoming.query, receive, send)
                 case "DELETE":
-                    self._find(request, incoming.query).end()
+                    await self._delete(request, incoming.query)
                     await send_empty(send, 204)
                 case _:
                     await send_method_not_allowed(send)
@@ -82,46 +90,98 @@ class SseTransport:
         address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
         with self._runtime.open_streams.enter(request.principal):
             try:
-                with self._registered(stream):
+                async with self._registered(stream):
                     await stream.serve(address, receive)
             finally:
                 await stream.close()
 
-    @contextmanager
-    def _registered(self, stream: "_EventStream") -> Iterator[None]:
+    @asynccontextmanager
+    async def _registered(self, stream: "_EventStream") -> AsyncIterator[None]:
+        """Other processes find the stream by a name that contains its owner: for others, it does not exist."""
         self._streams[stream.session_id] = stream
+        name = _stream_name(stream.session_id, stream.request)
+        await self._peers.hold(name, _HELD_S)
+        holding = asyncio.create_task(self._keep_holding(name))
         try:
             yield
         finally:
+            holding.cancel()
             del self._streams[stream.session_id]
+            await self._peers.release(name)
+
+    async def _keep_holding(self, name: str) -> None:
+        while True:
+            await asyncio.sleep(_HELD_S / 3)
+            await self._peers.hold(name, _HELD_S)
 
     async def _post(self, request: AdmittedRequest, query: bytes, receive: Receive, send: Send) -> None:
         headers, settings = request.headers, self._settings
         if not headers.has_json_body():
             # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
             raise HttpStatusError("the body must be application/json", 415)
-        stream = self._find(request, query)
+        session_id = _session_id(query)
+        stream = self._find(request, session_id)
+        peer = None if stream is not None else await self._find_peer(request, session_id)
         body = await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes)
         value = decode_body(body, request.connection)
         if isinstance(value, list):
             # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
             extra_messages = min(len(value), settings.connection_in_flight_max) - 1
             await self._runtime.admission.charge(request.principal, max(0, extra_messages))
-        await stream.receive(value, request.request_id)
+        if stream is not None:
+            await stream.receive(value, request.request_id)
+        elif peer is None or not await self._peers.send(peer, _MESSAGE, (session_id, value, request.request_id)):
+            raise SessionNotFound
         await send_empty(send, 202)
 
-    def _find(self, request: AdmittedRequest, query: bytes) -> "_EventStream":
-        """Returns the caller's stream; another caller's is not found, like one that does not exist."""
-        session_id = query_value(query, _SESSION_PARAMETER)
-        if session_id is None:
-            raise InvalidRequest(
-                f"{_SESSION_PARAMETER}: expected the value from the endpoint event, got nothing; open the stream with "
-                f"GET first, or use {MCP_PATH} for Streamable HTTP"
-            )
-        stream = self._streams.get(session_id)
-        if stream is None or not stream.belongs_to(request):
+    async def _delete(self, request: AdmittedRequest, query: bytes) -> None:
+        session_id = _session_id(query)
+        stream = self._find(request, session_id)
+        if stream is not None:
+            stream.end()
+        elif not await self._peers.send(await self._find_peer(request, session_id), _ENDED, session_id):
             raise SessionNotFound
-        return stream
+
+    def _find(self, request: AdmittedRequest, session_id: str) -> "_EventStream | None":
+        """Returns the caller's stream, if this process has it."""
+        stream = self._streams.get(session_id)
+        return stream if stream is not None and stream.belongs_to(request) else None
+
+    async def _find_peer(self, request: AdmittedRequest, session_id: str) -> str:
+        """Returns the process that has the caller's stream; another caller's is not found, like one that does not
+        exist."""
+        peer = await self._peers.holder(_stream_name(session_id, request))
+        if peer is None:
+            raise SessionNotFound
+        return peer
+
+    def _receive_from_peer(self, content: Any) -> None:
+        """Serves a message of the owner of the stream, whom the other process has authenticated."""
+        session_id, value, request_id = content
+        stream = self._streams.get(session_id)
+        if stream is not None:
+            task = asyncio.create_task(stream.receive_late(value, request_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _end_for_peer(self, session_id: Any) -> None:
+        stream = self._streams.get(session_id)
+        if stream is not None:
+            stream.end()
+
+
+def _session_id(query: bytes) -> str:
+    session_id = query_value(query, _SESSION_PARAMETER)
+    if session_id is None:
+        raise InvalidRequest(
+            f"{_SESSION_PARAMETER}: expected the value from the endpoint event, got nothing; open the stream with "
+            f"GET first, or use {MCP_PATH} for Streamable HTTP"
+        )
+    return session_id
+
+
+def _stream_name(session_id: str, request: AdmittedRequest) -> str:
+    return repr((*request.principal.owner(), request.profile, session_id))
 
 
 class _EventStream:
@@ -134,7 +194,7 @@ class _EventStream:
     def __init__(self, runtime: Runtime, request: AdmittedRequest, path: str, send: Send) -> None:
         self.session_id: SessionId = new_session_id()
         self._runtime = runtime
-        self._request = request
+        self.request = request
         self._send = send
         in_flight_max = runtime.settings.connection_in_flight_max
         self._queue: asyncio.Queue[Mapping[str, Any] | list[Any] | None] = asyncio.Queue(in_flight_max)
@@ -153,14 +213,14 @@ class _EventStream:
         )
 
     def belongs_to(self, request: AdmittedRequest) -> bool:
-        own = self._request
+        own = self.request
         return request.principal.owner() == own.principal.owner() and request.profile == own.profile
 
     async def serve(self, address: str, receive: Receive) -> None:
         """Sends events until the client disconnects, the session is deleted, access is revoked or the server stops."""
         await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         await self._send_part(f"event: endpoint\ndata: {address}\n\n".encode())
-        streams, principal = self._runtime.open_streams, self._request.principal
+        streams, principal = self._runtime.open_streams, self.request.principal
         writing = asyncio.create_task(self._write())
         waits = (wait_for_disconnect(receive), streams.wait_while_open(principal), self._ended.wait())
         tasks = [writing, *(asyncio.create_task(wait) for wait in waits)]
@@ -180,6 +240,13 @@ class _EventStream:
         if self._queue.full():
             raise Unavailable("the event stream is full; read it before sending more messages")
         await self._connection.receive_value(value, request_id)
+
+    async def receive_late(self, value: Any, request_id: str) -> None:
+        """Receives a message whose POST was answered already, so an error is an event of the stream."""
+        try:
+            await self.receive(value, request_id)
+        except Unavailable as error:
+            await self._queue.put(error_message(None, error))
 
     def end(self) -> None:
         self._ended.set()
@@ -208,4 +275,4 @@ class _EventStream:
         self._runtime.admission.require_running()
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
-        return self._runtime.admission.context(self._request, session_id, request_id=request_id)
+        return self._runtime.admission.context(self.request, session_id, request_id=request_id)

@@ -14,6 +14,7 @@ from server.admission import AdmittedRequest, IncomingRequest
 from server.compat.tldw.sessions import TldwSessions, session_name
 from server.error_responses import PRIVATE_HEADERS, json_error
 from server.protocol.call import NullPeer
+from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.messages import (
     MalformedMessage,
     Notification,
@@ -193,6 +194,8 @@ class TldwEndpoints:
     ) -> dict[str, Any]:
         context = self._runtime.admission.context(admitted, session.id if has_session else None)
         result = dict(await self._dispatcher.dispatch(legacy_call(session, message, context, NullPeer()), message))
+        if has_session and message.method in SESSION_METHODS:
+            await self._runtime.sessions.save(session)
         if message.method == "tools/list":
             result["tools"] = [_as_tldw_lists(tool) for tool in result["tools"]]
         return result

@@ -190,6 +190,15 @@ def test_an_open_address_without_authentication_is_refused(program: Program) -> 
     assert "no authentication is configured" in outcome.stderr
 
 
+def test_several_workers_are_refused_with_sqlite(program: Program) -> None:
+    outcome = program.run("serve", "--workers", "2", FLORILEGIUM_SESSION_URL="redis://127.0.0.1:1/0")
+    assert outcome.code == 2
+    assert (
+        "only one process can use a data directory with SQLite databases; set storage_url to a Post" in outcome.stderr
+    )
+    assert program.run("serve", "--workers", "0").code == 2
+
+
 def test_a_data_directory_that_cannot_be_made_is_told_in_a_sentence(program: Program) -> None:
     (program.home / "file").touch()
     outcome = program.run("serve", "--data-dir", str(program.home / "file" / "data"))

@@ -95,7 +95,7 @@ async def test_tickets_and_confirmations_are_refused_without_redis(valkey: Valke
 
 
 async def test_each_server_limits_by_itself_without_redis(valkey: ValkeyProcess, tmp_path: Path) -> None:
-    limits = {"rate_user_per_minute": 1, "rate_user_burst": 3}
+    limits: dict[str, Any] = {"rate_user_per_minute": 1, "rate_user_burst": 3}
     async with deployment(valkey, tmp_path, **limits) as servers:
         credential = await servers[0].bearer("ada")
         valkey.kill()

@@ -96,7 +96,7 @@ async def test_defaults_set_at_one_server_apply_at_the_other(tmp_path: Path, red
 
 
 async def test_the_rate_limit_counts_the_calls_to_both_servers(tmp_path: Path, redis_settings: RedisSettings) -> None:
-    limits = {"rate_user_per_minute": 1, "rate_user_burst": 4}
+    limits: dict[str, Any] = {"rate_user_per_minute": 1, "rate_user_burst": 4}
     async with two_servers(tmp_path, redis_settings, **limits) as servers:
         credential = await servers[0].bearer("ada")
         statuses = [

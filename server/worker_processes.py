@@ -1,0 +1,189 @@
+"""Several processes that serve on the same sockets: this one starts them, replaces those that end, passes signals on.
+
+Each worker is `florilegium serve` with the same arguments. It finds what it inherits in an environment variable,
+reports through a pipe that it serves, and stops when another pipe is closed: when the process that started it has
+ended.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+
+import msgspec
+from loguru import logger
+from msgspec import Struct
+
+from config.errors import ConfigurationError
+from config.settings import Settings
+
+_VARIABLE = "_FLORILEGIUM_WORKER"
+# A worker that ends this often in a row before it serves would never do so.
+_STARTS_MAX = 3
+_PAUSE_S = 0.2
+
+
+class WorkerPlace(Struct, frozen=True):
+    """What a worker inherits: the descriptors of its listening sockets and of both pipes. `is_first` is set for the
+    first start of the first worker, which prints what the server has to say."""
+
+    sockets: tuple[int, ...]
+    ready: int
+    lifeline: int
+    is_first: bool
+
+    def report_ready(self) -> None:
+        with suppress(OSError):
+            os.write(self.ready, b"1")
+            os.close(self.ready)
+
+    @contextmanager
+    def stop_with_parent(self) -> Iterator[None]:
+        """Stops this process as SIGTERM does if its parent ends without stopping it."""
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            loop.remove_reader(self.lifeline)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        loop.add_reader(self.lifeline, stop)
+        try:
+            yield
+        finally:
+            loop.remove_reader(self.lifeline)
+
+
+def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
+    """Returns what this process inherits if it is a worker."""
+    text = environ.pop(_VARIABLE, "")
+    if not text:
+        return None
+    place = msgspec.json.decode(text, type=WorkerPlace)
+    for descriptor in (*place.sockets, place.ready, place.lifeline):
+        os.set_inheritable(descriptor, False)
+    return place
+
+
+def require_shared_state(settings: Settings) -> None:
+    """Raises ConfigurationError if several processes cannot serve with these settings."""
+    if not getattr(settings, "storage_url", ""):
+        raise ConfigurationError(
+            f"workers: expected 1, got {settings.workers}, because only one process can use a data directory with "
+            "SQLite databases; set storage_url to a PostgreSQL database and session_url to a Redis or Valkey server"
+        )
+    if not settings.session_url:
+        raise ConfigurationError(
+            f"workers: expected 1 without session_url, got {settings.workers}, because workers share sessions and "
+            "limits through it; set it to a Redis or Valkey server"
+        )
+
+
+class WorkerProcesses:
+    """`on_ready` is called once, when the first worker serves."""
+
+    def __init__(
+        self, command: Sequence[str], count: int, sockets: Sequence[socket.socket], on_ready: Callable[[], None]
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._sockets = tuple(listener.fileno() for listener in sockets)
+        self._on_ready = on_ready
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._is_stopping = False
+        self._has_served = False
+
+    async def run(self) -> None:
+        """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
+        start; they have logged why."""
+        lifeline, held = os.pipe()
+        try:
+            with self._passing_on_signals():
+                keepers = [asyncio.create_task(self._keep_running(number, lifeline)) for number in range(self._count)]
+                try:
+                    await asyncio.gather(*keepers)
+                finally:
+                    self._pass_on(signal.SIGTERM, is_last=True)
+                    await asyncio.gather(*keepers, return_exceptions=True)
+        finally:
+            os.close(lifeline)
+            os.close(held)
+
+    async def _keep_running(self, number: int, lifeline: int) -> None:
+        failures, starts = 0, 0
+        while not self._is_stopping:
+            starts += 1
+            has_served, code = await self._run_once(number, lifeline, is_first=number == 0 and starts == 1)
+            if self._is_stopping:
+                return
+            failures = 0 if has_served else failures + 1
+            if failures == _STARTS_MAX:
+                raise ConfigurationError(f"workers do not start; the last one ended with code {code}, see the log")
+            logger.warning("worker {} ended with code {}; starting another", number, code)
+            await asyncio.sleep(_PAUSE_S * failures)
+
+    async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:
+        """Returns whether the worker has served, and its exit code."""
+        reading, ready = os.pipe()
+        place = WorkerPlace(self._sockets, ready, lifeline, is_first)
+        environment = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
+        inherited = (*self._sockets, ready, lifeline)
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, env=environment, pass_fds=inherited)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(ready)
+        self._processes[number] = process
+        if self._is_stopping:  # the signal came before the process existed
+            process.terminate()
+        with self._watch(reading) as serving:
+            code = await process.wait()
+        del self._processes[number]
+        return serving.is_set(), code
+
+    @contextmanager
+    def _watch(self, reading: int) -> Iterator[asyncio.Event]:
+        """Yields what is set once the worker has reported that it serves."""
+        loop, serving = asyncio.get_running_loop(), asyncio.Event()
+
+        def report() -> None:
+            loop.remove_reader(reading)
+            if os.read(reading, 1):
+                serving.set()
+                self._report_first()
+
+        loop.add_reader(reading, report)
+        try:
+            yield serving
+        finally:
+            loop.remove_reader(reading)
+            os.close(reading)
+
+    def _report_first(self) -> None:
+        if not self._has_served:
+            self._has_served = True
+            self._on_ready()
+
+    @contextmanager
+    def _passing_on_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        self._pass_on(number, is_last=True)
+
+    def _pass_on(self, number: signal.Signals, *, is_last: bool = False) -> None:
+        self._is_stopping = self._is_stopping or is_last
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)

@@ -1,0 +1,105 @@
+"""The process that starts workers: replaces them, passes signals on, and ends with them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+# Only reached if a test fails.
+WAIT_MAX_S = 30.0
+
+
+class Supervisor:
+    """A running supervisor with two workers, and what they answer."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.port = int(process.stdout.readline().removeprefix("port "))
+
+    def answers(self) -> set[tuple[int, int]]:
+        """The process ids and counted signals of the workers that answer."""
+        answers = set()
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", self.port), WAIT_MAX_S) as connection:
+                process_id, hangups = connection.makefile().read().split()
+                answers.add((int(process_id), int(hangups)))
+        return answers
+
+    def wait_for(self, condition: Callable[[set[tuple[int, int]]], bool]) -> set[tuple[int, int]]:
+        ends_at = time.monotonic() + WAIT_MAX_S
+        while not condition(answers := self.answers()):
+            assert time.monotonic() < ends_at, answers
+            time.sleep(0.02)
+        return answers
+
+
+def start(worker: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.server.worker_program", "supervise", worker]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    process = start("work")
+    try:
+        yield Supervisor(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return "zombie" not in Path(f"/proc/{process_id}/status").read_text()
+
+
+def test_a_killed_worker_is_replaced_while_the_other_serves(supervisor: Supervisor) -> None:
+    [first, second] = [process_id for process_id, _ in supervisor.wait_for(lambda answers: len(answers) == 2)]
+    os.kill(first, signal.SIGKILL)
+
+    answers = supervisor.wait_for(lambda answers: len(answers) == 2 and first not in dict(answers))
+    assert second in dict(answers)
+
+
+def test_sigterm_ends_all_workers_and_is_a_success(supervisor: Supervisor) -> None:
+    workers = [process_id for process_id, _ in supervisor.wait_for(lambda answers: len(answers) == 2)]
+    supervisor.process.terminate()
+
+    assert supervisor.process.wait(WAIT_MAX_S) == 0
+    assert not any(map(is_running, workers))
+
+
+def test_sighup_reaches_every_worker(supervisor: Supervisor) -> None:
+    supervisor.wait_for(lambda answers: len(answers) == 2)
+    supervisor.process.send_signal(signal.SIGHUP)
+
+    supervisor.wait_for(lambda answers: [hangups for _, hangups in answers] == [1, 1])
+
+
+def test_workers_end_with_a_killed_supervisor(supervisor: Supervisor) -> None:
+    workers = [process_id for process_id, _ in supervisor.wait_for(lambda answers: len(answers) == 2)]
+    supervisor.process.kill()
+    supervisor.process.wait()
+
+    ends_at = time.monotonic() + WAIT_MAX_S
+    while any(map(is_running, workers)):
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+
+def test_workers_that_never_start_end_the_supervisor() -> None:
+    process = start("fail")
+    output, _ = process.communicate(timeout=WAIT_MAX_S)
+
+    assert (process.returncode, output) == (2, "workers do not start; the last one ended with code 3, see the log\n")

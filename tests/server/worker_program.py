@@ -1,0 +1,57 @@
+"""Run as a process by tests: `supervise` starts two workers of this program on a free port; `work` is one of them.
+
+A worker answers each connection with its process id and how often it got SIGHUP. With `fail`, workers end at once.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from config.errors import ConfigurationError
+from server.service_manager import listening_socket
+from server.worker_processes import WorkerProcesses, worker_place
+
+
+async def supervise(worker: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "tests.server.worker_program", worker]
+    try:
+        await WorkerProcesses(command, 2, [listener], lambda: print(f"port {port}", flush=True)).run()
+    except ConfigurationError as error:
+        print(error.message, flush=True)
+        sys.exit(2)
+
+
+async def work() -> None:
+    place = worker_place(os.environ)
+    assert place is not None
+    stopped, hangups = asyncio.Event(), 0
+
+    def hang_up() -> None:
+        nonlocal hangups
+        hangups += 1
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"{os.getpid()} {hangups}".encode())
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    async with await asyncio.start_server(answer, sock=listening_socket(place.sockets[0])):
+        with place.stop_with_parent():
+            place.report_ready()
+            await stopped.wait()
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["supervise", worker]:
+            asyncio.run(supervise(worker))
+        case ["work"]:
+            asyncio.run(work())
+        case _:
+            sys.exit(3)

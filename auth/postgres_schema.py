@@ -239,4 +239,14 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
             "PRIMARY KEY (deployment, location)",
         ),
     ),
+    # The libraries that `florilegium migrate-store` has copied here. `mark` tells whether the original changed since.
+    (
+        _table(
+            "store_copies",
+            "user_id TEXT PRIMARY KEY",
+            "mark TEXT NOT NULL",
+            "rows INTEGER NOT NULL",
+            "copied_at REAL NOT NULL",
+        ),
+    ),
 )

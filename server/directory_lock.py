@@ -33,6 +33,10 @@ _OWNER_MAX_BYTES = 4096
 Use = Literal["server", "writer", "maintenance"]
 
 
+class DirectoryInUse(StorageError):
+    """Another process holds the lock."""
+
+
 class LockOwner(Struct, frozen=True):
     """The process that holds the lock. `url` is empty unless it is a server that accepts connections."""
 
@@ -97,7 +101,7 @@ def _acquire(root: Path, command: str, use: Use) -> DirectoryLock | None:
             return None
         if (owner is not None and owner.is_long_running) or time.monotonic() > waits_until:
             os.close(descriptor)
-            raise StorageError(_refusal(root, owner, use))
+            raise DirectoryInUse(_refusal(root, owner, use))
         time.sleep(_PAUSE_S)
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return DirectoryLock(descriptor, LockOwner(command, os.getpid(), socket.gethostname(), since))

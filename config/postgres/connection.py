@@ -180,6 +180,17 @@ class PostgresConnection:
             self.wait(self._connection.executemany(statement.text, rows))
         return Rows((), -1)
 
+    def iterate(self, sql: str, batch_rows: int) -> Iterator[Row]:
+        """Reads the rows of a query in batches, so that a large table need not fit into memory. One query at a time."""
+        statement = qualify(sql, self.schema)
+        self.wait(self._connection.execute(f"DECLARE batches NO SCROLL CURSOR FOR {statement.text}"))
+        try:
+            while records := self.wait(self._connection.fetch(f"FETCH {batch_rows:d} FROM batches")):
+                yield from map(tuple, records)
+        finally:
+            if not self.is_closed:
+                self.run_script("CLOSE batches")
+
     def copy_rows(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Appends many rows to a table with COPY, which is several times as fast as inserting them."""
         quote_schema(self.schema)

@@ -28,13 +28,17 @@ from sources.storage.sqlite.connection.errors import is_no_space, translate
 from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
+from sources.storage.sqlite.maintenance.snapshots import (
+    BUSY_TIMEOUT_MS,
+    begin_snapshot,
+    connect_reader,
+    locked_for_writing,
+)
 from sources.storage.sqlite.schema.migrations import schema_version
 
 MANIFEST = "backup.json"
 FORMAT = "florilegium-backup"
 FORMAT_VERSION = 1
-# How long to wait for the locks of other processes.
-_BUSY_TIMEOUT_MS = 30_000
 _MANIFEST_MAX_BYTES = 1 << 28
 _FILE_MODE = 0o600
 
@@ -83,8 +87,8 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
         _require_empty(folder, "the backup directory")
         target = DataRoot(folder)
         target.prepare()
-        with closing(_connect(data_root.control_path)) as control:
-            _begin_snapshot(control)
+        with closing(connect_reader(data_root.control_path)) as control:
+            begin_snapshot(control)
             copy_database(control, target.control_path)
         if fault := find_fault(target.control_path):
             raise StorageError(f"control.db {fault}; restore it from an older backup")
@@ -189,8 +193,8 @@ def _unfinished_control(root: DataRoot) -> Path:
 def _copy_audit(data_root: DataRoot, target: DataRoot) -> BackupFile | None:
     if not data_root.audit_path.exists():
         return None
-    with closing(_connect(data_root.audit_path)) as audit:
-        _begin_snapshot(audit)
+    with closing(connect_reader(data_root.audit_path)) as audit:
+        begin_snapshot(audit)
         copy_database(audit, target.audit_path)
     if fault := find_fault(target.audit_path):
         raise StorageError(f"audit.db {fault}; move it out of the data directory to start a new audit log")
@@ -210,9 +214,9 @@ def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot
                 readers[kind] = stack.enter_context(closing(reader))
                 if can_lock:
                     lockable.append(path)
-        with _locked_for_writing(lockable):
+        with locked_for_writing(lockable):
             for reader in readers.values():
-                _begin_snapshot(reader)
+                begin_snapshot(reader)
         for kind, reader in readers.items():
             with _collected_faults(kind, problems):
                 files[kind] = _copy(reader, target.ensure_database(user_id, kind), kind)
@@ -222,7 +226,7 @@ def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot
 def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
     """Returns a connection, and whether the file can be locked. On a full disk, SQLite can only open a file without a
     log as immutable; nothing can write to it then."""
-    connection = _connect(path)
+    connection = connect_reader(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -244,32 +248,10 @@ def _collected_faults(kind: DatabaseKind, problems: list[str]) -> Iterator[None]
     except _DamagedCopy as error:
         problems.append(error.message)
     except sqlite3.Error as error:
-        translated = translate(error, kind, _BUSY_TIMEOUT_MS)
+        translated = translate(error, kind, BUSY_TIMEOUT_MS)
         if isinstance(translated, DiskFull):
             raise
         problems.append(f"{kind}.db: {translated.message}")
-
-
-@contextmanager
-def _locked_for_writing(paths: Sequence[Path]) -> Iterator[None]:
-    """Holds the write locks of all files in one transaction, so that no other connection writes to any of them."""
-    if not paths:
-        yield
-        return
-    with closing(_connect(paths[0])) as lock:
-        for number, path in enumerate(paths[1:]):
-            lock.execute(f"ATTACH DATABASE ? AS attached{number}", (str(path),))
-        lock.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        finally:
-            lock.rollback()
-
-
-def _begin_snapshot(connection: sqlite3.Connection) -> None:
-    """Makes the connection see the file as it is now. SQLite takes the snapshot at the first read."""
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
 
 class _DamagedCopy(StorageError):
@@ -364,13 +346,6 @@ def _paths(root: DataRoot, user_id: str) -> dict[DatabaseKind, Path]:
     return {kind: getattr(paths, kind) for kind in DATABASE_KINDS}
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
-
-
 def _digest(path: Path) -> str:
     digest = sha256()
     with path.open("rb") as file:
@@ -412,6 +387,6 @@ def _translated_errors(action: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageError(f"{action}: {translate(error, 'a library', _BUSY_TIMEOUT_MS).message}") from error
+        raise StorageError(f"{action}: {translate(error, 'a library', BUSY_TIMEOUT_MS).message}") from error
     except OSError as error:
         raise StorageError(f"{action}: {error.strerror or 'disk error'}") from error

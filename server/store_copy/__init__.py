@@ -1,0 +1,1 @@
+"""Copies a deployment between SQLite and PostgreSQL, table by table, with checksums."""

@@ -1,0 +1,269 @@
+"""Copies the library of one user to PostgreSQL or back, as of one moment, while others use it.
+
+A library is copied in one transaction or into new files, so that an interrupted copy leaves nothing usable behind. Rows
+keep their ids, uuids, versions and times, also those of deleted items. Idempotency keys are kept: in PostgreSQL a
+library has one set of them; in SQLite a key belongs to the file with the items that it made.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
+from config.postgres.connection import ConnectionOptions, Transaction
+from config.postgres.errors import postgres_errors
+from server.store_copy.library_tables import FILE_TABLES, LIBRARY_TABLES, TABLES_WITH_LAST_ID, LibraryFiles
+from server.store_copy.tables import PostgresTables, TableDigest, copy_tables
+from sources.storage.postgres.connection import WRITES, LibraryConnection
+from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.sqlite.connection.open import SqliteOptions
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
+from sources.storage.sqlite.maintenance.snapshots import open_snapshots
+from sources.storage.sqlite.schema.migrations import migrate_to
+from sources.text.segmentation import SEGMENT_VERSION
+
+_KEY_COLUMNS = "key, digest, made, made_at"
+_SELECT_KEYS = f"SELECT {_KEY_COLUMNS} FROM idempotency"  # noqa: S608 - constants only
+_INSERT_KEY = f"INSERT INTO idempotency ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+# What is stored under these names describes the content; all others describe the indexes of an engine.
+_CONTENT_STATE = "name LIKE 'bookmark:%' OR name = 'last_message_number'"
+_SELECT_STATE = f"SELECT name, value FROM state WHERE {_CONTENT_STATE}"  # noqa: S608 - as above
+_DELETE_STATE = f"DELETE FROM state WHERE {_CONTENT_STATE} OR name LIKE 'last!_id:%' ESCAPE '!'"  # noqa: S608 - as above
+_SAVE_STATE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_SELECT_WRITES = "SELECT value FROM state WHERE name = ?"
+_COUNT_WRITE = "UPDATE state SET value = CAST(CAST(value AS BIGINT) + 1 AS TEXT) WHERE name = ?"
+_SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES (?, ?, ?, ?)
+    ON CONFLICT (user_id) DO UPDATE SET mark = excluded.mark, rows = excluded.rows, copied_at = excluded.copied_at"""
+_LAST_ID = "last_id:"
+# Two writes within a tick of the file system's clock leave the same time.
+_TICK_NS = 2_000_000_000
+_WRITING = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=10_000)
+_READING = Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True)
+
+
+class LibraryCopy(Struct, frozen=True):
+    """What was copied. `mark` changes with every write to the source."""
+
+    mark: str
+    tables: Mapping[str, TableDigest]
+
+    @property
+    def rows(self) -> int:
+        return sum(digest.rows for digest in self.tables.values())
+
+
+class _IdempotencyKey(Struct, frozen=True, array_like=True):
+    key: str
+    digest: str
+    made: str
+    made_at: str
+
+    @property
+    def uuids(self) -> list[str]:
+        return msgspec.json.decode(self.made, type=list[str])
+
+
+# From SQLite to PostgreSQL
+
+
+def mark_of_files(data_root: DataRoot, user_id: UserId) -> str:
+    """Returns a text that changes when a file or its write-ahead log is written. A checkpoint changes it, too. Returns
+    an empty text, which matches none, if a file was written a moment ago."""
+    parts = []
+    for kind in DATABASE_KINDS:
+        path = getattr(data_root.paths_of(user_id), kind)
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            try:
+                status = file.stat()
+            except FileNotFoundError:
+                parts.append("-")
+            else:
+                if time.time_ns() - status.st_mtime_ns < _TICK_NS:
+                    return ""
+                parts.append(f"{status.st_size}.{status.st_mtime_ns}")
+    return " ".join(parts)
+
+
+def prepare_files(data_root: DataRoot, user_id: UserId, options: SqliteOptions) -> None:
+    """Migrates the files of a user, and rebuilds those whose index forms are from an earlier version."""
+    for status in schema_statuses(data_root, user_id):
+        if not status.is_current:
+            upgrade(data_root, user_id, status.kind, options)
+    with open_snapshots(data_root, user_id) as connections:
+        outdated = [kind for kind, connection in connections.items() if _segment_version(connection) != SEGMENT_VERSION]
+    for kind in outdated:
+        reindex(data_root, user_id, kind, options)
+
+
+def is_current(data_root: DataRoot, user_id: UserId) -> bool:
+    """Whether the files can be copied without writing to them first."""
+    if not all(status.is_current for status in schema_statuses(data_root, user_id)):
+        return False
+    with open_snapshots(data_root, user_id) as connections:
+        return all(_segment_version(connection) == SEGMENT_VERSION for connection in connections.values())
+
+
+def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOptions) -> LibraryCopy:
+    """Replaces the library of a user in PostgreSQL, and stores the mark of its files in the same transaction."""
+    mark = mark_of_files(data_root, user_id)
+    with ExitStack() as stack:
+        stack.enter_context(postgres_errors())
+        files = stack.enter_context(open_snapshots(data_root, user_id))
+        target = stack.enter_context(closing(LibraryConnection.connect(options)))
+        stack.enter_context(_transaction(target, _WRITING))
+        target.schema = _current_schema(target, user_id).name
+        digests = copy_tables(LibraryFiles(files), PostgresTables(target), LIBRARY_TABLES)
+        _copy_state_to_postgres(files, target)
+        target.execute(_COUNT_WRITE, (WRITES,))
+        copy = LibraryCopy(mark, digests)
+        target.schema = CONTROL_SCHEMA_NAME
+        target.execute(_SAVE_COPY, (user_id, mark, copy.rows, time.time()))
+    return copy
+
+
+def read_marks(options: ConnectionOptions) -> dict[UserId, str]:
+    """Returns the marks of the libraries that were copied to PostgreSQL."""
+    with (
+        postgres_errors(),
+        closing(LibraryConnection.connect(options)) as target,
+        _transaction(target, _READING),
+    ):
+        return {UserId(user_id): mark for user_id, mark in target.execute("SELECT user_id, mark FROM store_copies")}
+
+
+def _current_schema(target: LibraryConnection, user_id: UserId) -> LibrarySchema:
+    """Creates the library, or migrates it to the schema of this version."""
+    schemas = LibrarySchemas()
+    while not schemas.is_current(schema := schemas.migrate(user_id, target)):
+        pass
+    return schema
+
+
+def _copy_state_to_postgres(files: Mapping[DatabaseKind, sqlite3.Connection], target: LibraryConnection) -> None:
+    target.execute("DELETE FROM idempotency")
+    target.execute(_DELETE_STATE)
+    keys = [_IdempotencyKey(*row) for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
+    # A key that was used in several files keeps its last use.
+    keys.sort(key=lambda key: key.made_at, reverse=True)
+    target.executemany(_INSERT_KEY, map(astuple, keys))
+    state = [row for connection in files.values() for row in connection.execute(_SELECT_STATE)]
+    for table, kind in TABLES_WITH_LAST_ID.items():
+        if kind in files:
+            row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+            state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
+    target.executemany(_SAVE_STATE, state)
+
+
+def _segment_version(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchone()
+    return int(row[0]) if row else 0
+
+
+# From PostgreSQL to SQLite
+
+
+def mark_of_schema(user_id: UserId, options: ConnectionOptions) -> str:
+    """Returns the number of writes to the library, or an empty text if there is none."""
+    with (
+        postgres_errors(),
+        closing(LibraryConnection.connect(options)) as source,
+        _transaction(source, _READING),
+    ):
+        return _mark(source, user_id)
+
+
+def copy_to_sqlite(
+    user_id: UserId, options: ConnectionOptions, data_root: DataRoot, sqlite_options: SqliteOptions
+) -> LibraryCopy:
+    """Replaces the files of a user. They must not be in use."""
+    data_root.remove_user(user_id)
+    with ExitStack() as stack:
+        stack.enter_context(postgres_errors())
+        source = stack.enter_context(closing(LibraryConnection.connect(options)))
+        stack.enter_context(_transaction(source, _READING))
+        mark = _mark(source, user_id)
+        if not mark:
+            return LibraryCopy("", {})
+        files = {kind: stack.enter_context(_new_file(data_root, user_id, kind)) for kind in DATABASE_KINDS}
+        digests = copy_tables(PostgresTables(source), LibraryFiles(files), LIBRARY_TABLES)
+        _copy_state_to_sqlite(source, files)
+    for kind in DATABASE_KINDS:
+        reindex(data_root, user_id, kind, sqlite_options)
+    return LibraryCopy(mark, digests)
+
+
+def _mark(source: LibraryConnection, user_id: UserId) -> str:
+    """Returns the mark, and makes the connection use the schema of the user."""
+    schema = LibrarySchemas().find(user_id, source)
+    if schema is None:
+        return ""
+    source.schema = schema.name
+    row = source.execute(_SELECT_WRITES, (WRITES,)).fetchone()
+    return f"{schema.name} {row[0] if row else 0}"
+
+
+@contextmanager
+def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Iterator[sqlite3.Connection]:
+    """Creates a file with empty tables. Its triggers, which would queue every copied row, are added at the end."""
+    path = data_root.ensure_database(user_id, kind)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        migrate_to(SCHEMAS[kind], connection, len(SCHEMAS[kind].migrations))
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        yield connection
+        for _, sql in triggers:
+            connection.execute(sql)
+        connection.execute("COMMIT")
+
+
+def _copy_state_to_sqlite(source: LibraryConnection, files: Mapping[DatabaseKind, sqlite3.Connection]) -> None:
+    for row in source.execute(_SELECT_KEYS):
+        for kind in _kinds_of_key(files, _IdempotencyKey(*row)):
+            files[kind].execute(_INSERT_KEY, row)
+    files["chacha"].executemany(_SAVE_STATE, source.execute(_SELECT_STATE).fetchall())
+    for table, kind in TABLES_WITH_LAST_ID.items():
+        rows = source.execute("SELECT value FROM state WHERE name = ?", (f"{_LAST_ID}{table}",)).fetchall()
+        for (last_id,) in rows:
+            files[kind].execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            last = f"SELECT ?1, max(?2, coalesce(max(id), 0)) FROM {table}"  # noqa: S608 - constants only
+            files[kind].execute(f"INSERT INTO sqlite_sequence (name, seq) {last}", (table, int(last_id)))
+
+
+def _kinds_of_key(files: Mapping[DatabaseKind, sqlite3.Connection], key: _IdempotencyKey) -> tuple[DatabaseKind, ...]:
+    """Returns the file with the items that were made with a key, or all files if these items were purged."""
+    for kind, names in FILE_TABLES.items():
+        for table in names:
+            if _has_uuid(files[kind], table, key.uuids):
+                return (kind,)
+    return DATABASE_KINDS
+
+
+def _has_uuid(file: sqlite3.Connection, table: str, uuids: list[str]) -> bool:
+    if table in _TABLES_WITHOUT_UUID:
+        return False
+    marks = ", ".join("?" * len(uuids))
+    return file.execute(f"SELECT 1 FROM {table} WHERE uuid IN ({marks})", uuids).fetchone() is not None  # noqa: S608
+
+
+_TABLES_WITHOUT_UUID = frozenset(
+    (*(name for name in LIBRARY_TABLES if name.endswith(("_tags", "_values"))), "texts", "segments", "namespaces")
+) | {"agents", "followed_files", "followed_items", "chunks"}
+
+
+@contextmanager
+def _transaction(connection: LibraryConnection, transaction: Transaction) -> Iterator[None]:
+    connection.begin(transaction)
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()

@@ -1,0 +1,157 @@
+"""Moves a deployment between SQLite and PostgreSQL: every library, then the control data.
+
+Libraries are copied one after another, each as of one moment, while a server may use the source. A library that did not
+change since it was copied is skipped, so the command can be repeated: after an interruption, or to copy what was
+written meanwhile. The control data is copied last, which makes the target usable, and only if no server writes to the
+source.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+from msgspec import Struct
+
+from auth.registry import ControlLocation, Registry, UserRecord
+from config.paths import DataRoot, UserId
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from server.directory_lock import DirectoryInUse, locked_directory
+from server.store_copy.control import copy_control, forget_recorded_files, prepare_control
+from server.store_copy.libraries import (
+    LibraryCopy,
+    copy_to_postgres,
+    copy_to_sqlite,
+    is_current,
+    mark_of_files,
+    mark_of_schema,
+    prepare_files,
+    read_marks,
+)
+from sources.storage.sqlite.connection.pool import sqlite_options
+
+COMMAND = "migrate-store"
+# The marks of the libraries that were copied to files, in the data directory of the target.
+_MARKS = "migrate-store.json"
+
+# Called after each library, with its user and what was copied, or None if it had not changed.
+Progress = Callable[[UserRecord, LibraryCopy | None], None]
+
+
+class MigrationResult(Struct, frozen=True, kw_only=True):
+    """`pending` says why the control data was not copied, and what to do. Empty: the target is complete."""
+
+    users: int
+    copied: int
+    rows: int
+    pending: str = ""
+
+
+async def migrate_to_postgres(
+    settings: Settings, source: DataRoot, target: ConnectionOptions, progress: Progress
+) -> MigrationResult:
+    source.require_control()
+    await prepare_control(target)
+    try:
+        with locked_directory(source.root, COMMAND, "maintenance"):
+            await prepare_control(source.control_path)
+            result = await _copy_files(settings, source, target, progress, can_write=True)
+            await asyncio.to_thread(copy_control, source.control_path, target)
+            return result
+    except DirectoryInUse as error:
+        result = await _copy_files(settings, source, target, progress, can_write=False)
+        pending = f"{error.message} and run this command again, which copies what has changed"
+        return msgspec.structs.replace(result, pending=pending)
+
+
+async def migrate_to_sqlite(
+    settings: Settings, source: ConnectionOptions, target: DataRoot, progress: Progress
+) -> MigrationResult:
+    target.prepare()
+    with locked_directory(target.root, COMMAND, "maintenance"):
+        marks = _StoredMarks(target)
+        users = await _list_users(source)
+        copied = rows = 0
+        for user in users:
+            copy = None
+            if marks.get(user.id) != await asyncio.to_thread(mark_of_schema, user.id, source):
+                copy = await asyncio.to_thread(copy_to_sqlite, user.id, source, target, sqlite_options(settings))
+                marks.save(user.id, copy.mark)
+                copied, rows = copied + 1, rows + copy.rows
+            progress(user, copy)
+        changed = [u for u in users if marks.get(u.id) != await asyncio.to_thread(mark_of_schema, u.id, source)]
+        result = MigrationResult(users=len(users), copied=copied, rows=rows)
+        if changed:
+            pending = (
+                f"{len(changed)} libraries were written while they were copied; stop all servers and run this command "
+                "again, which copies what has changed"
+            )
+            return msgspec.structs.replace(result, pending=pending)
+        await _copy_control_to_files(source, target)
+        return result
+
+
+async def _copy_control_to_files(source: ConnectionOptions, target: DataRoot) -> None:
+    """Writes new files in a directory of their own and moves them to the target when they are complete: a directory
+    with libraries but without a control database is not served."""
+    with TemporaryDirectory(dir=target.root, prefix=COMMAND) as directory:
+        unfinished = DataRoot(Path(directory))
+        location = target if target.control_path.stat().st_size else unfinished
+        await prepare_control(location.control_path)
+        await asyncio.to_thread(copy_control, source, location.control_path)
+        await asyncio.to_thread(forget_recorded_files, location.control_path)
+        if location is unfinished:
+            unfinished.audit_path.replace(target.audit_path)
+            unfinished.control_path.replace(target.control_path)
+    await prepare_control(target.control_path)  # records which files each user has
+
+
+async def _copy_files(
+    settings: Settings, source: DataRoot, target: ConnectionOptions, progress: Progress, *, can_write: bool
+) -> MigrationResult:
+    """Copies the libraries that changed. Without `can_write`, those that must be migrated first are left out."""
+    marks = await asyncio.to_thread(read_marks, target)
+    users = await _list_users(source.control_path)
+    copied = rows = 0
+    for user in users:
+        copy = None
+        if can_write:
+            await asyncio.to_thread(prepare_files, source, user.id, sqlite_options(settings))
+        mark = mark_of_files(source, user.id)
+        is_changed = not mark or marks.get(user.id) != mark
+        if is_changed and (can_write or await asyncio.to_thread(is_current, source, user.id)):
+            copy = await asyncio.to_thread(copy_to_postgres, source, user.id, target)
+            copied, rows = copied + 1, rows + copy.rows
+        progress(user, copy)
+    return MigrationResult(users=len(users), copied=copied, rows=rows)
+
+
+async def _list_users(location: ControlLocation) -> list[UserRecord]:
+    async with Registry.open(location) as registry:
+        return await registry.list_users()
+
+
+class _StoredMarks:
+    """Marks in a file of the target, which is replaced after each library."""
+
+    def __init__(self, target: DataRoot) -> None:
+        self._path = target.root / _MARKS
+        try:
+            self._marks = msgspec.json.decode(self._path.read_bytes(), type=dict[UserId, str])
+        except FileNotFoundError:
+            self._marks = {}
+
+    def get(self, user_id: UserId) -> str | None:
+        return self._marks.get(user_id)
+
+    def save(self, user_id: UserId, mark: str) -> None:
+        self._marks[user_id] = mark
+        unfinished = self._path.with_name(f"{_MARKS}.unfinished")
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(self._marks))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._path)

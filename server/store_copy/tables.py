@@ -1,0 +1,140 @@
+"""Reads and writes whole tables of either engine, and compares them by checksums."""
+
+# ruff: noqa: S608 - SQL is built from names in the schema; values are parameters
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from config.errors import StorageError
+from config.postgres.connection import PostgresConnection
+
+Row = Sequence[Any]
+
+_BATCH_ROWS = 1_000
+_DIGEST_BITS = 256
+
+
+class Tables(Protocol):
+    """The tables that a connection has open, in a transaction."""
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Returns the names of the columns, or none if there is no such table."""
+        ...
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Row]: ...
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None: ...
+
+    def clear(self, table: str) -> None: ...
+
+
+class SqliteTables:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
+        return self._connection.execute(f"SELECT {_list(columns)} FROM {table}")
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        values = ", ".join("?" * len(columns))
+        self._connection.executemany(f"INSERT INTO {table} ({_list(columns)}) VALUES ({values})", rows)
+
+    def clear(self, table: str) -> None:
+        self._connection.execute(f"DELETE FROM {table}")
+
+
+class PostgresTables:
+    """The tables of one schema."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        sql = """SELECT column_name::text FROM information_schema.columns
+            WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
+        return tuple(name for (name,) in self._connection.execute(sql, (self._connection.schema, table)))
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
+        return self._connection.iterate(f"SELECT {_list(columns)} FROM {table}", _BATCH_ROWS)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        remaining = iter(rows)
+        while batch := list(islice(remaining, _BATCH_ROWS)):
+            self._connection.copy_rows(table, columns, batch)
+
+    def clear(self, table: str) -> None:
+        self._connection.execute(f"DELETE FROM {table}")
+
+
+class TableDigest(Struct, frozen=True):
+    """The number of rows of a table, and a checksum that does not depend on their order."""
+
+    rows: int
+    checksum: str
+
+
+class _DigestBuilder:
+    """The sum of the rows' SHA-256 hashes."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._sum = 0
+
+    def add_all(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            self._rows += 1
+            digest = hashlib.sha256(msgspec.msgpack.encode(tuple(row))).digest()
+            self._sum = (self._sum + int.from_bytes(digest, "big")) % (1 << _DIGEST_BITS)
+            yield row
+
+    def digest(self) -> TableDigest:
+        return TableDigest(self._rows, f"{self._sum:064x}")
+
+
+def digest_table(tables: Tables, table: str, columns: Sequence[str]) -> TableDigest:
+    builder = _DigestBuilder()
+    for _ in builder.add_all(tables.rows(table, columns)):
+        pass
+    return builder.digest()
+
+
+def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping[str, TableDigest]:
+    """Replaces the rows of the target's tables with those of the source. Tables that others refer to come first.
+
+    What was written is read again and compared, so that a value that an engine changes is noticed.
+    """
+    for name in reversed(names):
+        target.clear(name)
+    digests = {}
+    for name in names:
+        columns = _common_columns(source, target, name)
+        builder = _DigestBuilder()
+        target.insert(name, columns, builder.add_all(source.rows(name, columns)))
+        digests[name] = builder.digest()
+        if digest_table(target, name, columns) != digests[name]:
+            raise StorageError(f"the copy of the table {name} differs from the original; nothing was kept of it")
+    return digests
+
+
+def _common_columns(source: Tables, target: Tables, table: str) -> tuple[str, ...]:
+    """Both must have the same columns: a value must not be left behind silently. They are sorted, so that the checksum
+    does not depend on their order in an engine."""
+    others = target.columns(table)
+    columns = source.columns(table) or others  # a file that was never written has no tables
+    if set(columns) != set(others):
+        different = ", ".join(sorted(set(columns) ^ set(others)))
+        raise StorageError(f"the table {table} has other columns in the target: {different}; upgrade both first")
+    return tuple(sorted(columns))
+
+
+def _list(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)

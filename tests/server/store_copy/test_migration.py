@@ -1,0 +1,165 @@
+"""Whole deployments: what a server writes meanwhile, interruptions, and the way back."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auth.context import build_context
+from auth.principal import READ, SCOPES, ClientId, Principal
+from auth.registry import Registry, UserRecord
+from config.paths import DataRoot
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from server.directory_lock import locked_directory
+from server.store_copy.libraries import LibraryCopy
+from server.store_copy.migration import MigrationResult, migrate_to_postgres, migrate_to_sqlite
+from sources.drafts import NoteDraft
+from sources.storage.sqlite import SqliteLibraries
+from tests.server.store_copy.test_libraries import rows_of
+
+USERS = 4
+NOTES = 30
+MIGRATE = """
+import asyncio, sys
+from pathlib import Path
+from config.paths import DataRoot
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from server.store_copy.migration import migrate_to_postgres
+
+def progress(user, copy):
+    print(user.name, flush=True)
+
+source = DataRoot(Path(sys.argv[1]))
+options = ConnectionOptions(url=sys.argv[2])
+asyncio.run(migrate_to_postgres(Settings(data_dir=sys.argv[1]), source, options, progress))
+"""
+
+
+class Deployment:
+    """A data directory with users who have notes."""
+
+    def __init__(self, root: Path) -> None:
+        self.data_root = DataRoot(root)
+        self.settings = Settings(data_dir=str(root))
+        self.users: list[UserRecord] = []
+
+    async def fill(self) -> None:
+        self.data_root.prepare()
+        async with Registry.open(self.data_root.control_path) as registry:
+            for number in range(USERS):
+                user = await registry.add_user(f"user{number}")
+                await registry.create_key(user.id, "laptop", [READ])
+                self.users.append(user)
+        for user in self.users:
+            await self.write(user, NOTES)
+
+    async def write(self, user: UserRecord, notes: int) -> None:
+        """Writes notes, a minute ago: files that were written just now are always copied again."""
+        principal = Principal(user.id, user.name, ClientId("test"), frozenset(SCOPES), "local", user.name)
+        libraries = SqliteLibraries(self.data_root, self.settings)
+        try:
+            async with libraries.library(build_context(principal, self.data_root, "request")) as library:
+                drafts = [NoteDraft(title=f"{user.name} {number}", content="kettle") for number in range(notes)]
+                await library.notes.create_many(drafts)
+        finally:
+            await libraries.close()
+        a_minute_ago = time.time() - 60
+        for path in self.data_root.paths_of(user.id).chacha.parent.iterdir():
+            os.utime(path, (a_minute_ago, a_minute_ago))
+
+    async def to_postgres(self, target: ConnectionOptions) -> tuple[MigrationResult, list[str]]:
+        copied: list[str] = []
+        result = await migrate_to_postgres(self.settings, self.data_root, target, _names(copied))
+        return result, copied
+
+    async def back(self, source: ConnectionOptions, target: DataRoot) -> tuple[MigrationResult, list[str]]:
+        copied: list[str] = []
+        return await migrate_to_sqlite(self.settings, source, target, _names(copied)), copied
+
+    def rows(self, data_root: DataRoot) -> list[dict[str, list[Any]]]:
+        return [rows_of(data_root, user.id) for user in self.users]
+
+
+def _names(copied: list[str]) -> Callable[[UserRecord, LibraryCopy | None], None]:
+    return lambda user, copy: copied.append(user.name) if copy is not None else None
+
+
+@pytest.fixture
+async def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path / "data")
+    await deployment.fill()
+    return deployment
+
+
+async def test_round_trip_is_equal(deployment: Deployment, tmp_path: Path, database_url: str) -> None:
+    postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
+
+    there, _ = await deployment.to_postgres(postgres)
+    returned, _ = await deployment.back(postgres, back)
+
+    assert (there.users, there.pending) == (returned.users, returned.pending) == (USERS, "")
+    assert there.rows == returned.rows
+    assert deployment.rows(back) == deployment.rows(deployment.data_root)
+    async with Registry.open(back.control_path) as after, Registry.open(deployment.data_root.control_path) as before:
+        assert await after.list_users() == await before.list_users()
+        assert await after.list_keys() == await before.list_keys()
+
+
+async def test_running_server_keeps_the_last_step_pending(deployment: Deployment, database_url: str) -> None:
+    postgres = ConnectionOptions(url=database_url)
+    with locked_directory(deployment.data_root.root, "serve", "server"):
+        first, copied = await deployment.to_postgres(postgres)
+        await deployment.write(deployment.users[1], 1)
+    async with Registry.open(postgres) as registry:
+        assert await registry.list_users() == []
+    second, copied_again = await deployment.to_postgres(postgres)
+
+    assert "in use by `florilegium serve`" in first.pending
+    assert "run this command again" in first.pending
+    assert (len(copied), copied_again, second.pending) == (USERS, ["user1"], "")
+    async with Registry.open(postgres) as registry:
+        assert [user.id for user in await registry.list_users()] == [user.id for user in deployment.users]
+
+
+async def test_killed_migration_continues_where_it_stopped(
+    deployment: Deployment, tmp_path: Path, database_url: str
+) -> None:
+    postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
+    for killed_after in (1, 2):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", MIGRATE, str(deployment.data_root.root), database_url),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        assert process.stdout is not None
+        for _ in range(killed_after):
+            assert await process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    result, copied = await deployment.to_postgres(postgres)
+    await deployment.back(postgres, back)
+
+    assert result.pending == ""
+    assert len(copied) < USERS
+    assert deployment.rows(back) == deployment.rows(deployment.data_root)
+
+
+async def test_libraries_that_did_not_change_are_not_copied_back_again(
+    deployment: Deployment, tmp_path: Path, database_url: str
+) -> None:
+    postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
+    await deployment.to_postgres(postgres)
+
+    _, first = await deployment.back(postgres, back)
+    _, second = await deployment.back(postgres, back)
+
+    assert (len(first), second) == (USERS, [])

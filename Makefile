@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-redis bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-redis bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -38,6 +38,8 @@ help:
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
+	@echo "make release         build wheel, sdist, container context and SBOM of a tagged version in dist/"
+	@echo "make release-check   build them without a tag, install and start the result, lint deploy/ (five minutes)"
 	@echo "make audit           look up the pinned packages in the OSV database of known vulnerabilities"
 
 $(RUNTIME): requirements.txt pyproject.toml
@@ -157,6 +159,12 @@ lock:
 
 audit:
 	$(PYTHON) .ci/audit.py requirements.txt requirements-dev.txt requirements-weights.txt $(ARGS)
+
+release: $(DEVELOPMENT)
+	$(BIN)/python .ci/release.py dist
+
+release-check: $(DEVELOPMENT)
+	$(BIN)/python .ci/release_check.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist tests/clients/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ class QueryBoosts:
     def __init__(self, times: Sequence[TimeSpan] = (), terms: Sequence[Term] = ()) -> None:
         self.time = TimeBoost(times)
         self.sender = SenderBoost(terms)
+        self.is_neutral = not self.time.periods and self.sender.is_neutral
 
     def apply(self, score: float, created_at: str, sender: str) -> float:
         return self.sender.apply(self.time.apply(score, created_at), sender)

@@ -26,6 +26,11 @@ class SenderBoost:
         self._stems = frozenset(map(stem, tokens - _ROLES)) if len(terms) > 1 else frozenset()
         self._factors: dict[str, float] = {"": 1.0}
 
+    @property
+    def is_neutral(self) -> bool:
+        """Whether no sender can change a score."""
+        return not self._stems
+
     def factor(self, sender: str) -> float:
         factor = self._factors.get(sender)
         if factor is None:
@@ -34,4 +39,5 @@ class SenderBoost:
         return factor
 
     def apply(self, score: float, sender: str) -> float:
-        return raise_odds(score, self.factor(sender))
+        factor = self.factor(sender)
+        return score if factor == 1 else raise_odds(score, factor)

@@ -119,10 +119,19 @@ class _StemMatcher(_WordMatcher):
         self._start = f" {self.beginning}"
 
     def starts(self, padded: str) -> list[int]:
-        return [start for start, _ in self.spans(padded)]
+        # The innermost loop of a search: it stems only words that begin like the stem.
+        start, wanted = self._start, self._stem
+        starts = []
+        at = padded.find(start)
+        while at >= 0:
+            end = padded.find(" ", at + 1)
+            word = padded[at + 1 : end]
+            if word == wanted or stem(word) == wanted:
+                starts.append(at)
+            at = padded.find(start, end)
+        return starts
 
     def spans(self, padded: str) -> list[Span]:
-        # The innermost loop of a search: it stems only words that begin like the stem.
         start, wanted = self._start, self._stem
         spans = []
         at = padded.find(start)

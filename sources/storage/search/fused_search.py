@@ -105,9 +105,11 @@ class FusedSearch(TextSearch):
         both parts."""
         cosines = self._scan.best_cosines([candidate.entry for candidate in candidates])
         weight, item_bits, boosts = self._weight, self._item_bits, self._boosts
+        is_boosted = not boosts.is_neutral
         for candidate in candidates:
             lexical, cosine = candidate.score, max(0.0, cosines.get(candidate.entry >> item_bits, 0.0))
-            cosine = boosts.apply(cosine, candidate.created_at, candidate.speaker)
+            if is_boosted:
+                cosine = boosts.apply(cosine, candidate.created_at, candidate.speaker)
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
         candidates.sort(key=attrgetter("sort_key"))

@@ -331,9 +331,10 @@ class _ComparableScoring(BlockScoring):
     def score(self, block: list[HitCandidate]) -> None:
         forms, counts = _count_terms(block, self._counter)
         own_terms, score_of = self._own_terms, self._scorer.score
+        is_adjusted, is_boosted = bool(self._near_terms or self._time_terms), not self._boosts.is_neutral
         for index, (candidate, in_prominent, counted) in enumerate(counts):
             prominent, other = in_prominent, counted
-            if self._near_terms or self._time_terms:
+            if is_adjusted:
                 prominent, other = self._without_repetition(prominent, self._with_times(candidate, other))
             is_prominent = any(prominent)
             share = self._title_share(candidate, forms.form(index)) if is_prominent and candidate.has_title else 0.0
@@ -342,7 +343,8 @@ class _ComparableScoring(BlockScoring):
             candidate.is_matched_in_other = any(counted)
             candidate.is_matched_aside = candidate.is_matched_in_other and not is_prominent
             score = score_of(prominent, other, candidate.chars, share)
-            score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
+            if is_boosted:
+                score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
             candidate.score = round(score, SCORE_DIGITS)
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))

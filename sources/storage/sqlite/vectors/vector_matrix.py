@@ -8,24 +8,18 @@ search reads.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from sources.storage.sqlite.vectors.dot_products import dot_products, squares_of
 from sources.storage.sqlite.vectors.kinds import VectorKind
-
-try:
-    import simsimd
-except ImportError:  # an optional package, ten times as fast
-    simsimd = None  # type: ignore[assignment]
 
 # A vector is scaled so that its greatest possible product with another is the square of this number.
 _SCALE = 127
 _LOADED_ROWS = 10_000
-# Without simsimd, vectors are converted in blocks that fit into the cache of the processor.
-_BLOCK_ROWS = 4_096
 _BYTES_PER_ROW = 20
 
 
@@ -78,7 +72,9 @@ class VectorMatrix:
         vector = np.frombuffer(query, np.int8)
         if len(vector) != self._dimension or not len(self._ids):
             return np.zeros(len(self._ids), np.float32)
-        return _dot_products(self._codes, self._squares, vector) / np.float32(_SCALE * _SCALE)
+        cosines = dot_products(self._codes, self._squares, vector)
+        cosines /= np.float32(_SCALE * _SCALE)
+        return cosines
 
     def nearest(
         self,
@@ -90,7 +86,7 @@ class VectorMatrix:
     ) -> list[NearPassage]:
         """Returns the best passage of each of the nearest items, nearest first, of those with at least this cosine. Of
         equally near items, the one with the greatest rowid comes first. Only `allowed` items are returned, if given."""
-        positions = np.flatnonzero(cosines >= np.float32(least))
+        positions = (cosines >= np.float32(least)).nonzero()[0]
         if allowed is not None:
             items = self._rows[positions] >> item_bits
             positions = positions[np.isin(items, np.fromiter(allowed, np.int64, len(allowed)))]
@@ -111,19 +107,15 @@ class VectorMatrix:
             self._order = np.argsort(self._rows, kind="stable")
             self._sorted_rows = self._rows[self._order]
         wanted = np.array(items, np.int64)
-        firsts = np.searchsorted(self._sorted_rows, wanted << item_bits)
-        ends = np.searchsorted(self._sorted_rows, (wanted + 1) << item_bits)
-        is_found = firsts < ends
-        # Most items have one passage.
-        best = np.zeros(len(wanted), np.float32)
-        best[is_found] = cosines[self._order[firsts[is_found]]]
-        for index in np.flatnonzero(ends - firsts > 1).tolist():
-            best[index] = cosines[self._order[firsts[index] : ends[index]]].max()
-        return {
-            item: cosine
-            for item, cosine, has_cosine in zip(items, best.tolist(), is_found.tolist(), strict=True)
-            if has_cosine
-        }
+        firsts = self._sorted_rows.searchsorted(wanted << item_bits)
+        ends = self._sorted_rows.searchsorted((wanted + 1) << item_bits)
+        best: dict[int, float] = {}
+        for item, first, end in zip(items, firsts.tolist(), ends.tolist(), strict=True):
+            if end - first == 1:  # most items have one passage
+                best[item] = cosines.item(self._order.item(first))
+            elif first < end:
+                best[item] = cosines[self._order[first:end]].max().item()
+        return best
 
     def _best(self, positions: NDArray[np.int64], cosines: NDArray[np.float32], count: int) -> NDArray[np.int64]:
         """Returns the positions with the greatest cosines, in a fixed order even if some are equal."""
@@ -173,26 +165,5 @@ class VectorMatrix:
         self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
         self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
         self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
-        self._squares = np.concatenate((self._squares, _squares(new_codes)))[-self._rows_max :]
+        self._squares = np.concatenate((self._squares, squares_of(new_codes)))[-self._rows_max :]
         self._order = None
-
-
-def _squares(codes: NDArray[np.int8]) -> NDArray[np.float32]:
-    return np.concatenate([np.square(block, dtype=np.float32).sum(axis=1) for block in _blocks(codes)])
-
-
-def _dot_products(
-    codes: NDArray[np.int8], squares: NDArray[np.float32], vector: NDArray[np.int8]
-) -> NDArray[np.float32]:
-    """Vectors have the length 127, so that all numbers are small integers and the results exact either way."""
-    if simsimd is not None:
-        # From the distances: for these simsimd uses vector instructions on more processors, which is twice as fast.
-        distances = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="sqeuclidean"), np.float32)
-        products: NDArray[np.float32] = squares + np.square(vector, dtype=np.float32).sum() - distances.reshape(-1)
-        return products / np.float32(2)
-    query = vector.astype(np.float32)
-    return np.concatenate([block.astype(np.float32) @ query for block in _blocks(codes)])
-
-
-def _blocks(codes: NDArray[np.int8]) -> Iterator[NDArray[np.int8]]:
-    return (codes[start : start + _BLOCK_ROWS] for start in range(0, len(codes), _BLOCK_ROWS))

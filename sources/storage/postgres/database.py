@@ -10,12 +10,15 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from sources.storage.job_queue import JobLane
-from sources.storage.postgres.connection import LibraryWork, WriteTransaction
+from sources.storage.postgres.connection import LibraryConnection, LibraryWork, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
+from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.usage import SchemaMeter
 from sources.storage.quota import QuotaLimits, UserQuota
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.text_index import TextIndex
 
 T = TypeVar("T")
@@ -35,6 +38,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     statement_timeout_ms: int
     lock_timeout_ms: int
     idle_timeout_ms: int
+    vocabularies: VocabularyMemory
     quota: QuotaLimits = QuotaLimits()
 
 
@@ -50,6 +54,7 @@ class PostgresDatabase:
         self._writer = JobLane()
         self._meter = SchemaMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
+        self.counts = IndexCounts(options.vocabularies)
 
     async def read(self, source: str, work: LibraryWork[T], deadline_ms: int | None = None) -> T:
         """Runs the work on one snapshot of the library. Without a deadline, that of the settings applies. Time in the
@@ -59,10 +64,11 @@ class PostgresDatabase:
         return await self._run(source, lane, work, deadline_ms, is_read_only=True)
 
     async def write(self, source: str, _index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
-        """Runs the work in one transaction. `extra_ms` extends the deadline of the settings for a write that is known
-        to be large."""
+        """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
+        settings for a write that is known to be large."""
         self._meter.add_write()
-        return await self._run(source, self._writer, work, self._options.deadline_ms + extra_ms, is_read_only=False)
+        indexed = partial(_work_and_index, work)
+        return await self._run(source, self._writer, indexed, self._options.deadline_ms + extra_ms, is_read_only=False)
 
     async def remove(self) -> None:
         await self._run_control("library", partial(self._options.schemas.remove, self.user_id))
@@ -118,3 +124,9 @@ class PostgresDatabase:
             )
         except job_errors() as error:
             raise translate(error, source, self._options.deadline_ms) from error
+
+
+def _work_and_index(work: LibraryWork[T], connection: LibraryConnection) -> T:
+    result = work(connection)
+    index_changes(connection, connection.changes)
+    return result

@@ -15,7 +15,8 @@ from config.postgres.connection import ConnectionOptions
 from config.postgres.threads import ConnectionThreads
 from config.settings import Settings
 from config.times import steady_time
-from sources.storage.collections.collection import StorageSettings
+from sources.semantic.service import SemanticService
+from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
@@ -23,6 +24,7 @@ from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.postgres.schemas import LibrarySchemas
 from sources.storage.quota import QuotaLimits
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.idempotency import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -53,6 +55,7 @@ class PostgresLibraries:
         settings: Settings,
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = steady_time,
+        semantic: SemanticService | None = None,
         quotas: Quotas | None = None,
         *,
         schemas: LibrarySchemas | None = None,
@@ -69,11 +72,16 @@ class PostgresLibraries:
             statement_timeout_ms=options.statement_timeout_ms,
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
+            vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
             quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
         )
-        self._settings = StorageSettings(
+        self._settings = SearchSettings(
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
+            ranked_rows_max=settings.search_ranked_rows_max,
+            near_words_max=settings.search_near_words_max,
+            scanned_rows_max=settings.message_scan_max_rows,
+            semantic=semantic,
             clock=clock,
             steady_clock=steady_clock,
         )

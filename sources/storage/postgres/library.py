@@ -1,83 +1,77 @@
 """One user's library in PostgreSQL: the collections in its schema, on behalf of one client."""
 
-from typing import cast
+from functools import partial
+
+from msgspec.structs import replace
 
 from config.errors import NotFound
+from sources.query import ParsedQuery
 from sources.storage.collections.agents import StoredAgents
 from sources.storage.collections.bookmarks import StoredBookmarks
-from sources.storage.collections.characters import StoredCharacters
-from sources.storage.collections.chats import StoredChats
-from sources.storage.collections.collection import StorageSettings
 from sources.storage.collections.followed_files import StoredFollowedFiles
-from sources.storage.collections.media import StoredMedia
-from sources.storage.collections.notes import StoredNotes
-from sources.storage.collections.observations import StoredObservations
-from sources.storage.collections.prompts import StoredPrompts
-from sources.storage.contract import Chats, LibraryUsage
-from sources.storage.postgres.connection import WRITES
+from sources.storage.collections.searchable import SearchSettings
+from sources.storage.contract import Chats, Corpus, LibraryUsage
+from sources.storage.postgres.collections import (
+    PostgresCharacters,
+    PostgresChats,
+    PostgresMedia,
+    PostgresNotes,
+    PostgresObservations,
+    PostgresPrompts,
+)
 from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.redaction import redact_for_agents
-from sources.storage.tables.connection import SqlConnection
-
-
-class PostgresChats(StoredChats):
-    async def change_token(self) -> str:
-        def work(connection: SqlConnection) -> str:
-            [writes] = connection.execute("SELECT value FROM state WHERE name = ?", (WRITES,)).fetchone()
-            return str(writes)
-
-        return await self._read(work)
 
 
 class PostgresLibrary:
-    """Implements `Library` of the storage contract, except for searches."""
+    """Implements `Library` of the storage contract."""
 
     def __init__(
         self,
         database: PostgresDatabase,
-        settings: StorageSettings,
+        settings: SearchSettings,
         client_id: str,
         *,
         is_agent: bool,
         sources: frozenset[str] | None = None,
     ) -> None:
         self._database = database
-        self._settings = settings
+        self._settings = settings if sources is None else replace(settings, sources=sources)
         self._client_id = client_id
         self._is_agent = is_agent
         self._sources = sources
 
     @property
-    def notes(self) -> StoredNotes:
+    def notes(self) -> PostgresNotes:
         self._require_source("notes")
-        return StoredNotes(self._database, self._settings, self._client_id)
+        return PostgresNotes(self._database, self._settings, self._client_id)
 
     @property
-    def media(self) -> StoredMedia:
+    def media(self) -> PostgresMedia:
         self._require_source("media")
-        return StoredMedia(self._database, self._settings, self._client_id)
+        return PostgresMedia(self._database, self._settings, self._client_id)
 
     @property
     def chats(self) -> Chats:
         self._require_source("chats")
         chats = PostgresChats(self._database, self._settings, self._client_id, is_agent=self._is_agent)
-        # It has all methods but the searches.
-        return redact_for_agents(cast("Chats", chats)) if self._is_agent else cast("Chats", chats)
+        return redact_for_agents(chats) if self._is_agent else chats
 
     @property
-    def characters(self) -> StoredCharacters:
+    def characters(self) -> PostgresCharacters:
         self._require_source("characters")
-        return StoredCharacters(self._database, self._settings, self._client_id)
+        return PostgresCharacters(self._database, self._settings, self._client_id)
 
     @property
-    def prompts(self) -> StoredPrompts:
+    def prompts(self) -> PostgresPrompts:
         self._require_source("prompts")
-        return StoredPrompts(self._database, self._settings, self._client_id)
+        return PostgresPrompts(self._database, self._settings, self._client_id)
 
     @property
-    def observations(self) -> StoredObservations:
+    def observations(self) -> PostgresObservations:
         self._require_source("chats")
-        return StoredObservations(self._database, self._settings, self._client_id)
+        return PostgresObservations(self._database, self._settings, self._client_id)
 
     @property
     def agents(self) -> StoredAgents:
@@ -91,6 +85,10 @@ class PostgresLibrary:
     @property
     def followed_files(self) -> StoredFollowedFiles:
         return StoredFollowedFiles(self._database)
+
+    async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
+        statistics = EntryStatistics(self._database.counts, self._sources)
+        return await self._database.read("library", partial(statistics.corpus, query), deadline_ms)
 
     async def usage(self) -> LibraryUsage:
         return await self._database.quota.usage()

@@ -7,6 +7,8 @@ turns, and every sequence is one more relation that PostgreSQL's backends keep i
 
 from msgspec import Struct
 
+from sources.storage.postgres.index.entries import ENTRY_TABLES
+
 _TEXT = 'TEXT COLLATE "C"'
 
 
@@ -206,7 +208,17 @@ _AGENTS_AND_FILES = (
 # Existing migrations must not change, because they have already run. Only append to them.
 LIBRARY_MIGRATIONS = (
     LibraryMigration(
-        (*_SHARED, *_NOTES, *_CHATS, *_CHARACTERS, *_OBSERVATIONS, *_MEDIA, *_PROMPTS, *_AGENTS_AND_FILES),
+        (
+            *_SHARED,
+            *_NOTES,
+            *_CHATS,
+            *_CHARACTERS,
+            *_OBSERVATIONS,
+            *_MEDIA,
+            *_PROMPTS,
+            *_AGENTS_AND_FILES,
+            *ENTRY_TABLES,
+        ),
         compatible_with=1,
     ),
 )

@@ -74,6 +74,10 @@ class SearchEngine(Protocol):
         some columns; all are searched if it is empty."""
         ...
 
+    def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
+        """Returns scores from 0 to 1 for ranks of a query, given its best and its worst rank."""
+        ...
+
     def both(self, one: str, other: str) -> str:
         """Returns the expression of what two others match."""
         ...

@@ -9,8 +9,8 @@ the page size and offset it is requested with.
 
 from abc import ABC, abstractmethod
 from collections import Counter as Tally
-from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache, partial
 from operator import attrgetter, or_
 
 from msgspec.json import Decoder
@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from sources.query import Term
 from sources.records import Hit, HitPage
 from sources.search.query_boosts import QueryBoosts
-from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
+from sources.search.scoring import Scorer, TermStatistics, term_weights, title_share
 from sources.search.term_counting import TermCounter, TermCounts, term_counter
 from sources.search.term_matching import JoinedForms
 from sources.storage.contract import Search
@@ -181,7 +181,7 @@ class TextSearch:
     def _scoring(self, tier: MatchTier) -> "BlockScoring":
         if self._search.scoring == "minmax":
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
-            return _MinMaxScoring(self._term_counter, best, worst)
+            return _QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
         scorer = self._scorer(self._search.query.terms)
         return _ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
 
@@ -369,17 +369,15 @@ class _ComparableScoring(BlockScoring):
         return tuple([max(count, term in self._time_terms) for term, count in enumerate(counts)])
 
 
-class _MinMaxScoring(BlockScoring):
-    """tldw's score: where the rank lies between the worst and the best rank of all matches."""
+class _QueryScoring(BlockScoring):
+    """tldw's score: how the rank compares with those of all matches of the query."""
 
-    def __init__(self, counter: TermCounter, best: float, worst: float) -> None:
+    def __init__(self, counter: TermCounter, scale: Callable[[Sequence[float | None]], Sequence[float]]) -> None:
         self._counter = counter
-        self._best = best
-        self._worst = worst
+        self._scale = scale
 
     def score(self, block: list[HitCandidate]) -> None:
-        ranks = [self._worst if candidate.bm25 is None else candidate.bm25 for candidate in block]
-        _, _, *scores = scale_to_range([self._best, self._worst, *ranks])
+        scores = self._scale([candidate.bm25 for candidate in block])
         _, counts = _count_terms(block, self._counter)
         for (candidate, prominent, other), score in zip(counts, scores, strict=True):
             candidate.has_all_terms = all(map(or_, prominent, other))

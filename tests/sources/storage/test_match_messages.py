@@ -11,6 +11,8 @@ from sources.records import ExactHits
 from sources.storage.contract import ExactSearch, Library
 from tests.sources.storage.library_fixture import OpenLibraries
 
+pytestmark = pytest.mark.postgres
+
 
 async def match_messages(library: Library, expression: str, limit: int = 50, **filters: Any) -> ExactHits:
     search = ExactSearch(expression=expression, limit=limit, deadline_ms=10_000, **filters)

@@ -15,6 +15,8 @@ from sources.storage.contract import Corpus, Library, Search
 from tests.sources.storage.item_kinds import ITEM_KINDS, ItemKind
 from tests.sources.storage.library_fixture import LibraryFixture, ids, make_search
 
+pytestmark = pytest.mark.postgres
+
 WORDS = ("tea", "milk", "sugar", "honey", "lemon")
 every_kind = pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.name)
 

@@ -36,6 +36,10 @@ class TsqueryEngine:
             labels.restriction(target.phrase_columns) if target.phrase_columns else EVERYWHERE,
         )
 
+    def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
+        """Returns ranks divided by the best one."""
+        return [(worst if rank is None else rank) / best if best else 0.0 for rank in ranks]
+
     def both(self, one: str, other: str) -> str:
         return f"({one}) & ({other})"
 

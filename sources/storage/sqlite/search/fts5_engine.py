@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sources.query import Expression
+from sources.search.scoring import scale_to_range
 from sources.search.time_boost import BoostedPeriod
 from sources.storage.contract import Search
 from sources.storage.search.engine import SearchConnection
@@ -26,6 +27,11 @@ class Fts5Engine:
         if target is None:
             return match_text(expression, "")
         return match_text(expression, target.title_column, fields, target.phrase_columns)
+
+    def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
+        """Returns where ranks lie between the worst and the best one."""
+        _, _, *scores = scale_to_range([best, worst, *(worst if rank is None else rank for rank in ranks)])
+        return scores
 
     def both(self, one: str, other: str) -> str:
         return f"({one}) AND ({other})"

@@ -1,0 +1,135 @@
+"""The collections of a library in PostgreSQL, with their searches."""
+
+from sources.drafts import (
+    CharacterDraft,
+    ConversationDraft,
+    MediaDraft,
+    NoteDraft,
+    ObservationDraft,
+    PromptDraft,
+)
+from sources.records import (
+    SEMANTIC_OFF,
+    Character,
+    Conversation,
+    ExactHit,
+    ExactHits,
+    MediaItem,
+    MessageHit,
+    MessageHits,
+    Note,
+    Observation,
+    SavedPrompt,
+    SemanticStatus,
+)
+from sources.storage.collections.characters import StoredCharacters
+from sources.storage.collections.chats import StoredChats
+from sources.storage.collections.collection import IdT
+from sources.storage.collections.media import StoredMedia
+from sources.storage.collections.notes import StoredNotes
+from sources.storage.collections.observations import StoredObservations
+from sources.storage.collections.prompts import StoredPrompts
+from sources.storage.collections.searchable import SearchableCollection, SearchSettings
+from sources.storage.collections.searchable_chats import SearchableChats
+from sources.storage.collections.searchable_observations import SearchableObservations
+from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.postgres.connection import WRITES, LibraryConnection
+from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.index.entries import ENTRY_KINDS
+from sources.storage.postgres.search import exact, substring, targets
+from sources.storage.postgres.search.statistics import EntryStatistics
+from sources.storage.search.exact_snippets import ExactHighlighter
+from sources.storage.search.meaning import QueryVector
+from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables.conversation_tables import MESSAGES
+from sources.storage.tables.item_table import DraftT, RecordT
+
+# The title of a message's conversation, in a SELECT of MESSAGES.
+_TITLE = "c.title"
+
+
+class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
+    def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
+        super().__init__(database, settings, client_id)
+        self._library = database
+        self._search_settings = settings
+
+    @property
+    def _statistics(self) -> EntryStatistics:
+        return EntryStatistics(self._library.counts, self._search_settings.sources)
+
+    async def _meaning(self, search: Search) -> QueryVector | SemanticStatus:
+        return SEMANTIC_OFF
+
+    async def words(self) -> int:
+        """Counts the words of all texts, without those of titles."""
+        sql = "SELECT coalesce(sum(words), 0) FROM index_entries WHERE kind = ?"
+        parameters = (ENTRY_KINDS[self.target.index.table].number,)
+        return await self._read(lambda connection: int(connection.execute(sql, parameters).fetchone()[0]))
+
+
+class PostgresNotes(PostgresCollection[Note, NoteDraft, str], StoredNotes):
+    target = targets.POSTGRES_NOTES
+
+
+class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia):
+    target = targets.POSTGRES_MEDIA
+
+
+class PostgresCharacters(PostgresCollection[Character, CharacterDraft, int], StoredCharacters):
+    target = targets.POSTGRES_CHARACTERS
+
+
+class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+    target = targets.POSTGRES_PROMPTS
+
+
+class PostgresObservations(
+    SearchableObservations, PostgresCollection[Observation, ObservationDraft, str], StoredObservations
+):
+    target = targets.POSTGRES_OBSERVATIONS
+
+
+class PostgresChats(SearchableChats, PostgresCollection[Conversation, ConversationDraft, str], StoredChats):
+    """Implements `Chats` of the storage contract, except that it does not redact."""
+
+    target = targets.POSTGRES_CHATS
+    human_only_target = targets.POSTGRES_HUMAN_ONLY
+
+    def __init__(self, database: PostgresDatabase, settings: SearchSettings, client_id: str, *, is_agent: bool) -> None:
+        StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
+        self._library = database
+        self._search_settings = settings
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        def work(connection: SqlConnection) -> MessageHits:
+            assert isinstance(connection, LibraryConnection)
+            rowids = substring.find(connection, search, is_agent=self._is_agent)
+            rows = MESSAGES.get_by_rowids_with(connection, rowids, _TITLE)
+            return MessageHits(tuple(MessageHit(message=message, title=title) for message, title in rows), True)
+
+        return await self._read(work, search.deadline_ms)
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        def work(connection: SqlConnection) -> ExactHits:
+            assert isinstance(connection, LibraryConnection)
+            ranked_rows_max = self._search_settings.ranked_rows_max
+            matches, is_complete = exact.find(connection, search, ranked_rows_max, is_agent=self._is_agent)
+            rowids = [match.rowid for match in matches.matches]
+            highlighter = ExactHighlighter(matches.phrases)
+            hits = tuple(
+                ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+                for match, (message, title) in zip(
+                    matches.matches, MESSAGES.get_by_rowids_with(connection, rowids, _TITLE), strict=True
+                )
+            )
+            return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+
+        return await self._read(work, search.deadline_ms)
+
+    async def change_token(self) -> str:
+        def work(connection: SqlConnection) -> str:
+            [writes] = connection.execute("SELECT value FROM state WHERE name = ?", (WRITES,)).fetchone()
+            return str(writes)
+
+        return await self._read(work)

@@ -175,7 +175,7 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
 def index_version(connection: PostgresConnection) -> str:
     """Returns a text that is different after every write to the library."""
     row = connection.execute("SELECT value FROM state WHERE name = 'writes'").fetchone()
-    return str(row[0]) if row else ""
+    return str(row[0]) if row else "0"
 
 
 def _index_batch(connection: PostgresConnection, kind: EntryKind, rowids: list[int]) -> None:

@@ -30,7 +30,7 @@ class ToolText(Struct, frozen=True):
     description: str
 
 
-class SearchableCollection(Protocol):
+class CollectionSearch(Protocol):
     """A collection of a library that can be searched."""
 
     async def search(self, search: Search) -> HitPage: ...
@@ -114,7 +114,7 @@ class LibrarySource(ABC):
     ) -> str:
         raise NotFound("resource", uri)
 
-    async def find_hits(self, collection: SearchableCollection, query: SourceQuery) -> SourceHits:
+    async def find_hits(self, collection: CollectionSearch, query: SourceQuery) -> SourceHits:
         """One page of hits; empty without a search if a filter of the query rules out every item."""
         page = HitPage((), has_more=False, total=0)
         if query.search is not None:

@@ -17,6 +17,9 @@ class StoredBookmarks:
         self._limits = limits
 
     async def get(self, name: str) -> str | None:
+        if not validation.is_storable(name):
+            return None
+
         def work(connection: SqlConnection) -> str | None:
             row = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
             return row[0] if row else None

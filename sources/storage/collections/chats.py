@@ -31,7 +31,7 @@ from sources.storage.tables.thread_upsert import (
     withdraw_thread,
 )
 from sources.storage.tables.upsert import withdraw_rows
-from sources.storage.tables.validation import clamp_count, is_storable
+from sources.storage.tables.validation import clamp_count, is_storable, storable_beginning
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
-        parameters = (after, clamp_count(limit))
+        parameters = (storable_beginning(after), clamp_count(limit))
         return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
 
     async def namespaces(self) -> Sequence[Namespace]:

@@ -18,7 +18,13 @@ from sources.storage.tables.item_table import DraftT, ItemKey, ItemTable, Record
 from sources.storage.tables.sql import SqlFilter, between, equals
 from sources.storage.tables.text_index import TextIndex
 from sources.storage.tables.upsert import Upserter, withdraw_rows
-from sources.storage.tables.validation import FieldLimits, clamp_count, invalid_field, is_storable
+from sources.storage.tables.validation import (
+    FieldLimits,
+    clamp_count,
+    invalid_field,
+    is_storable,
+    storable_beginning,
+)
 
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
@@ -168,7 +174,7 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         return await self._read(lambda connection: self.table.page(connection, limit, offset))
 
     async def list_after(self, uuid: str, limit: int) -> Sequence[RecordT]:
-        parameters = (uuid, clamp_count(limit))
+        parameters = (storable_beginning(uuid), clamp_count(limit))
         return await self._read(
             lambda connection: self.table.select(connection, "uuid > ? ORDER BY uuid LIMIT ?", parameters)
         )

@@ -65,7 +65,9 @@ def messages_after(
 
 
 def _has_metadata(column: str, metadata: MetadataFilter | None) -> SqlFilter:
-    return metadata_in(column, metadata.path, metadata.values) if metadata else SqlFilter()
+    if metadata is None:
+        return SqlFilter()
+    return metadata_in(column, metadata.path, [value for value in metadata.values if is_storable(value or "")])
 
 
 def _is_after(position: CreationPosition | None) -> SqlFilter:

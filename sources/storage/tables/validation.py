@@ -134,6 +134,12 @@ def is_storable(value: str | int) -> bool:
     return not UNSTORABLE.search(value)
 
 
+def storable_beginning(text: str) -> str:
+    """Returns the part of a text before the first character that no row contains. The same rows sort after it."""
+    match = UNSTORABLE.search(text)
+    return text[: match.start()] if match else text
+
+
 def clamp_count(value: int) -> int:
     """Limits a number of rows or characters to what SQLite accepts for LIMIT and OFFSET."""
     return clamp(value, 0, COUNT_MAX)

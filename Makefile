@@ -29,7 +29,7 @@ help:
 	@echo "make bench-redis     measure what session_url adds to a call"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
-	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
+	@echo "make bench-neighbour measure a quiet user next to busy users and an import (five minutes)"
 	@echo "make bench-embed     measure the models of semantic search and searches while vectors are made (five minutes)"
 	@echo "make bench-console   measure the first result of a search on the page against the API call beneath it (five minutes)"
 	@echo "make screenshots     write the pictures of the console in docs/images/console"

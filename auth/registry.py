@@ -312,7 +312,7 @@ class Registry:
         return await self._database.withdraw(operation)
 
     async def delete_key(self, key_id: str) -> None:
-        """Removes a key without a trace. Revoked keys stay in lists; this is for keys that nobody has seen."""
+        """Deletes a key. Revoked keys stay in lists; this is for keys that were never shown."""
         await self._database.withdraw(lambda db: db.execute("DELETE FROM keys WHERE id = ?", (key_id,)))
 
     async def touch_keys(self, used_at: Mapping[str, float]) -> None:

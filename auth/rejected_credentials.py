@@ -12,7 +12,7 @@ from auth.audit import Audit
 
 ACTION = "credential.reject"
 _PERIOD_S = 3600.0
-# What stands for the addresses that are not listed.
+# Replaces the addresses that are not listed.
 _OTHERS = "other addresses"
 
 

@@ -1,8 +1,8 @@
-"""`make bench-neighbour`: how much slower a quiet user's searches become beside busy users.
+"""`make bench-neighbour`: how much slower a quiet user's searches become next to busy users.
 
-A quiet user searches a few times per second: alone, beside 8 searchers who send one search after the other, and beside
-an import and 16 such searchers. The three take turns in short rounds, so that they see the same machine, and the 99th
-percentile of the quiet user's response time is compared.
+A quiet user searches a few times per second: alone, next to 8 searchers who send one search after the other, and
+next to an import and 16 such searchers. The three take turns in short rounds, so that they see the same machine,
+and the 99th percentile of the quiet user's response time is compared.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bench.search_clients import SearchRequest
 from bench.sources import percentile
 
 _SEARCHERS = 8
-_SEARCHERS_BESIDE_IMPORT = 16
+_SEARCHERS_WITH_IMPORT = 16
 _IMPORT_PATH = "/api/v1/import"
 _NOTE_WORDS = 120
 # Generating a text takes longer than importing it, so some notes have the same.
@@ -73,19 +73,19 @@ class NeighbourResult(Struct, frozen=True):
     """The quiet user's response times in milliseconds, and the busy users' searches and imported items per second."""
 
     alone_ms: tuple[float, ...]
-    beside_searchers_ms: tuple[float, ...]
-    beside_import_ms: tuple[float, ...]
+    with_searchers_ms: tuple[float, ...]
+    with_import_ms: tuple[float, ...]
     searches_per_s: float
     searches_beside_import_per_s: float
     imported_per_s: float
 
     @property
     def search_ratio(self) -> float:
-        return percentile(self.beside_searchers_ms, 99) / percentile(self.alone_ms, 99)
+        return percentile(self.with_searchers_ms, 99) / percentile(self.alone_ms, 99)
 
     @property
     def import_ratio(self) -> float:
-        return percentile(self.beside_import_ms, 99) / percentile(self.alone_ms, 99)
+        return percentile(self.with_import_ms, 99) / percentile(self.alone_ms, 99)
 
     def as_line(self) -> str:
         return f"RESULT search_p99_x={self.search_ratio:.1f} import_p99_x={self.import_ratio:.1f}"
@@ -209,7 +209,7 @@ def _measure(neighbourhood: _Neighbourhood, effort: Effort) -> NeighbourResult:
         beside_searchers += wall_ms
         searches += count
         with neighbourhood.importing(f"round-{number}"):
-            wall_ms, count = neighbourhood.run_beside_searchers(effort.seconds, _SEARCHERS_BESIDE_IMPORT)
+            wall_ms, count = neighbourhood.run_beside_searchers(effort.seconds, _SEARCHERS_WITH_IMPORT)
         beside_import += wall_ms
         searches_beside_import += count
     seconds = effort.rounds * (effort.seconds + 2)
@@ -228,14 +228,14 @@ def report(result: NeighbourResult) -> Iterator[str]:
     yield f"{'a quiet user searches':<36} {'searches':>8} {'p50 ms':>7} {'p99 ms':>7} {'x alone':>8}"
     rows = (
         ("alone", result.alone_ms, 1.0),
-        (f"beside {_SEARCHERS} searchers", result.beside_searchers_ms, result.search_ratio),
-        (f"beside an import and {_SEARCHERS_BESIDE_IMPORT} searchers", result.beside_import_ms, result.import_ratio),
+        (f"with {_SEARCHERS} searchers", result.with_searchers_ms, result.search_ratio),
+        (f"with an import and {_SEARCHERS_WITH_IMPORT} searchers", result.with_import_ms, result.import_ratio),
     )
     for title, wall_ms, ratio in rows:
         p50, p99 = percentile(wall_ms, 50), percentile(wall_ms, 99)
         yield f"{title:<36} {len(wall_ms):>8} {p50:>7.1f} {p99:>7.1f} {ratio:>8.1f}"
     yield (
-        f"the others: {result.searches_per_s:.1f} searches/s; beside the import "
+        f"the others: {result.searches_per_s:.1f} searches/s; with the import "
         f"{result.searches_beside_import_per_s:.1f} searches/s and {result.imported_per_s:.0f} imported items/s"
     )
 

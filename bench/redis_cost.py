@@ -20,7 +20,7 @@ from tests.servers.valkey import own_valkey
 
 _NOTES = 200
 _WARM_UP = 100
-# High enough to limit nobody here, so that every call takes from its buckets.
+# Never reached here, so that every call takes from its buckets.
 _LIMITS = {
     "rate_user_per_minute": 1e8,
     "rate_user_burst": 10_000_000,

@@ -26,7 +26,7 @@ def copy_database(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Renames a database that nobody uses, with its write-ahead log, so that another can take its place. Returns the
+    """Renames a database that is not in use, with its write-ahead log, so that another can take its place. Returns the
     new path, or None if there is no such file."""
     if not path.exists():
         # A log without its database would be applied to the file that takes its place.

@@ -797,7 +797,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_roots: Annotated[
         tuple[str, ...],
         _text(
-            "Folders in which users without the scope `admin` may follow files and folders; `{user}` stands for the "
+            "Folders in which users without the scope `admin` may follow files and folders; `{user}` is the "
             "name of the user, as in `/srv/vaults/{user}`. Empty: none. Administrators may follow any path that the "
             "server can read."
         ),
@@ -1210,7 +1210,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number(
             "attempts/min",
-            "Failed sign-ins per account, from browsers in which nobody has signed in to it before. Each other browser "
+            "Failed sign-ins per account, from browsers that have not signed in to it before. Each other browser "
             "has as many of its own. 0: no limit.",
             0,
             1e6,
@@ -1718,7 +1718,7 @@ def _oauth_problems(settings: Settings) -> Iterator[str]:
 def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
-        yield "openid_providers: nobody signs in to a server for one user; set require_auth = true"
+        yield "openid_providers: a server for one user has no sign-in; set require_auth = true"
 
 
 def _session_url_problems(settings: Settings) -> Iterator[str]:

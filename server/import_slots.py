@@ -1,4 +1,4 @@
-"""Slots for imports. An import that has had its turn passes its slot on while others wait, so that nobody waits for the
+"""Slots for imports. An import that has had its turn passes its slot on while others wait, so that none waits for the
 end of another user's import."""
 
 import asyncio

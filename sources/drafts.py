@@ -155,8 +155,8 @@ UpsertOutcome = Literal["new", "updated", "unchanged", "deleted", "conflict", "r
 
 class UpsertResult(Struct, frozen=True):
     """The outcome for one imported draft. "unchanged": it equals the last imported one, even if the item was edited
-    since. "deleted": the item was deleted and stays deleted. "conflict": the item was edited here and changed at its
-    origin, and the edit was kept. "refused": the draft is invalid, `problem` says why."""
+    since. "deleted": the item was deleted and stays deleted. "conflict": the item was edited in the library and
+    changed in its source, and the edit was kept. "refused": the draft is invalid, `problem` says why."""
 
     outcome: UpsertOutcome
     problem: str = ""

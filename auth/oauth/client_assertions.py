@@ -1,7 +1,7 @@
 """Clients that prove their identity with a signed token (RFC 7523, `private_key_jwt`).
 
 Only clients with a metadata document do so. The document has their public keys or names an address with them, which is
-fetched as carefully as the document. Nothing is fetched for a client that nobody has connected.
+fetched under the same rules as the document. Nothing is fetched for a client without a grant.
 """
 
 import time

@@ -165,7 +165,7 @@ class OAuthClients:
         return client, secret
 
     def _make_room(self, db: ControlConnection, now: float) -> None:
-        """Deletes clients that nobody uses. At the limit the oldest of them makes room, so that registrations of
+        """Deletes unused clients. At the limit the oldest of them makes room, so that registrations of
         strangers cannot keep others from registering."""
         db.execute(
             f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only

@@ -208,7 +208,7 @@ def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json
         if name != "problems" and value not in (None, ""):
             echo(f"{name.replace('_', ' ')}: {strip_control_characters(str(value))}")
     for problem in source.problems:
-        text = problem.problem or "edited here and changed at its origin; the edit was kept"
+        text = problem.problem or "edited in the library and changed in its source; the edit was kept"
         echo(strip_control_characters(f"{problem.file}: {text}"))
 
 
@@ -227,7 +227,7 @@ def pause(overrides: SettingsOverrides, follow_id: str, user: str | None) -> Non
 @user_option
 @setting_options("data_dir", "single_user_name")
 def resume(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
-    """Go on following the source ID."""
+    """Resume following the source ID."""
     _change(overrides, user, follow_id, "resume")
     echo(f"Resumed {follow_id}.")
 
@@ -237,7 +237,7 @@ def resume(overrides: SettingsOverrides, follow_id: str, user: str | None) -> No
 @user_option
 @setting_options("data_dir", "single_user_name")
 def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> None:
-    """Stop following the source ID for good. Its items stay in the library."""
+    """Stop following the source ID. Its items stay in the library."""
     _change(overrides, user, follow_id, "remove")
     echo(f"Removed {follow_id}. Its items stay in the library.")
 

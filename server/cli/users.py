@@ -246,7 +246,7 @@ def _load_for_link(overrides: SettingsOverrides) -> Settings:
     settings = load_for_change(overrides)
     if not settings.is_auth_configured or not settings.password_sign_in:
         raise ConfigurationError(
-            "nobody can sign in with a password on this server; set require_auth = true and password_sign_in = true"
+            "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"
         )
     return settings
 

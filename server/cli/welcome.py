@@ -76,7 +76,7 @@ def _key_heading(settings: Settings) -> str:
 
 def _setup(base_url: str, link: NewLink) -> str:
     return (
-        "Nobody has an account yet. Open this link in a browser to create the first one, an administrator.\n"
+        "There are no accounts yet. Open this link in a browser to create the first one, an administrator.\n"
         f"It can be used once, until {format_time_seconds(link.expires_at)}:\n\n    {base_url}{link.path}"
     )
 

@@ -1,7 +1,7 @@
 """The files that pages load: style sheet, scripts and icon.
 
-Their address contains a hash of all of them, so that browsers keep them for good and never mix two versions. Scripts
-import each other by relative paths, which is why they share one hash.
+Their address contains a hash of all of them, so that browsers can cache them forever and never mix two versions.
+Scripts import each other by relative paths, which is why they share one hash.
 """
 
 import hashlib

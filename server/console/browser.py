@@ -87,7 +87,7 @@ class BrowserGuard:
         self._origins.check(Headers(request.scope["headers"]))
 
     async def session_of(self, request: Request) -> BrowserSession | None:
-        """Returns the session of the browser, or None if nobody is signed in."""
+        """Returns the session of the browser, or None if there is none."""
         secret = self._cookie(request, self._session_cookie)
         return await self._sessions.find(secret) if secret else None
 

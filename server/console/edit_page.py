@@ -143,7 +143,7 @@ class EditPages(LibraryPage):
         return await self._form(request, viewer, item)
 
     async def edit(self, request: Request) -> Response:
-        """Saves the form. If the item was changed since it was opened, the form shows what was entered beside what is
+        """Saves the form. If the item was changed since it was opened, the form shows what was entered next to what is
         stored now, and saving it again replaces that."""
         viewer, values = await self._admit_form(request, self._update)
         uri = _uri(request)

@@ -1,4 +1,4 @@
-"""The history page: a sidebar with all conversations, and the conversation that is open beside it."""
+"""The history page: a sidebar with all conversations, and the open conversation next to it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -67,7 +67,7 @@ class HistoryForm(PageForm, frozen=True, kw_only=True):
         return int(self.start) if self.start.isdecimal() and len(self.start) <= 9 else 0
 
     def of_conversation(self, conversation_id: str, **changes: str) -> str:
-        """Returns the address of a conversation with the same list beside it."""
+        """Returns the address of a conversation with the same list next to it."""
         _, mark, query = self.address(**{"offset": self.offset, "start": "", **changes}).partition("?")
         return f"{self.path}/{quote(conversation_id, safe=':')}{mark}{query}"
 

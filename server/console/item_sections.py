@@ -97,7 +97,7 @@ def _span_section(content: str, span: Attachment, passage: TextRange | None, mar
 
 
 def _marks(text: str, passage: TextRange | None, marks: PassageMarks) -> list[TextRange]:
-    """Returns the words to mark; of those in the passage, the first stands for it. Without such words, the passage is
+    """Returns the words to mark; of those in the passage, the first one. Without such words, the passage is
     marked as a whole."""
     ranges = Highlighter(marks.terms).ranges(text)[:_MATCHES_MAX] if marks.terms else []
     if passage is None:

@@ -55,7 +55,7 @@ class LibraryPage:
         self._browser = browser
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
-        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired if nobody is signed in
+        """Admits a request for a page that shows what `operation` returns. Raises SignInRequired without a session
         and the client is a browser, which can show the sign-in page."""
         incoming = IncomingRequest.from_scope(request.scope)
         admission, authorization = self._runtime.admission, basic_to_bearer(incoming.authorization)
@@ -97,8 +97,8 @@ class LibraryPage:
 
 
 class PersonalPage(LibraryPage):
-    """The base class of pages that change an account or the server. They are for people: whoever has an API key only
-    uses REST."""
+    """The base class of pages that change an account or the server. They are for people; programs with an
+    API key use REST."""
 
     async def admit(self, request: Request, operation: Operation) -> Viewer:
         if self._runtime.settings.is_auth_configured:

@@ -17,7 +17,7 @@ FollowState = Literal["new", "current", "paused", "failed"]
 
 
 class FollowedFileProblem(Struct, frozen=True):
-    """A file with `conflicts` (items that were edited here and changed at their origin) or with a problem."""
+    """A file with `conflicts` (items that were edited in the library and changed in their source) or with a problem."""
 
     file: str
     conflicts: int

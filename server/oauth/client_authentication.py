@@ -60,7 +60,7 @@ async def _identify(services: OAuthServices, client_id: str, secret: str) -> Cli
 
 
 async def _identify_by_assertion(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
-    """RFC 7523 section 2.2. A client that nobody has connected is not verified, because strangers must not make this
+    """RFC 7523 section 2.2. A client without a grant is not verified, because strangers must not make this
     server fetch its document; it cannot have a code or token either."""
     if "authorization" in request.headers or parameters.get("client_secret"):
         raise invalid_request("expected the client to authenticate in one way, got several")

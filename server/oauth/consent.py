@@ -76,8 +76,8 @@ def _identity(client: OAuthClient) -> str:
             return "The operator of this server added this application."
         case "dynamic":
             return (
-                "The application chose this name itself, and nobody has checked it. Allow access only if you have just "
-                "started to connect it yourself."
+                "The application chose this name itself, and it has not been verified. Allow access only if you have "
+                "just started to connect it yourself."
             )
 
 

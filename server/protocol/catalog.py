@@ -101,7 +101,7 @@ class Resource(Struct, frozen=True, kw_only=True):
 
 
 class ResourceTemplate(Struct, frozen=True, kw_only=True):
-    """A family of URIs, RFC 6570 level 1: `{name}` stands for one percent-encoded path segment."""
+    """A family of URIs, RFC 6570 level 1: `{name}` is one percent-encoded path segment."""
 
     uri_template: str
     name: str

@@ -28,7 +28,9 @@ class FollowRequest(Struct, frozen=True, kw_only=True):
     format: Annotated[str | None, Meta(description="Read all files as this format. Default: detect it.")] = None
     interval_s: Annotated[_Interval | None, Meta(description="Seconds between two scans or requests.")] = None
     keep_deleted: Annotated[bool, Meta(description="Keep items whose files are deleted.")] = False
-    write_back: Annotated[bool, Meta(description="Write notes that are created or edited here to the folder.")] = False
+    write_back: Annotated[
+        bool, Meta(description="Write notes that are created or edited in the library to the folder.")
+    ] = False
 
 
 class ListFollowsRequest(Struct, frozen=True, kw_only=True):

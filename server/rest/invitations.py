@@ -38,7 +38,7 @@ class AccountLinkResponse(Struct, frozen=True):
 
 
 class Invitation(Struct, frozen=True, kw_only=True):
-    """An invitation that nobody has accepted yet. `name` is empty if the new user may choose one, and `created_by` if
+    """A pending invitation. `name` is empty if the new user may choose one, and `created_by` if
     the operator created it on the command line."""
 
     id: str
@@ -124,7 +124,7 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             "GET",
             _PATH,
             "List invitations",
-            "The invitations that nobody has accepted yet, without their links.",
+            "The pending invitations, without their links.",
             request=NoArguments,
             response=InvitationList,
             handler=endpoints.list_invitations,

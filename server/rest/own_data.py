@@ -144,7 +144,7 @@ class OwnDataEndpoints:
         return DeletedAccount(user.name, usage.items, usage.bytes)
 
     async def _require_expendable(self, context: RequestContext) -> None:
-        """The local user, and the last administrator, cannot delete their accounts: nobody could manage the server."""
+        """The local user, and the last administrator, cannot delete their accounts: the server needs one."""
         if context.principal.kind == "local":
             raise Conflict("the only user of this server cannot be deleted; delete the data instead")
         others = [user for user in await self._runtime.registry.list_users() if user.id != context.user_id]

@@ -80,7 +80,7 @@ class ClientConnections:
         self._forget_if_unused(share)
 
     def require_fit(self, size: int) -> None:
-        """Raises TooLarge for a request that exceeds the limit alone, so that nobody sends it again."""
+        """Raises TooLarge for a request that exceeds the limit alone, because sending it again cannot help."""
         limit = min(self._request_max_bytes, self._user_request_max_bytes)
         if size > limit:
             raise TooLarge("the decoded request", limit)

@@ -2,7 +2,7 @@
 
 The key of a session contains a digest of its owner, so a session id leads nowhere without the owner's credential. Each
 process remembers the sessions it has served, and serves them on while Redis does not answer: every request is
-authenticated, so a session that has ended meanwhile gives nobody access.
+authenticated, so a session that has ended meanwhile gives no access.
 """
 
 from collections.abc import Callable

@@ -38,7 +38,7 @@ class DatabaseReader:
         self._path = path
 
     def is_part_enough(self, state: DatabaseState) -> bool:
-        """A program may change a database without a trace, so that all of it is read now and then."""
+        """A program may change a database undetected, so all of it is read now and then."""
         return time.time() - state.complete_at < self._settings.follow_database_scan_s
 
     @asynccontextmanager

@@ -47,7 +47,7 @@ from sources.storage.contract import FollowedFile, FollowedItem, Library
 _DELETION_PAUSE_S = 0.3
 _PROBED_FILES = 200
 _PROBLEM_CHARS = 300
-_DELETED_BUT_EDITED = "deleted at its origin, but edited here; the edited item was kept"
+_DELETED_BUT_EDITED = "deleted in its source, but edited in the library; the edited item was kept"
 _NOT_RECOGNIZED = "no longer in a supported format; its items were kept"
 _NO_FILES = "the folder has none of the expected files; their items were kept"
 _REPLACED = (
@@ -386,7 +386,7 @@ class SourceSync:
         await self._files.save(self._record.id, row, items, moved_from=file.moved_from)
 
     async def _withdraw(self, names: Sequence[bytes], items: Sequence[FollowedItem]) -> list[FollowedItem]:
-        """Returns the items that are kept because they were edited here."""
+        """Returns the items that are kept because they were edited in the library."""
         return await self._withdrawals.withdraw(names, items, keeps_edits=self._keeps_edits)
 
     # -- withdrawing ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class Withdrawals:
     async def withdraw(
         self, names: Sequence[bytes], items: Sequence[FollowedItem], *, keeps_edits: bool
     ) -> list[FollowedItem]:
-        """Withdraws items that no other file contains. Returns those that are kept because they were edited here."""
+        """Withdraws items that no other file contains. Returns those that are kept because they were edited."""
         if self._record.keeps_deleted:
             return []
         kept: list[FollowedItem] = []

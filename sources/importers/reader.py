@@ -148,7 +148,7 @@ def _main(memory_max_bytes: int) -> None:
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))
     try:
-        # The server went away if nobody reads the answers.
+        # The server ended if the answers are not read.
         with suppress(BrokenPipeError):
             _Reader(_requests(sys.stdin.buffer), _send).run()
     except MemoryError:

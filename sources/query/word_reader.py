@@ -24,7 +24,7 @@ class WordReader:
     # -- leaves to words -----------------------------------------------------------------------------------------------
 
     def read_literal(self, leaf: BareWord | QuotedText) -> Word | None:
-        """Returns the word that a leaf stands for literally, or None for mere punctuation."""
+        """Returns the literal word of a leaf, or None for mere punctuation."""
         match leaf:
             case QuotedText(text=text):
                 word = phrase_word(text)

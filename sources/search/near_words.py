@@ -1,4 +1,4 @@
-"""Finds the words of a vocabulary that a misspelled word may stand for.
+"""Finds the words of a vocabulary that a misspelled word may mean.
 
 A vocabulary is one text: its words, each with a space before and after it. That takes a tenth of the memory of a list,
 and most words are ruled out by searching the text for parts of the misspelled word.
@@ -20,7 +20,7 @@ def can_be_misspelled(word: str) -> bool:
 
 
 def similar_words(word: str, vocabulary: str) -> dict[str, int]:
-    """Returns the words that a misspelled word may stand for, each with the number of edits between the two. A swap of
+    """Returns the words that a misspelled word may mean, each with the number of edits between the two. A swap of
     two neighbouring letters counts as one edit."""
     from rapidfuzz.distance import OSA  # noqa: PLC0415 - most processes never need it
     from rapidfuzz.process import extract  # noqa: PLC0415 - as above

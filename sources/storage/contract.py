@@ -156,7 +156,7 @@ class ExactSearch(Struct, frozen=True, kw_only=True):
 
 
 class MetadataFilter(Struct, frozen=True):
-    """A condition on metadata: the value at a JSON path such as `$._bus.status` is one of `values`. None stands for
+    """A condition on metadata: the value at a JSON path such as `$._bus.status` is one of `values`. None means
     metadata without that path."""
 
     path: str
@@ -243,13 +243,13 @@ class ItemCollection(BrowsableCollection[RecordT], Protocol[RecordT, DraftT_cont
         self, drafts: Sequence[DraftT_contra], *, keeps_edits: bool = False
     ) -> Sequence[UpsertResult]:
         """Writes imported drafts, which must have a uuid: unknown items are created, items that changed since the last
-        import are updated. With `keeps_edits`, an item that was edited here since is left alone, which is a conflict.
+        import are updated. With `keeps_edits`, an item that was edited since is left alone: a conflict.
         Runs in one transaction; a rejected draft does not affect the others."""
         ...
 
     async def withdraw_many(self, uuids: Sequence[str], *, keeps_edits: bool = True) -> Sequence[str]:
         """Deletes imported items whose origin has disappeared. They are restored when they are imported again, unlike
-        items that a person deleted. With `keeps_edits`, items that were edited here are kept; their uuids are
+        items that a person deleted. With `keeps_edits`, items that were edited in the library are kept; their uuids are
         returned."""
         ...
 

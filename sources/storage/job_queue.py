@@ -163,7 +163,7 @@ class JobQueue:
             self._start_jobs()
 
     def leave(self, job: QueuedJob) -> bool:
-        """Called when nobody waits for the job any more, because its result was processed or the caller gave up.
+        """Called when no caller waits for the job any more, because its result was processed or the caller gave up.
         Returns whether the job was still waiting; it is then never started."""
         with self._lock:
             was_waiting = job.started_at is None

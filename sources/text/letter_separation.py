@@ -2,7 +2,7 @@
 
 from sources.text.segmentation import UNSPACED_RUN, may_have_unspaced_letters
 
-# A zero-width space: it is part of no word, and nobody sees it.
+# A zero-width space: it is part of no word, and invisible.
 SEPARATOR = "\u200b"
 
 

@@ -48,7 +48,7 @@ UNSPACED = (
     "\u0e81-\u0ebd\u0ec0-\u0ecd\u0edc-\u0edf\u1780-\u17d3\u17d7\u17dc\u17dd\u1000-\u103f\u1050-\u108f\ua9e0-\ua9ef"
     "\uaa60-\uaa7f"
 )
-# The blocks of 256 characters that contain letters of unspaced scripts; surrogates stand for those beyond U+FFFF.
+# The blocks of 256 characters that contain letters of unspaced scripts; surrogates represent those beyond U+FFFF.
 _UNSPACED_BLOCKS = (0x0E, 0x10, 0x17, *range(0x30, 0x32), *range(0x34, 0xA0), *range(0xA9, 0xDC), 0xF9, 0xFA)
 _OTHER_BLOCKS = bytes(block for block in range(256) if block not in _UNSPACED_BLOCKS)
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")

@@ -165,7 +165,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 LANGUAGES = tuple(_WORDS)
-# Words beside which a weak day is a day: "hier" is French only next to other French words, and German "here".
+# Words next to which a weak day is a day: "hier" is French only next to other French words, and German "here".
 COMPANIONS: Mapping[str, frozenset[str]] = {
     "fr": frozenset((
         "a", "ai", "au", "avec", "ce", "de", "des", "du", "elle", "en", "est", "et", "il", "je", "la", "le", "les",

@@ -1,7 +1,7 @@
 """Finds a user's canary in responses to others: as text, in base64, and in archives.
 
-A canary is a random word that is planted in everything a user stores and that nobody ever sends. Only a leak can bring
-it into a response to somebody else, whatever the shape of the response.
+A canary is a random word that is planted in everything a user stores and that is never sent. Only a leak can bring
+it into a response to another user, whatever the shape of the response.
 """
 
 import base64

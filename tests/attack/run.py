@@ -143,7 +143,7 @@ class AttackResult(Struct, frozen=True):
             *(f"not closed: {name}" for name in self.slow.open_clients),
         ]
         if self.slow.failed_user_calls:
-            found.append(f"{self.slow.failed_user_calls} calls of a user failed beside slow clients")
+            found.append(f"{self.slow.failed_user_calls} calls of a user failed next to slow clients")
         if not self.visible:
             found.append("no call shows the canary to its owner, so the calls prove nothing")
         for sent, intended in (

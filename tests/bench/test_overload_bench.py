@@ -36,8 +36,8 @@ def test_quick_neighbour_run_measures_three_situations_and_prints_the_result() -
 
     assert [line.split("  ")[0] for line in report[2:5]] == [
         "alone",
-        "beside 8 searchers",
-        "beside an import and 16 searchers",
+        "with 8 searchers",
+        "with an import and 16 searchers",
     ]
     assert re.fullmatch(r"RESULT search_p99_x=[0-9.]+ import_p99_x=[0-9.]+", last)
 

@@ -19,7 +19,7 @@ PASSWORD = "a long enough passphrase"
 
 
 class Person(Struct, frozen=True):
-    """Someone with an account. Every visit starts in a browser that nobody is signed in with."""
+    """Someone with an account. Every visit starts in a browser without a session."""
 
     server: LiveServer
     name: str

@@ -155,7 +155,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
 }
 
 PEOPLE = "people who are signed in"
-NOBODY = "no data of a user"
+NO_USER_DATA = "no data of a user"
 # The same for pages, which also accept an API key where they show a library. A person who is signed in has all sources.
 # The forms that such a page sends are in the third place.
 PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]] = {
@@ -207,12 +207,12 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/authorize", "/device"), PEOPLE),
     **dict.fromkeys(("/connect", "/connect/keys", "/connect/keys/revoke"), PEOPLE),
     **dict.fromkeys(("/connect/applications", "/connect/test"), PEOPLE),
-    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NOBODY),
-    **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NOBODY),
-    **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NOBODY),
-    **dict.fromkeys(("/setup/{secret}", "/invitation/{secret}", "/reset/{secret}"), NOBODY),
-    **dict.fromkeys((METADATA_PATH, METADATA_PATH + "/{path:path}"), NOBODY),
-    **dict.fromkeys(("/register", "/token", "/revoke", "/device_authorization"), NOBODY),
+    **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NO_USER_DATA),
+    **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NO_USER_DATA),
+    **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NO_USER_DATA),
+    **dict.fromkeys(("/setup/{secret}", "/invitation/{secret}", "/reset/{secret}"), NO_USER_DATA),
+    **dict.fromkeys((METADATA_PATH, METADATA_PATH + "/{path:path}"), NO_USER_DATA),
+    **dict.fromkeys(("/register", "/token", "/revoke", "/device_authorization"), NO_USER_DATA),
 }
 
 

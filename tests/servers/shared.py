@@ -18,7 +18,7 @@ _VARIABLE = "TEST_SERVERS"
 
 
 class SharedServer(Struct, frozen=True):
-    """A server in use. `pid` is None if it was started by somebody else, who also stops it."""
+    """A server in use. `pid` is None if another program started it, which also stops it."""
 
     url: str
     version: str

@@ -1,4 +1,4 @@
-// The history page: filter while typing, open conversations beside the list, change them, and show new ones at once.
+// The history page: filter while typing, open conversations next to the list, change them, and show new ones at once.
 
 import { isShortcut } from "./page.js";
 import { DEBOUNCE_MS, createNavigation, follow } from "./regions.js";

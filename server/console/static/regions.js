@@ -1,4 +1,4 @@
-// Pages with a list beside a text. The server renders everything: links and forms inside the layout request the page that
+// Pages with a list next to a text. The server renders everything: links and forms inside the layout request the page that
 // they lead to, and its regions replace those that differ. What has not changed stays as it is, with focus and scroll
 // position. The address of the page is its whole state.
 

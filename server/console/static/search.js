@@ -1,4 +1,4 @@
-// Search as you type, and reading hits beside their list. The server renders everything: this script requests the page
+// Search as you type, and reading hits next to their list. The server renders everything: this script requests the page
 // for the current form, and replaces the parts that have changed. The address of the page is its whole state.
 
 import { isShortcut, localizeTimes, search } from "./page.js";

@@ -56,7 +56,7 @@ class ItemIdentities(Protocol):
         ...
 
     def add_deleted(self, kind: str, uuid: str) -> None:
-        """Takes note of an item that its origin marks as deleted."""
+        """Takes note of an item that its source marks as deleted."""
         ...
 
 

@@ -83,7 +83,7 @@ class DoubtfulItem(Struct, frozen=True, tag=True):
 
 
 class DeletedItem(Struct, frozen=True, tag=True):
-    """An item that its origin marks as deleted, so that a followed source withdraws it even if only the part of the
+    """An item that its source marks as deleted, so that a followed source withdraws it even if only the part of the
     file was read that changed. `uuid` is the id under which it would be yielded."""
 
     kind: ItemKind | Literal["messages"]

@@ -152,7 +152,7 @@ class ReaderProcess:
                 os.killpg(process.pid, SIGKILL)
 
     def close(self) -> None:
-        """Ends the process for good. Must not be called while another call is running."""
+        """Ends the process permanently. Must not be called while another call is running."""
         self._is_closed = True
         self.kill()
         self._end()
@@ -306,5 +306,5 @@ async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: s
             return await asyncio.shield(finding)
         finally:
             process.kill()
-            # Its result is an error if the process was killed, and nobody waits for it then.
+            # Its result is an error if the process was killed, and no caller waits for it then.
             await asyncio.gather(finding, return_exceptions=True)

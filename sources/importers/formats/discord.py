@@ -36,7 +36,7 @@ _FIELDS = tuple(
 # The folder of a channel in the package. Its name and that of the folder around it are translated in some packages.
 _PACKAGE_MESSAGES = re.compile(r"(?P<channel>(?:.{1,300}/)?c?\d{15,20})/messages\.(?:json|csv)\Z", re.IGNORECASE)
 _ACCOUNT = re.compile(r"(?:^|/)user\.json\Z", re.IGNORECASE)
-# Messages with a text of their own; the others tell that somebody joined, pinned a message, and so on.
+# Messages with a text of their own; the others report that a person joined, pinned a message, and so on.
 _MESSAGE_TYPES = frozenset(("Default", "Reply", "ChatInputCommand", "ThreadStarterMessage", "ContextMenuCommand"))
 
 

@@ -12,7 +12,7 @@ from sources.importers.parsers.parsed_document import TextBuilder
 
 _MENU_ELEMENTS = frozenset(["nav", "aside", "footer", "menu"])
 _MENU_ROLES = frozenset(["navigation", "banner", "contentinfo", "complementary", "search", "menu", "menubar"])
-# Elements that contain the page are often named after what is beside the text, as in <body class="sidebar">.
+# Elements that contain the page are often named after what is next to the text, as in <body class="sidebar">.
 _NEVER_A_MENU = frozenset(["html", "body", "main", "article", "h1", "h2", "h3", "p", "pre", "table"])
 _MENU_NAME = re.compile(
     "(?:(?:main|site|top|side|page|global|primary|secondary|header|footer|mobile|user|sub)[-_]?)?"

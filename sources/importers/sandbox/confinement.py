@@ -30,7 +30,7 @@ def confine(paths: Iterable[Path], mode: SandboxMode) -> None:
 
 
 def enter_sandbox(paths: Iterable[Path]) -> SandboxReport:
-    """Confines this process for good to reading the paths and the files of Python itself. The process must have one
+    """Confines this process permanently to reading the paths and the files of Python itself. The process must have one
     thread, because some layers apply to the calling thread only."""
     layers = _Layers()
     # The files are opened first, while this user may still open them.

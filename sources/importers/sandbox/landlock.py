@@ -50,7 +50,7 @@ class LandlockRules:
         self._descriptor = system_call(_CREATE_RULESET, encoded, len(encoded), 0)
 
     def allow_reading(self, paths: Iterable[Path]) -> None:
-        """Allows reading files, and folders with everything in them. Symbolic links stand for their targets."""
+        """Allows reading files, and folders with everything in them. Symbolic links mean their targets."""
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError), _opened(path) as descriptor:
                 is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)

@@ -120,7 +120,7 @@ class _Program(ctypes.Structure):
 
 
 def refuse_system_calls() -> str:
-    """Applies the filter to this process for good. Raises OSError if the kernel or the architecture has none."""
+    """Applies the filter to this process permanently. Raises OSError if the kernel or the architecture has none."""
     architecture = _ARCHITECTURES.get(os.uname().machine)
     if architecture is None:
         raise OSError(f"not available on {os.uname().machine}")

@@ -20,7 +20,7 @@ _SNIPPET_TOKENS = 20
 _SCAN_MAX_CHARS = 8_192
 _TAIL_MAX_CHARS = 200
 _OPERATORS = frozenset(("AND", "OR", "NOT", "NEAR"))
-# A quoted string, in which "" stands for a quote, or a bare word; followed by a colon it is the name of a column.
+# A quoted string, in which "" is a quote, or a bare word; followed by a colon it is the name of a column.
 _WORD = re.compile(r'"((?:[^"]|"")*+)"(?!")|([^\s"(){}:+*^,-]++)')
 _COLUMN = re.compile(r"\s*+:")
 _PREFIX = re.compile(r"\s*+\*")

@@ -186,11 +186,11 @@ class TextSearch:
         return _ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
 
     def _scorer(self, terms: Sequence[Term]) -> Scorer:
-        """A near term weighs less than the term that it may stand for, and is no part of the whole query."""
+        """A near term weighs less than the term that it may mean, and is no part of the whole query."""
         weights = [*self._term_weights(terms)]
         near = [index for index, term in enumerate(terms) if term.near is not None]
         for index in near:
-            # A word that occurs nowhere is only as rare as what it stands for.
+            # A word that occurs nowhere is only as rare as the term it may mean.
             stands_for = terms[index].near or 0
             weights[stands_for] = min(weights[stands_for], weights[index])
         for index in near:
@@ -356,7 +356,7 @@ class _ComparableScoring(BlockScoring):
         return title_share(_title_stems(title), self._query_stems)
 
     def _without_repetition(self, prominent: TermCounts, other: TermCounts) -> tuple[TermCounts, TermCounts]:
-        """A near term counts only in place of the term that it stands for. Steuer* also matches Steuer itself."""
+        """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
         if not self._near_terms:
             return prominent, other
         repeated = {near for near, index in self._near_terms.items() if prominent[index] or other[index]}

@@ -51,7 +51,7 @@ def equals(column: str, value: str | int | None) -> SqlFilter:
 
 
 def metadata_in(column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
-    """The value at a JSON path in a metadata column is one of `values`. None stands for no value."""
+    """The value at a JSON path in a metadata column is one of `values`. None means no value."""
     value = f"json_extract({column}, ?)"
     texts = tuple(text for text in values if text is not None)
     condition = SqlFilter((f"{value} IN ({placeholders(texts)})",), (path, *texts))

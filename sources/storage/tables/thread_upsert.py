@@ -37,7 +37,7 @@ _NEWEST_OF_NEW = "SELECT max(created_at) FROM messages WHERE id BETWEEN ? AND ?"
 _NEWEST_OF_UPDATED = """
     SELECT max(r.last_modified) FROM json_each(?) wanted CROSS JOIN messages r ON r.id = CAST(wanted.value AS BIGINT)
 """
-# A message without a stamp was added here, and one whose version is not that of its stamp was edited here.
+# A message without a stamp was added here, and one whose version is not that of its stamp was edited in the library.
 _HAS_OWN_MESSAGES = """
     SELECT 1 FROM messages WHERE conversation_id = ? AND deleted = 0 AND
         (arrived IS NULL OR (arrived LIKE '% v%' AND arrived NOT LIKE '% v' || version)) LIMIT 1

@@ -2,7 +2,7 @@
 
 Each row keeps the import stamp (column `arrived`) of the draft it was last written from: a digest, the modification
 time of the draft if it has one, and the version that the row got (`v3`). A draft that was imported before costs one
-lookup, and local edits of an item are overwritten only when the item changed at its origin, or not at all with
+lookup, and local edits of an item are overwritten only when the item changed in its source, or not at all with
 `keeps_edits`. A row has local edits if its version is not that of its stamp. For drafts from an export of this server,
 the versions decide.
 
@@ -194,7 +194,7 @@ def withdraw_rows(
     keeps_edits: bool,
 ) -> list[str]:
     """Deletes imported items whose origin has disappeared, so that they are restored if it comes back. Returns the
-    uuids of those that are kept because they were edited here."""
+    uuids of those that are kept because they were edited in the library."""
     kept = []
     for row in rows_by_uuid(connection, table.name, uuids).values():
         if row.is_deleted:

@@ -30,16 +30,16 @@ export async function deletion({ page, url, values, audit }) {
   await page.getByRole("link", { name: "Delete …" }).click();
   const findings = await audit();
   await page.locator("#name").fill("someone else");
-  await page.getByRole("button", { name: "Delete for good" }).click();
+  await page.getByRole("button", { name: "Delete permanently" }).click();
   const refused = await page.locator(".error").innerText();
   await page.locator("#name").fill(values);
-  await page.getByRole("button", { name: "Delete for good" }).click();
+  await page.getByRole("button", { name: "Delete permanently" }).click();
   await page.locator(".done", { hasText: "Your library is deleted." }).waitFor();
   const items = await page.locator(".quota").nth(1).innerText();
   await page.goto(`${url}/account/delete`);
   await page.getByLabel("My account with everything").check();
   await page.locator("#name").fill(values);
-  await page.getByRole("button", { name: "Delete for good" }).click();
+  await page.getByRole("button", { name: "Delete permanently" }).click();
   await page.locator(".done", { hasText: "Your account is deleted." }).waitFor();
   return { refused, items, findings };
 }

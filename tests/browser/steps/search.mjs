@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 
 const titles = (page) => page.locator(".hit h2").allTextContents();
 
-/** Types a query with the keyboard only, reads results beside the list, and opens one. */
+/** Types a query with the keyboard only, reads results next to the list, and opens one. */
 export async function keyboard({ page, url, audit }) {
   await page.goto(url);
   await page.locator("#filters").waitFor();

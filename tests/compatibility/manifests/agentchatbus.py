@@ -649,7 +649,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentchatbus.bus.scopes",
-        statement="Whoever can reach the bus can write to it.",
+        statement="Every client that can reach the bus can write to it.",
         tests=(
             f"{_BUS}test_read_only_credential_cannot_write",
             f"{_BUS}test_bus_profile_key_can_use_the_whole_bus",

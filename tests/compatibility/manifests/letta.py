@@ -299,7 +299,7 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
-        id="letta.builtin.beside",
+        id="letta.builtin.addition",
         statement="It can be used instead of Letta's search or in addition to it.",
         tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
         difference="Instead of it: both have the same name, and an agent should have only one of them.",

@@ -207,7 +207,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="tldw.client.canonical",
-        statement="The canonical tools remain available beside the aliases.",
+        statement="The canonical tools remain available in addition to the aliases.",
         tests=(
             f"{_PROFILES}test_mcp_is_the_default_profile_and_full_lists_everything",
             f"{_PROFILES}test_a_tool_that_an_address_does_not_list_can_still_be_called",

@@ -107,7 +107,7 @@ def test_purge_leaves_no_trace_of_the_user_on_disk(program: Program) -> None:
     left = files_in(program.data_dir)
     held = b"\0".join([*left.values(), *(name.encode() for name in left)])
     assert not any(trace in held for trace in (b"ada-lovelace", bytes(key_hash), b"Kestrel"))
-    # The audit log keeps what was done to the account, under its random id, which leads to nobody any more.
+    # The audit log keeps what was done to the account, under its random id, which no longer leads to a person.
     assert [name for name, content in left.items() if user_id.encode() in content] == ["audit.db"]
     assert list((program.data_dir / "users").iterdir()) == []
     assert program.states() == {"ben": "active"}

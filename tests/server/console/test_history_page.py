@@ -1,4 +1,4 @@
-"""The history page: its list, the conversation beside it, and the forms that change conversations."""
+"""The history page: its list, the conversation next to it, and the forms that change conversations."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""A followed deployment of tldw: every user's databases reach that user's library, and nobody else's."""
+"""A followed deployment of tldw: every user's databases reach that user's library and no other."""
 
 import asyncio
 import json

@@ -29,7 +29,7 @@ async def test_page_says_who_asks_for_what(tmp_path: Path) -> None:
 
     assert "Allow “Reader <b>App</b>” to use your library?" in page.words
     assert "You are signed in as ada." in page.words
-    assert "nobody has checked it" in page.words
+    assert "it has not been verified" in page.words
     assert "Your answer goes to app.example.com." in page.words
     assert "search and read your library" in page.words
     assert "add, change and delete items in your library" in page.words

@@ -48,7 +48,7 @@ class RestClient(Struct, frozen=True):
     async def request(
         self, method: str, path: str, user: str | None, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> HttpResponse:
-        """Sends a request with a valid credential of `user`, or without one. `_` in header names stands for `-`."""
+        """Sends a request with a valid credential of `user`, or without one. `_` in header names becomes `-`."""
         credential = await self.server.bearer(user) if user is not None else {}
         dashed = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
         return await call_app(self.app, method, path, {**credential, **dashed}, body)

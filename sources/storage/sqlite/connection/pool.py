@@ -177,7 +177,7 @@ class SqliteLibraries:
 
     @asynccontextmanager
     async def _lease_in_background(self, user_id: UserId) -> AsyncIterator[UserDatabases]:
-        """A library that is opened in the background is the first to be closed: nobody is using it."""
+        """A library that is opened in the background is the first to be closed, because it is not in use."""
         limits = await self._limits(user_id)
         databases = self._open.get(user_id)
         if databases is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QueryMeaning(Struct, frozen=True):
-    """The vector of a query and the model that made it. `owner` stands for the file that is searched. `stop` says why
+    """The vector of a query and the model that made it. `owner` identifies the file that is searched. `stop` says why
     some of its rows will have no vectors, if a quota is reached."""
 
     vector: bytes

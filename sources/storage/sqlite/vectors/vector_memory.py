@@ -56,7 +56,7 @@ class VectorMemory:
             raise SemanticUnavailable("comparing meanings needs the package numpy; install florilegium[semantic]")
 
     def matrix(self, owner: object, kind: VectorKind, model: int, dimension: int) -> "VectorMatrix":
-        """Returns the matrix of a file, which is empty at first. `owner` stands for the file."""
+        """Returns the matrix of a file, which is empty at first. `owner` identifies the file."""
         key = (id(owner), kind.name, model)
         with self._lock:
             if key not in self._matrices:

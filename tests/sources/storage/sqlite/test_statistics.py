@@ -20,7 +20,7 @@ COUNTS_PER_JOB = 50
 
 
 async def test_counts_of_ever_new_words_take_limited_memory(database: Database) -> None:
-    """A file that nobody writes to would otherwise keep a count of every word that was ever searched."""
+    """A file without writes would otherwise keep a count of every word that was ever searched."""
     statistics = database.statistics()
 
     def count(job: int, connection: JobConnection) -> int:

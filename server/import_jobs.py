@@ -1,7 +1,7 @@
 """Imports that continue after the request that uploaded the file. Their owner can inspect, follow and cancel them.
 
-Jobs run in this process. If the process ends first, import the same file again to complete the job. Jobs that have
-ended are kept in the history of their owner.
+Jobs run in this process. If the process ends first, another one of the deployment continues the job; without one,
+import the same file again to complete it. Jobs that have ended are kept in the history of their owner.
 """
 
 import asyncio
@@ -17,13 +17,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from loguru import logger
 from msgspec.structs import replace
 
-from auth.context import RequestContext
-from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Unavailable
+from auth.context import RequestContext, build_context
+from config.errors import DiskFull, FlorilegiumError, NotFound, SharedStateUnavailable, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import format_time_seconds
+from server.import_board import POST_INTERVAL_S, ImportBoard, NoImportBoard, PostedImport
 from server.import_history import ImportHistory, ImportJob, ImportState
 from server.import_slots import ImportSlots, ImportTurn
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
@@ -40,6 +42,10 @@ from sources.storage.job_group import background_jobs
 UPLOADS_FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
 _ABANDONED_AFTER_S = 86_400
+# How long a caller waits for another process to stop a job.
+_CANCEL_S = 10.0
+_CANCEL_POLL_S = 0.1
+_TAKE_OVER = "import-continued"
 _UNSAFE_IN_NAMES = re.compile(r"[^\w. -]+")
 _NAME_MAX_CHARS = 100
 # File systems limit names to 255 bytes.
@@ -63,6 +69,8 @@ class _RunningJob:
         self.summary: ImportSummary | None = None
         self.problem = ""
         self.task: asyncio.Task[None] | None = None
+        # Another process continues the job.
+        self.is_handed_over = False
 
     @property
     def state(self) -> ImportState:
@@ -71,6 +79,10 @@ class _RunningJob:
     @property
     def has_ended(self) -> bool:
         return self.outcome is not None
+
+    @property
+    def is_left_to_others(self) -> bool:
+        return self.is_handed_over and self.outcome == "cancelled"
 
     def snapshot(self) -> ImportJob:
         return ImportJob(
@@ -97,7 +109,11 @@ class ImportJobs:
         data_root: DataRoot,
         libraries: Libraries,
         load_importers: Callable[[], Sequence[Importer]],
+        board: ImportBoard | None = None,
     ) -> None:
+        self._board = board or NoImportBoard()
+        self._board.on_cancel(self._cancel_for_peer)
+        self._data_root = data_root
         self._settings = settings
         self._uploads = data_root.root / UPLOADS_FOLDER
         self._libraries = libraries
@@ -114,6 +130,7 @@ class ImportJobs:
     ) -> ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards."""
         self._require_capacity(context.user_id)
+        await self._require_capacity_elsewhere(context.user_id)
         if not is_dry_run:
             async with self._libraries.library(context) as library:
                 await library.require_room()
@@ -127,7 +144,9 @@ class ImportJobs:
         except BaseException:
             del self._jobs[job.id]
             raise
-        job.task = asyncio.create_task(self._run(job, context, folder, format_name))
+        posted = PostedImport(job.snapshot(), context.principal, str(folder), format_name)
+        await self._board.post(posted)
+        job.task = asyncio.create_task(self._run_posted(job, context, posted))
         await asyncio.sleep(0)  # it takes a slot at once if one is free
         return job.snapshot()
 
@@ -140,8 +159,11 @@ class ImportJobs:
         return job.snapshot() if job is not None else await self._earlier_job(context, job_id)
 
     async def list(self, context: RequestContext) -> Sequence[ImportJob]:
-        """Returns the newest job first: those of this process, and those that were kept before."""
+        """Returns the newest job first: those of this process, of others, and those that were kept before."""
         jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
+        known = {job.id for job in jobs}
+        with suppress(SharedStateUnavailable):
+            jobs += [posted.job for posted in await self._board.list(context.user_id) if posted.job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
         return [*jobs, *earlier][: max(self._settings.import_history_max, len(jobs))]
@@ -154,12 +176,16 @@ class ImportJobs:
         """Stops a running job. Items that were already written are kept."""
         job = self._owned_job(context, job_id)
         if job is None:
-            return await self._earlier_job(context, job_id)
+            return await self._cancel_elsewhere(context, job_id)
         await _stop(job)
         return job.snapshot()
 
     async def forget(self, context: RequestContext) -> None:
         """Stops all running jobs of the user, and forgets what they imported."""
+        for posted in await self._board.list(context.user_id):
+            if posted.job.id not in self._jobs:
+                await self._cancel_elsewhere(context, posted.job.id)
+                await self._board.remove(posted)
         jobs = [job for job in self._jobs.values() if job.owner == context.user_id]
         await asyncio.gather(*(_stop(job) for job in jobs))
         for job in jobs:
@@ -169,7 +195,8 @@ class ImportJobs:
         """Yields the current state, then every change, until the job has ended."""
         job = self._owned_job(context, job_id)
         if job is None:
-            yield await self._earlier_job(context, job_id)
+            async for snapshot in self._watch_elsewhere(context, job_id, interval_s):
+                yield snapshot
             return
         last = job.snapshot()
         yield last
@@ -190,7 +217,77 @@ class ImportJobs:
         return self._slots.waiting
 
     async def close(self) -> None:
+        """Stops all jobs. Those that another process can see are continued there."""
+        for job in self._jobs.values():
+            job.is_handed_over = self._board.is_shared
         await asyncio.gather(*(_stop(job) for job in self._jobs.values()))
+
+    # -- other processes -----------------------------------------------------------------------------------------------
+
+    async def take_over(self) -> None:
+        """Continues jobs of processes that have ended."""
+        for posted in await self._board.claim_abandoned():
+            logger.info("continuing import {} of a process that has ended", posted.job.id)
+            context = build_context(posted.principal, self._data_root, _TAKE_OVER, is_agent=False)
+            job = _RunningJob(
+                posted.owner, posted.job.name, self._slots.turn(posted.owner), is_dry_run=posted.job.dry_run
+            )
+            job.id = posted.job.id
+            self._jobs[job.id] = job
+            job.task = asyncio.create_task(self._run_posted(job, context, posted))
+
+    async def _run_posted(self, job: _RunningJob, context: RequestContext, posted: PostedImport) -> None:
+        posting = asyncio.create_task(self._keep_posting(job, posted))
+        try:
+            await self._run(job, context, Path(posted.folder), posted.format_name)
+        finally:
+            posting.cancel()
+            posted = replace(posted, job=job.snapshot())
+            if job.is_left_to_others:
+                await self._board.release(posted)
+            elif job.is_dry_run:
+                await self._board.post(posted)
+            else:
+                await self._board.remove(posted)
+
+    async def _keep_posting(self, job: _RunningJob, posted: PostedImport) -> None:
+        while self._board.is_shared:
+            await self._board.post(replace(posted, job=job.snapshot()))
+            await asyncio.sleep(POST_INTERVAL_S)
+
+    async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
+        """Asks the process that runs the job, and waits until it has ended."""
+        last = await self._earlier_job(context, job_id)
+        if last.state in ("waiting", "running"):
+            self._board.request_cancel(job_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CANCEL_S):
+                while last.state in ("waiting", "running"):
+                    await asyncio.sleep(_CANCEL_POLL_S)
+                    last = await self._earlier_job(context, job_id)
+        return last
+
+    def _cancel_for_peer(self, job_id: str) -> None:
+        """The other process has checked that the job belongs to its caller."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.task is not None:
+            job.task.cancel()
+
+    async def _watch_elsewhere(
+        self, context: RequestContext, job_id: str, interval_s: float
+    ) -> AsyncIterator[ImportJob]:
+        last = await self._earlier_job(context, job_id)
+        yield last
+        while last.state in ("waiting", "running"):
+            await asyncio.sleep(interval_s)
+            if (current := await self._earlier_job(context, job_id)) != last:
+                last = current
+                yield last
+
+    async def _require_capacity_elsewhere(self, owner: UserId) -> None:
+        if await self._board.count_running(owner) >= self._settings.import_jobs_max_per_user:
+            retry = f"try again in {_RETRY_AFTER_S:.0f} s"
+            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
 
     # -- running a job -------------------------------------------------------------------------------------------------
 
@@ -210,10 +307,15 @@ class ImportJobs:
             if not job.has_ended:
                 job.outcome, job.problem = "failed", "internal error; see the server log"
             job.ended_at = time.time()
-            self._count(job)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            if not job.is_dry_run:
-                await self._history.add(context, job.snapshot())
+            # The file is left for the process that continues the job.
+            if not job.is_left_to_others:
+                await self._finish(job, context, folder)
+
+    async def _finish(self, job: _RunningJob, context: RequestContext, folder: Path) -> None:
+        self._count(job)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        if not job.is_dry_run:
+            await self._history.add(context, job.snapshot())
 
     def _count(self, job: _RunningJob) -> None:
         if job.outcome is not None and not job.is_dry_run:
@@ -291,6 +393,9 @@ class ImportJobs:
         for job in await self._history.list(context):
             if job.id == job_id:
                 return job
+        for posted in await self._board.list(context.user_id):
+            if posted.job.id == job_id:
+                return posted.job
         raise NotFound("import", job_id)
 
 
@@ -300,12 +405,23 @@ async def open_import_jobs(
     data_root: DataRoot,
     libraries: Libraries,
     load_importers: Callable[[], Sequence[Importer]],
+    board: ImportBoard | None = None,
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers, board)
+    taking_over = asyncio.create_task(_take_over_periodically(jobs)) if board is not None and board.is_shared else None
     try:
         yield jobs
     finally:
+        if taking_over is not None:
+            taking_over.cancel()
+            await asyncio.gather(taking_over, return_exceptions=True)
         await jobs.close()
+
+
+async def _take_over_periodically(jobs: ImportJobs) -> None:
+    while True:
+        await asyncio.sleep(POST_INTERVAL_S)
+        await jobs.take_over()
 
 
 def safe_name(name: str) -> str:

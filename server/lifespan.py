@@ -141,10 +141,10 @@ async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
         Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
         _semantic(settings) as semantic,
         _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,
-        open_import_jobs(settings, data_root, libraries, all_importers) as imports,
-        open_follow_service(settings, data_root, registry, libraries) as following,
-        _audit(data_root, settings) as audit,
         open_state_stores(settings) as stores,
+        open_import_jobs(settings, data_root, libraries, all_importers, stores.import_board) as imports,
+        open_follow_service(settings, data_root, registry, libraries, stores.peers.acquire) as following,
+        _audit(data_root, settings) as audit,
     ):
         yield _Resources(
             data_root=data_root,

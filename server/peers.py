@@ -29,6 +29,10 @@ class Peers(Protocol):
 
     async def release(self, name: str) -> None: ...
 
+    async def acquire(self, name: str, lifetime_s: float) -> bool:
+        """Takes or extends a lease that one process at a time has. Returns whether this process has it."""
+        ...
+
     async def holder(self, name: str) -> str | None:
         """Returns the process that has it."""
         ...
@@ -51,6 +55,9 @@ class NoPeers:
 
     async def release(self, name: str) -> None:
         pass
+
+    async def acquire(self, name: str, lifetime_s: float) -> bool:
+        return True
 
     async def holder(self, name: str) -> str | None:
         return None

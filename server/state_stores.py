@@ -13,6 +13,7 @@ from auth.state_keys import StateKeys
 from auth.tickets import InProcessTickets, Tickets
 from auth.used_tokens import InProcessUsedTokens, UsedTokens
 from config.settings import Settings
+from server.import_board import ImportBoard, NoImportBoard
 from server.peers import NoPeers, Peers
 from server.recent_calls import InProcessRecentCalls, RecentCalls
 from sessions.state import InProcessSessionStates, SessionStateLimits, SessionStates
@@ -28,6 +29,7 @@ class StateStores(Struct, frozen=True, kw_only=True):
     state_keys: StateKeys
     recent_calls: RecentCalls
     peers: Peers
+    import_board: ImportBoard
 
 
 @asynccontextmanager
@@ -51,6 +53,7 @@ def in_process_stores(settings: Settings) -> StateStores:
         state_keys=StateKeys(),
         recent_calls=InProcessRecentCalls(settings),
         peers=NoPeers(),
+        import_board=NoImportBoard(),
     )
 
 

@@ -72,5 +72,6 @@ def valkey_server() -> shared.SharedServer:
 
 @pytest.fixture
 def redis_settings(valkey_server: shared.SharedServer) -> dict[str, Any]:
-    """The settings of a deployment of its own on the shared Valkey server."""
-    return {"session_url": valkey_server.url, "redis_prefix": f"test-{secrets.token_hex(8)}"}
+    """The settings of a deployment of its own on the shared Valkey server, with a timeout for busy machines."""
+    prefix = f"test-{secrets.token_hex(8)}"
+    return {"session_url": valkey_server.url, "redis_prefix": prefix, "redis_timeout_ms": 10_000}

@@ -125,8 +125,7 @@ class RedisConnection:
             protocol = self._protocol
             if protocol is None or not protocol.is_open:
                 protocol = await self._open_once()
-            async with asyncio.timeout(self._timeout_s):
-                reply = await protocol.send(*command)
+            reply = await self._within_timeout(protocol.send(*command))
         except RedisReplyError as error:
             if passes and str(error).startswith(passes):
                 raise
@@ -138,6 +137,15 @@ class RedisConnection:
             self._has_failed = False
             logger.info("the session server answers again")
         return reply
+
+    async def _within_timeout(self, reply: asyncio.Future[Any]) -> Any:
+        """A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while
+        the event loop was busy: the loop reads sockets before it runs timers."""
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, _time_out, reply)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
 
     async def _open_once(self) -> RedisProtocol:
         """All callers wait for the same attempt, and none can cancel it for the others."""
@@ -156,6 +164,11 @@ class RedisConnection:
             self._protocol.close()
             self._protocol = None
         return SharedStateUnavailable(self._pause_s)
+
+
+def _time_out(reply: asyncio.Future[Any]) -> None:
+    if not reply.done():
+        reply.set_exception(TimeoutError())
 
 
 def _ignore_error(reply: asyncio.Future[Any]) -> None:

@@ -8,7 +8,7 @@ the import runner, in the background and a limited number of sources at a time.
 import asyncio
 import stat
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -34,6 +34,9 @@ from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
 _REQUEST = "followed source"
+_LEASE = "following"
+# How long after the end of a process another one starts to follow sources, at least.
+_LEASE_S = 10.0
 _NOTES_LOOK_S = 1.0
 
 
@@ -59,8 +62,15 @@ class FollowService:
     """`runs` and `failures` count runs since the start of the process."""
 
     def __init__(
-        self, settings: Settings, data_root: DataRoot, registry: Registry, libraries: Libraries, follows: Follows
+        self,
+        settings: Settings,
+        data_root: DataRoot,
+        registry: Registry,
+        libraries: Libraries,
+        follows: Follows,
+        acquire: Callable[[str, float], Awaitable[bool]] | None = None,
     ) -> None:
+        self._acquire = acquire
         self.runs = 0
         self.failures = 0
         self._settings = settings
@@ -107,7 +117,10 @@ class FollowService:
         try:
             while True:
                 try:
-                    await self._step()
+                    if self._acquire is None or await self._acquire(
+                        _LEASE, _LEASE_S + 3 * self._settings.follow_poll_s
+                    ):
+                        await self._step()
                 except StorageError as error:
                     logger.warning("Followed sources cannot be read from the control database: {}", error.message)
                 self._wake.clear()
@@ -301,9 +314,14 @@ def _look_at(path: Path, format_name: str | None) -> tuple[str | None, str | Non
 
 @asynccontextmanager
 async def open_follow_service(
-    settings: Settings, data_root: DataRoot, registry: Registry, libraries: Libraries
+    settings: Settings,
+    data_root: DataRoot,
+    registry: Registry,
+    libraries: Libraries,
+    acquire: Callable[[str, float], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[FollowService]:
-    service = FollowService(settings, data_root, registry, libraries, Follows(registry.database))
+    """`acquire` decides which process of a deployment follows sources."""
+    service = FollowService(settings, data_root, registry, libraries, Follows(registry.database), acquire)
     running = asyncio.create_task(service.run())
     try:
         yield service

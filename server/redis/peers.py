@@ -23,6 +23,12 @@ from server.peers import RECONNECTED, PeerHandler
 _PING_S = 5.0
 _RECONNECT_S = 0.2
 _PUBLISH = RedisScript("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
+_ACQUIRE = RedisScript("""
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+""")
 _RELEASE = RedisScript("if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end")
 
 
@@ -62,6 +68,12 @@ class RedisPeers:
 
     async def release(self, name: str) -> None:
         self._connection.post(_RELEASE, [self._key(name)], self.id)
+
+    async def acquire(self, name: str, lifetime_s: float) -> bool:
+        try:
+            return bool(await self._connection.run(_ACQUIRE, [self._key(name)], self.id, round(lifetime_s * 1000)))
+        except SharedStateUnavailable:
+            return False
 
     async def holder(self, name: str) -> str | None:
         content = await self._connection.call("GET", self._key(name))

@@ -10,6 +10,7 @@ from auth.redis.state_keys import open_state_keys
 from auth.redis.tickets import RedisTickets
 from auth.redis.used_tokens import RedisUsedTokens
 from config.settings import Settings
+from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
 from server.redis.recent_calls import RedisRecentCalls
 from server.state_stores import StateStores, session_state_limits
@@ -35,6 +36,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             state_keys=state_keys,
             recent_calls=RedisRecentCalls(connection, settings),
             peers=peers,
+            import_board=RedisImportBoard(connection, peers),
         )
 
 

@@ -1,0 +1,137 @@
+"""Imports of one process, seen, cancelled and continued by another."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auth.redis.connection import open_redis
+from config.errors import NotFound, Unavailable
+from config.settings import Settings
+from server.import_board import PostedImport
+from server.import_history import ImportJob
+from server.import_jobs import ImportJobs, open_import_jobs
+from server.redis.import_board import RedisImportBoard
+from server.redis.peers import open_peers
+from sources.importers.engine.importer import Importer
+from tests.server.rest.test_imports import BlockingImporter, upload, wait_until_ended
+from tests.servers.aging import age_keys
+from tests.sources.importers.line_format import LINES
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
+
+RedisSettings = Mapping[str, Any]
+RUNNING = ImportJob(
+    id="0123456789abcdef",
+    state="running",
+    name="a.lines",
+    dry_run=False,
+    started_at="2026-11-16T07:00:00Z",
+    ended_at=None,
+    bytes_read=0,
+    bytes_total=0,
+    items=0,
+)
+
+
+@asynccontextmanager
+async def open_process(
+    libraries: LibraryFixture, redis_settings: RedisSettings, importer: Importer
+) -> AsyncIterator[ImportJobs]:
+    settings = Settings(import_batch_items=2, **redis_settings)
+    async with open_redis(settings) as connection, open_peers(connection) as peers:
+        board = RedisImportBoard(connection, peers)
+        async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
+            yield jobs
+
+
+async def count_notes(libraries: LibraryFixture) -> int:
+    async with libraries.library("ada") as library:
+        return (await library.notes.list(0, 0)).total
+
+
+async def test_an_import_is_visible_to_its_owner_at_every_process(
+    tmp_path: Path, redis_settings: RedisSettings
+) -> None:
+    importer = BlockingImporter()
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        open_process(libraries, redis_settings, importer) as one,
+        open_process(libraries, redis_settings, importer) as other,
+    ):
+        ada, ben = libraries.context("ada"), libraries.context("ben")
+        started = await one.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+
+        assert (await other.get(ada, started.id)).state in ("waiting", "running")
+        assert ([job.id for job in await other.list(ada)], await other.list(ben)) == ([started.id], [])
+        for foreign in (other.get(ben, started.id), other.cancel(ben, started.id)):
+            with pytest.raises(NotFound):
+                await foreign
+        with pytest.raises(Unavailable, match="another import of this user is running"):
+            await other.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+        importer.released.set()
+        assert (await wait_until_ended(other, libraries, started)).state == "done"
+        assert await count_notes(libraries) == 7
+
+
+async def test_an_import_is_cancelled_through_another_process(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    importer = BlockingImporter()
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        open_process(libraries, redis_settings, importer) as one,
+        open_process(libraries, redis_settings, importer) as other,
+    ):
+        ada = libraries.context("ada")
+        started = await one.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+        cancelling = asyncio.create_task(other.cancel(ada, started.id))
+        await asyncio.sleep(0.1)
+        importer.released.set()
+
+        assert (await cancelling).state in ("cancelled", "done")
+        assert (await one.get(ada, started.id)).state == (await cancelling).state
+
+
+async def test_a_process_that_stops_leaves_its_import_to_another(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    blocking = BlockingImporter()
+    async with open_sqlite(tmp_path / "data") as libraries, open_process(libraries, redis_settings, LINES) as other:
+        ada = libraries.context("ada")
+        async with open_process(libraries, redis_settings, blocking) as one:
+            started = await one.start(ada, upload(tmp_path, *range(5)), "a.lines", None, is_dry_run=False)
+            asyncio.get_running_loop().call_later(0.1, blocking.released.set)
+
+        ended = await wait_until_ended(other, libraries, started)
+        assert (ended.id, ended.state, ended.items) == (started.id, "done", 5)
+        assert list((tmp_path / "data" / "uploads").iterdir()) == []
+
+
+async def test_the_import_of_a_killed_process_is_continued_once(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    """What a killed process leaves behind: the file, and an import on the board whose lease ends."""
+    settings = Settings(**redis_settings)
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        open_redis(settings) as connection,
+        open_peers(connection) as killed,
+    ):
+        ada = libraries.context("ada")
+        folder = tmp_path / "data" / "uploads" / "left"
+        folder.mkdir(parents=True)
+        (folder / "a.lines").write_bytes(upload(tmp_path, *range(5)).read())
+        await RedisImportBoard(connection, killed).post(PostedImport(RUNNING, ada.principal, str(folder), None))
+        async with (
+            open_process(libraries, redis_settings, LINES) as one,
+            open_process(libraries, redis_settings, LINES) as other,
+        ):
+            assert await one.list(ada) == [RUNNING]
+            await asyncio.gather(one.take_over(), other.take_over())
+            assert one.running + other.running == 0
+            await age_keys(connection, 60)
+            ended = await wait_until_ended(one, libraries, RUNNING)
+
+            assert (ended.id, ended.state, ended.items) == (RUNNING.id, "done", 5)
+            assert (await other.get(ada, RUNNING.id)).state == "done"
+            assert one.outcomes["done"] + other.outcomes["done"] == 1
+            assert await count_notes(libraries) == 5
+        assert not folder.exists()

@@ -40,7 +40,7 @@ _MARKS = re.compile("[\u200e\u200f\u202a-\u202c\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u202f\xa0]")
 _DATE = r"(?P<a>\d{1,4})(?P<separator>[./-])(?P<b>\d{1,2})[./-](?P<c>\d{1,4})\.?(?P<comma>,?) "
 _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(?P<half>[AaPp])\.? ?[Mm]\.?)?"
-_LINE = re.compile(rf"\[?{_DATE}{_TIME}(?:\]| -) ")
+_LINE = re.compile(rf"^\[?{_DATE}{_TIME}(?:\]| -) ", re.MULTILINE)
 _SENDER = re.compile(r"([^:\n“\"]{1,100}): ")
 _LINES_PROBED = 5
 _CENTURY = 2000
@@ -80,14 +80,14 @@ IMPORTER = WhatsAppImporter()
 
 
 class _WhatsAppLine(Struct):
-    """A message: the parts of its date in their order, its time, and its text with following lines."""
+    """A message: the parts of its date in their order, its time, and its text, which may have several lines."""
 
     date: tuple[int, int, int]
     is_year_first: bool
     hour: int
     minute: int
     second: int
-    lines: list[str]
+    text: str
 
 
 def _is_chat_file(name: str) -> bool:
@@ -145,27 +145,19 @@ def _chat_name(path: Path, entry: str) -> str:
 
 def _lines(text: str) -> Iterator[_WhatsAppLine]:
     """Lines without a date belong to the message before them."""
-    current: _WhatsAppLine | None = None
-    for line in text.split("\n"):
-        match = _LINE.match(line)
-        if match is None or not _is_date(match):
-            if current is not None:
-                current.lines.append(line)
-            continue
-        if current is not None:
-            yield current
-        current = _parse_line(match, line[match.end() :])
-    if current is not None:
-        yield current
+    starts = filter(_is_date, _LINE.finditer(text))
+    for match, following in pairwise((*starts, None)):
+        assert match is not None
+        yield _parse_line(match, text[match.end() : following.start() if following else len(text)])
 
 
-def _parse_line(match: re.Match[str], rest: str) -> _WhatsAppLine:
+def _parse_line(match: re.Match[str], text: str) -> _WhatsAppLine:
     hour = int(match["hour"])
     if match["half"]:
         hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
     date = int(match["a"]), int(match["b"]), int(match["c"])
     is_year_first = len(match["a"]) == _YEAR_DIGITS
-    return _WhatsAppLine(date, is_year_first, hour, int(match["minute"]), int(match["second"] or 0), [rest])
+    return _WhatsAppLine(date, is_year_first, hour, int(match["minute"]), int(match["second"] or 0), text.strip())
 
 
 def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
@@ -181,17 +173,20 @@ def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
 
 
 def _descents(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> int:
-    times = [_time(line, order) or "" for line in lines]
+    times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
     return sum(after < before for before, after in pairwise(times))
 
 
-def _time(line: _WhatsAppLine, order: tuple[str, str]) -> str | None:
+def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, int, int]:
     first, second, third = line.date
     if line.is_year_first:
-        year, month, day = first, second, third
-    else:
-        day, month = (first, second) if order[0] == "day" else (second, first)
-        year = third if third >= _CENTURY // 2 else _CENTURY + third
+        return first, second, third
+    day, month = (first, second) if order[0] == "day" else (second, first)
+    return third if third >= _CENTURY // 2 else _CENTURY + third, month, day
+
+
+def _time(line: _WhatsAppLine, order: tuple[str, str]) -> str | None:
+    year, month, day = _year_month_day(line, order)
     try:
         return format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
     except ValueError:
@@ -203,7 +198,7 @@ def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterato
     same ids."""
     seen = Counter[str]()
     for line in lines:
-        text = "\n".join(line.lines).strip()
+        text = line.text
         sender = _SENDER.match(text)
         time, name = _time(line, order), clean_line(sender[1]) if sender else ""
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"

@@ -1,5 +1,6 @@
 """The import page in a browser. Each person has an empty library at first."""
 
+import asyncio
 import io
 import zipfile
 from collections.abc import AsyncIterator
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from auth.follows import Follows
+from sources.drafts import NoteDraft
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
@@ -88,6 +91,43 @@ async def test_folder_is_followed_paused_and_no_longer_followed(
     assert seen["problem"].startswith("Location: expected")
     assert "1 item" in seen["row"]
     assert (seen["kept"], seen["findings"]) == (1, [])
+
+
+async def test_conflicts_are_settled_with_the_buttons(
+    browser: BrowserDriver, console: ConsoleServer, tmp_path: Path
+) -> None:
+    server = console.server
+    for name in ("Tea", "Cup"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\nFrom the file.")
+    owner, other = await server.user("lea"), await rest_client_of(server).library_user("mia")
+    record = await Follows(server.runtime.registry.database).add(owner.id, str(tmp_path), per_user_max=20)
+    lea = await rest_client_of(server).library_user("lea")
+
+    async def texts() -> dict[str, str]:
+        async with server.runtime.libraries.library(lea.context) as library:
+            return {note.title: note.content for note in (await library.notes.list(10, 0)).rows}
+
+    async def edit() -> None:
+        async with server.runtime.libraries.library(lea.context) as library:
+            for note in (await library.notes.list(10, 0)).rows:
+                await library.notes.update(note.uuid, NoteDraft(content=f"{note.title} edited here."))
+
+    async with asyncio.timeout(60):
+        while len(await texts()) < 2:
+            await asyncio.sleep(0.1)
+    await edit()
+    for name in ("Tea", "Cup"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\nChanged in the file.")
+
+    buttons = [["Tea.md", "Keep the edits"], ["Cup.md", "Use the file"]]
+    seen = await console.run(browser, "import.mjs", "conflicts", "lea", values=buttons)
+
+    assert sorted(text.split(" ")[0] for text in seen["problems"]) == ["Cup.md", "Tea.md"]
+    assert seen["findings"] == []
+    stored = await texts()
+    assert (stored["Tea"], "Changed in the file." in stored["Cup"]) == ("Tea edited here.", True)
+    assert await other.search("knowledge_search", "edited", dedupe="off") == []
+    await Follows(server.runtime.registry.database).remove(owner.id, record.id)
 
 
 async def test_refused_upload_is_reported_beside_its_file(browser: BrowserDriver, console: ConsoleServer) -> None:

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 from config.errors import FlorilegiumError
 from config.settings import Settings
 from sources.drafts import MessageDraft
+from sources.importers.engine.files import collected_doubts
 from sources.importers.engine.imported_items import (
     KINDS,
     Checkpoint,
@@ -63,6 +64,12 @@ class BatchReader:
         self._events = _split_long_conversations(events, limits)
 
     def next_batch(self) -> Batch:
+        with collected_doubts() as doubts:
+            batch = self._read_batch()
+        batch.reports += doubts
+        return batch
+
+    def _read_batch(self) -> Batch:
         batch, rows, chars = Batch(), 0, 0
         try:
             for event in self._events:

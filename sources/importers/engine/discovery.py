@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import FlorilegiumError, NotFound
+from sources.importers.engine.archives import is_zip
 from sources.importers.engine.damage import find_damage
 from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
 from sources.importers.engine.files import file_size, printable_name
@@ -23,6 +24,9 @@ _NO_SUFFIX = "no suffix"
 # A source tree can contain hundreds of suffixes; the most frequent ones are listed.
 _SUFFIXES_SHOWN = 6
 _SUFFIX_MAX_CHARS = 12
+_TAKEOUT = "Takeout/"
+# Importers of archives with any documents are less confident.
+_CERTAIN = 0.9
 
 
 class DiscoveredFile(Struct, frozen=True):
@@ -63,8 +67,17 @@ def discover(
             continue
         if probe.is_folder:
             yield from _discover_folder(probe, limits, importers if named is None else (named,))
+        elif named is None and len(products := _products_in_takeout(probe, importers)) > 1:
+            yield from (_discover_file(probe, importer, limits, importers) for importer in products)
         else:
             yield _discover_file(probe, named or select_importer(probe, importers), limits, importers)
+
+
+def _products_in_takeout(probe: FileProbe, importers: Sequence[Importer]) -> list[Importer]:
+    """Google Takeout packs the data of all chosen products into one archive, and each has its own importer."""
+    if not is_zip(probe.head) or not all(name.startswith(_TAKEOUT) for name in probe.names):
+        return []
+    return [importer for importer in importers if importer.recognizes(probe) >= _CERTAIN]
 
 
 def discover_in_folder(

@@ -5,6 +5,8 @@ Nothing larger than its limit is read, and pipes and devices are never opened.
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from sources.importers.engine.values import parse_json
 
 # The longest UTF-8 form of a character.
 _BYTES_PER_CHAR = 4
+_DOUBTS: ContextVar[list[DoubtfulItem] | None] = ContextVar("doubts", default=None)
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
@@ -40,8 +43,7 @@ def read_decoded(path: Path, limits: ImportLimits) -> DecodedText:
 
 
 def read_text(path: Path, limits: ImportLimits) -> str:
-    """Reads a text of which the encoding is not reported."""
-    return read_decoded(path, limits).text
+    return decode_text(read_bytes(path, text_max_bytes(limits)))
 
 
 def read_json(path: Path, limits: ImportLimits) -> Any:
@@ -64,9 +66,28 @@ def decode(data: bytes) -> DecodedText:
     return replace(decoded, text=decoded.text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def decode_text(data: bytes) -> str:
-    """Decodes a text of which the encoding is not reported."""
-    return decode(data).text
+@contextmanager
+def collected_doubts() -> Iterator[list[DoubtfulItem]]:
+    """Collects the doubts about texts that are decoded meanwhile, so that every importer reports them."""
+    doubts: list[DoubtfulItem] = []
+    token = _DOUBTS.set(doubts)
+    try:
+        yield doubts
+    finally:
+        _DOUBTS.reset(token)
+
+
+def decode_text(data: bytes, location: str = "") -> str:
+    """Decodes a text. If its encoding is uncertain, that is reported for `location`, such as an archive entry."""
+    return doubted_text(decode(data), location)
+
+
+def doubted_text(decoded: DecodedText, location: str = "") -> str:
+    """Returns the text, and reports it if its encoding is uncertain."""
+    doubts = _DOUBTS.get()
+    if doubts is not None:
+        doubts += encoding_doubts(location, decoded.encoding, is_doubtful=decoded.is_doubtful)
+    return decoded.text
 
 
 def encoding_metadata(encoding: str) -> dict[str, str]:

@@ -179,7 +179,7 @@ def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) 
                 yield SkippedItem("file in the archive not containing a note")
                 continue
             try:
-                text = decode_text(tree.read(name, text_max_bytes(limits))).strip("\n")
+                text = decode_text(tree.read(name, text_max_bytes(limits)), name).strip("\n")
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue

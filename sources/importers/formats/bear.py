@@ -93,7 +93,7 @@ def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[Impor
 def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> ImportEvent:
     folder = name.rpartition("/")[0]
     try:
-        text = decode_text(tree.read(name, text_max_bytes(limits))).strip("\n")
+        text = decode_text(tree.read(name, text_max_bytes(limits)), name).strip("\n")
         info = json_or_none(
             tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace"), limits
         )

@@ -178,7 +178,7 @@ def _own_messages(tree: FileTree, name: str, limits: ImportLimits) -> Iterator[M
     if name.lower().endswith(".json"):
         yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max))
         return
-    text = decode_text(tree.read(name, limits.line_max_bytes))
+    text = decode_text(tree.read(name, limits.line_max_bytes), name)
     try:
         yield from csv.DictReader(text.splitlines(keepends=True))
     except csv.Error as error:

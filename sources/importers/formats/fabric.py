@@ -87,7 +87,7 @@ def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) 
 
 
 def _part_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return decode_text(tree.read(name, text_max_bytes(limits))) if name in tree else ""
+    return decode_text(tree.read(name, text_max_bytes(limits)), name) if name in tree else ""
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

@@ -78,7 +78,7 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
     if not is_page:
         return SkippedItem("file in the graph not containing a page")
     try:
-        text = decode_text(tree.read(name, text_max_bytes(limits)))
+        text = decode_text(tree.read(name, text_max_bytes(limits)), name)
     except InvalidParams as error:
         return FailedItem(name, error.message)
     draft = _org_draft(path, text) if path.suffix.lower() == ".org" else _markdown_draft(path, text)

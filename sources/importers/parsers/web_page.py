@@ -14,7 +14,7 @@ from lxml import etree
 from config.errors import InvalidParams
 from config.text import replace_unstorable
 from sources.importers.engine.encodings import DecodedText
-from sources.importers.engine.files import decode, read_bytes
+from sources.importers.engine.files import decode, doubted_text, read_bytes
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.article_text import ArticleText
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
@@ -66,7 +66,7 @@ def parse_page(path: Path, limits: ImportLimits) -> ParsedDocument:
 
 
 def decode_page(data: bytes) -> str:
-    return detect_page(data).text
+    return doubted_text(detect_page(data))
 
 
 def detect_page(data: bytes) -> DecodedText:

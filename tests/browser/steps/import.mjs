@@ -153,3 +153,18 @@ export async function follow({ page, url, values, audit }) {
   await page.goto(`${url}/?q=steep`);
   return { problem, row, findings, kept: await page.locator(".hit").count() };
 }
+
+/** Settles the conflict of each file: keeps the edits of one, and uses the file of the other. */
+export async function conflicts({ page, url, values, audit }) {
+  await page.goto(`${url}/import`);
+  while ((await page.locator("#follows .follow-problem").count()) < 2) await page.reload();
+  const findings = await audit();
+  const problems = await page.locator("#follows .follow-problem p").allInnerTexts();
+  for (const [file, button] of values) {
+    const problem = page.locator("#follows .follow-problem", { hasText: file });
+    await problem.getByRole("button", { name: button }).click();
+    await page.waitForLoadState();
+    await problem.waitFor({ state: "detached" });
+  }
+  return { problems, findings };
+}

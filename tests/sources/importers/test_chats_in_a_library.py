@@ -1,5 +1,6 @@
 """Chats of every format in a library: searchable, unchanged by a second import, and visible to their owner only."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers, select_importer
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
+from tests.sources.importers.chat_exports import GEMINI, encoded
 from tests.sources.importers.chat_files import LIMITS, failures, imported_conversations, json_file, read, zip_file
+from tests.sources.importers.note_exports import KEEP
+from tests.sources.importers.office_files import packed
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 SETTINGS = Settings()
@@ -149,3 +153,19 @@ async def test_problem_names_folder_file_and_location_once_each(tmp_path: Path) 
         ("Downloads/conversations.json", "chat 2"),
         ("Downloads/old/export.zip", "conversations.json, chat 1"),
     ]
+
+
+async def test_archive_with_several_products_is_read_by_the_importer_of_each(tmp_path: Path) -> None:
+    path = tmp_path / "takeout.zip"
+    entries = {
+        "Takeout/My Activity/Gemini Apps/MyActivity.json": encoded(GEMINI),
+        "Takeout/Keep/Shopping.json": json.dumps(KEEP),
+        "Takeout/archive_browser.html": "<html></html>",
+    }
+    path.write_bytes(packed(entries))
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
+        async with libraries.library("ben") as ben:
+            assert await total_items(ben) == 0
+    assert (first.failures, first.kinds["notes"].new, first.kinds["chats"].new > 0) == (0, 1, True)
+    assert second.kinds == {kind: all_unchanged(counts) for kind, counts in first.kinds.items()}

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sources.importers.engine.batches import BatchLimits, BatchReader
 from sources.importers.engine.encodings import detect_encoding
 from sources.importers.engine.imported_items import DoubtfulItem, ImportedMedia
 from sources.importers.formats import documents, markdown, prompt_files, subtitles
-from tests.sources.importers.single_files import read, read_draft, write
+from sources.importers.registry import all_importers, importer_by_name
+from tests.sources.importers.office_files import packed
+from tests.sources.importers.single_files import LIMITS, read, read_draft, write
 
 CHINESE = "今天天气很好，我们一起去公园散步吧。晚上回来以后再写一些笔记。"
 TRADITIONAL = "這本書講述了一個關於茶葉貿易的故事，作者在雲南住了十年。"
@@ -72,6 +75,30 @@ def test_clear_encoding_is_not_reported_and_a_doubtful_one_is(tmp_path: Path) ->
     assert [event for event in doubtful if isinstance(event, DoubtfulItem)] == [
         DoubtfulItem("", "encoding: guessed gb18030; if the text is wrong, convert the file to UTF-8")
     ]
+
+
+SHORT = "文件".encode("gbk")
+SILENT_BEFORE = {
+    "a.org": ("org", SHORT),
+    "a.rst": ("rst", SHORT),
+    "My Clippings.txt": ("kindle", SHORT + b"\n- Your Highlight on page 1\n\nTea\n==========\n"),
+    "readwise.csv": ("readwise", b"Highlight,Book Title,Book Author\n" + SHORT + b",Tea,Ada\n"),
+    "pocket.csv": ("pocket", b"title,url,time_added,tags,status\n" + SHORT + b",https://a.example,1,,unread\n"),
+    "thread.md": ("perplexity", b"# " + SHORT + b"\n\nAnswer.\n"),
+    "fabric.zip": ("fabric", packed({"patterns/tea/system.md": SHORT})),
+    "logseq.zip": ("logseq", packed({"graph/logseq/config.edn": "{}", "graph/pages/Tea.md": SHORT})),
+    "notion.zip": ("notion", packed({"Tea 0123456789abcdef0123456789abcdef.md": SHORT})),
+}
+
+
+@pytest.mark.parametrize("name", SILENT_BEFORE)
+def test_every_importer_reports_a_doubtful_encoding(tmp_path: Path, name: str) -> None:
+    format_name, data = SILENT_BEFORE[name]
+    path = write(tmp_path / name, data)
+    events = importer_by_name(format_name, all_importers()).read(path, LIMITS, lambda _: None, None)
+    batch = BatchReader(events, BatchLimits(rows=1000, chars=1 << 20)).next_batch()
+    [doubt] = [report for report in batch.reports if isinstance(report, DoubtfulItem)]
+    assert doubt.doubt.startswith("encoding: guessed gb18030")
 
 
 def test_prompts_and_subtitles_are_decoded(tmp_path: Path) -> None:

@@ -100,4 +100,4 @@ def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
 
 
 def _file_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return decode_text(tree.read(name, text_max_bytes(limits))).strip() if name in tree else ""
+    return decode_text(tree.read(name, text_max_bytes(limits)), name).strip() if name in tree else ""

@@ -3,6 +3,9 @@
 A real server follows a vault of 20,000 notes, a growing session and a database in WAL mode that another connection has
 open. The time of a change is that from the end of the write to the first search that finds the new word, including the
 search and the pause between two searches. Idle CPU is the CPU time of the server per wall time while nothing changes.
+
+A second server follows the databases of tldw users. Two processes write to them with a busy timeout of 0 and measure
+for how long a database was locked at most.
 """
 
 import argparse
@@ -18,11 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from bench.processes import cpu_seconds
 from bench.prose import Prose
+from tests.server.following.tldw_deployment import TldwWriter, make_user
 
 FOLDERS = 200
 WORDS_PER_NOTE = 60
@@ -42,10 +47,12 @@ class Effort(Struct, frozen=True):
     files: int
     changes: int
     idle_s: float
+    tldw_users: int
+    tldw_rounds: int
 
 
-FULL = Effort(files=20_000, changes=20, idle_s=60.0)
-QUICK = Effort(files=300, changes=3, idle_s=3.0)
+FULL = Effort(files=20_000, changes=20, idle_s=60.0, tldw_users=20, tldw_rounds=200)
+QUICK = Effort(files=300, changes=3, idle_s=3.0, tldw_users=4, tldw_rounds=10)
 
 
 class Server:
@@ -61,6 +68,16 @@ class Server:
     def follow(self, path: Path) -> None:
         self._request("POST", "/api/v1/follows", {"location": str(path)})
 
+    def follow_tldw(self, path: Path) -> None:
+        body = {"location": str(path), "create_users": True}
+        self._request("POST", "/api/v1/follow-deployments", body)
+
+    def followed_tldw_users(self) -> int:
+        """Returns the number of tldw users whose databases are current."""
+        [deployment] = self._request("GET", "/api/v1/follow-deployments")["deployments"]
+        users = self._request("GET", f"/api/v1/follow-deployments/{deployment['id']}")["users"]
+        return sum(user["state"] == "current" for user in users)
+
     def files(self) -> int:
         """Returns the number of followed files that were read."""
         return sum(source["files"] for source in self._request("GET", "/api/v1/follows")["follows"])
@@ -68,11 +85,11 @@ class Server:
     def cpu_s(self) -> float:
         return cpu_seconds(self._process.pid)
 
-    def _request(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, int]]]:
+    def _request(self, method: str, path: str, body: object = None) -> dict[str, list[dict[str, Any]]]:
         with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})
-            answer: dict[str, list[dict[str, int]]] = json.loads(connection.getresponse().read())
+            answer: dict[str, list[dict[str, Any]]] = json.loads(connection.getresponse().read())
             return answer
 
 
@@ -192,6 +209,23 @@ def measure(root: Path, effort: Effort) -> str:
     )
 
 
+def measure_tldw(root: Path, effort: Effort) -> str:
+    """Writes while the databases are followed, and waits until the last change of every user was read."""
+    folder, users = root / "user_databases", range(1, effort.tldw_users + 1)
+    for user in users:
+        make_user(folder, user)
+    with running_server(root) as server:
+        server.follow_tldw(folder)
+        writers = [TldwWriter(folder, effort.tldw_rounds, users[start::2]) for start in range(2)]
+        results = [writer.result() for writer in writers]
+        wait_until(lambda: server.followed_tldw_users() == len(users), IMPORT_DEADLINE_S)
+        for writer in writers:
+            writer.close()
+    longest = max(result["longest_ms"] for result in results)
+    failures = sum(result["failures"] for result in results)
+    return f"tldw_lock_max_ms={longest:.1f} tldw_failures={failures:.0f} tldw_users={effort.tldw_users}"
+
+
 def measure_changes(server: Server, changes: int, kind: str, change: Callable[[int, str], None]) -> list[float]:
     times = []
     for number in range(1, changes + 1):
@@ -206,7 +240,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few files and changes, to try the benchmark itself")
     effort = QUICK if parser.parse_args().quick else FULL
     with tempfile.TemporaryDirectory() as folder:
-        sys.stdout.write(measure(Path(folder), effort) + "\n")
+        followed = measure(Path(folder), effort)
+    with tempfile.TemporaryDirectory() as folder:
+        sys.stdout.write(f"{followed} {measure_tldw(Path(folder), effort)}\n")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ async def test_problem_names_folder_file_and_location_once_each(tmp_path: Path) 
 
 async def test_archive_with_several_products_is_read_by_the_importer_of_each(tmp_path: Path) -> None:
     path = tmp_path / "takeout.zip"
-    entries = {
+    entries: dict[str, str | bytes] = {
         "Takeout/My Activity/Gemini Apps/MyActivity.json": encoded(GEMINI),
         "Takeout/Keep/Shopping.json": json.dumps(KEEP),
         "Takeout/archive_browser.html": "<html></html>",

@@ -37,7 +37,6 @@ async def test_every_field_of_a_card_is_stored(ada: Library, ben: Library) -> No
         await ben.characters.get(created.id)
 
 
-@pytest.mark.sqlite  # searches
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -54,7 +53,6 @@ async def test_hit_of_a_character_names_the_matching_field(ada: Library, query: 
     assert (hit.id, hit.title, hit.field) == (created.id, "Aria", field)
 
 
-@pytest.mark.sqlite  # searches
 async def test_character_without_text_is_found_by_its_name(ada: Library) -> None:
     await ada.characters.create(CharacterDraft(name="Aria"))
     [hit] = (await ada.characters.search(make_search("aria"))).hits
@@ -83,7 +81,6 @@ async def test_prompt_name_is_matched_exactly_before_ignoring_case(ada: Library,
             await library.prompts.get_by_name(name)
 
 
-@pytest.mark.sqlite  # searches
 async def test_prompt_search_can_be_restricted_to_fields(ada: Library) -> None:
     by_name = await ada.prompts.create(PromptDraft(name="Tea", user_prompt="Write about milk"))
     by_text = await ada.prompts.create(PromptDraft(name="Milk", user_prompt="Write about tea", tags=["poetry"]))

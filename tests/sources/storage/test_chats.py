@@ -103,7 +103,6 @@ async def test_neighbours_of_a_position_are_returned_in_order(ada: Library) -> N
     assert await around(99, 2, 2) == "fg"
 
 
-@pytest.mark.sqlite  # searches
 async def test_updated_message_and_its_successors_are_found_by_its_new_words(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(), drafts_of("tea", "yes", "no", "later"))
     first = (await ada.chats.messages(conversation.id, 1, 0)).rows[0]
@@ -114,7 +113,6 @@ async def test_updated_message_and_its_successors_are_found_by_its_new_words(ada
     assert sorted(await search_texts(ada, "coffee")) == ["coffee", "no", "yes"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_deleted_message_is_not_context(ada: Library, ben: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(), drafts_of("apple", "tea", "yes", "no", "later"))
     second = (await ada.chats.messages(conversation.id, 1, 1)).rows[0]
@@ -128,7 +126,6 @@ async def test_deleted_message_is_not_context(ada: Library, ben: Library) -> Non
     assert appended[0].position == 5
 
 
-@pytest.mark.sqlite  # searches
 async def test_context_skips_deleted_messages(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(), drafts_of("tea", "a", "b", "c", "d"))
     messages = (await ada.chats.messages(conversation.id, 10, 0)).rows
@@ -140,7 +137,6 @@ async def test_context_skips_deleted_messages(ada: Library) -> None:
     assert sorted(await search_texts(ada, "coffee")) == ["c", "coffee", "d"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_messages_of_a_deleted_conversation_are_hidden(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea time"), drafts_of("tea", uuid="m-1"))
     await ada.chats.delete(conversation.id)
@@ -181,7 +177,6 @@ async def test_deadline_is_extended_for_removing_a_long_conversation(open_librar
             await ada.chats.purge(conversation.id)
 
 
-@pytest.mark.sqlite  # searches
 async def test_hit_of_a_title_contains_the_first_message(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea ceremony"), drafts_of("Hello", "Sit down"))
     [hit] = (await ada.chats.search(make_search("ceremony"))).hits
@@ -189,7 +184,6 @@ async def test_hit_of_a_title_contains_the_first_message(ada: Library) -> None:
     assert (hit.title, hit.text, hit.item_chars) == ("Tea ceremony", "Hello", 13)
 
 
-@pytest.mark.sqlite  # searches
 async def test_hit_of_a_message_contains_sender_and_position(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="T", tags=["x"]), drafts_of("Hello", "Green tea"))
     hit = (await ada.chats.search(make_search("green tea"))).hits[0]
@@ -197,7 +191,6 @@ async def test_hit_of_a_message_contains_sender_and_position(ada: Library) -> No
     assert (hit.text, hit.tags, hit.item_chars) == ("Green tea", ("x",), 9)
 
 
-@pytest.mark.sqlite  # searches
 async def test_messages_are_found_by_sender_and_date(ada: Library) -> None:
     may = MessageDraft(sender="Ana", content="hello", created_at="2023-05-08T10:00:00Z")
     june = MessageDraft(sender="Bo", content="hello", created_at="2023-06-09T10:00:00Z")
@@ -208,7 +201,6 @@ async def test_messages_are_found_by_sender_and_date(ada: Library) -> None:
         assert hits[0].sender == "Ana"
 
 
-@pytest.mark.sqlite  # searches
 async def test_filters_are_combined(ada: Library) -> None:
     first = await ada.chats.create(
         ConversationDraft(title="Tea one", character_id=7, tags=["x"]),
@@ -231,7 +223,6 @@ async def test_filters_are_combined(ada: Library) -> None:
     assert await count(date_from="2026-01-01T00:00:00.001Z", by="message") == 2
 
 
-@pytest.mark.sqlite  # searches
 async def test_renamed_conversation_is_found_only_by_its_new_title(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea"))
     await ada.chats.update(conversation.id, ConversationDraft(title="京都"))

@@ -61,14 +61,12 @@ async def test_chunk_can_be_read_by_index_uuid_and_offset(ada: Library, ben: Lib
             await call
 
 
-@pytest.mark.sqlite  # searches
 async def test_item_without_text_has_one_empty_chunk_and_is_found_by_title(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Silent film"))
     assert [chunk.text for chunk in await ada.media.chunks(item.id, 0, 10)] == [""]
     assert ids(await ada.media.search(make_search("silent"))) == [item.id]
 
 
-@pytest.mark.sqlite  # searches
 async def test_item_is_one_hit_with_its_best_passage(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG + " The samovar makes tea."))
     page = await ada.media.search(make_search("samovar tea"))
@@ -80,7 +78,6 @@ async def test_item_is_one_hit_with_its_best_passage(ada: Library) -> None:
     assert (hit.more_in_item, page.total, hit.item_chars) == (item.chunk_count - 1, 1, item.length_chars)
 
 
-@pytest.mark.sqlite  # searches
 async def test_search_within_an_item_returns_every_passage(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG))
     await ada.media.create(MediaDraft(title="Other", content=LONG))
@@ -108,7 +105,6 @@ async def test_text_is_built_from_chunks(ada: Library) -> None:
     assert [(chunk.start, chunk.end) for chunk in await ada.media.chunks(item.id, 0, 10)] == [(0, 3), (4, 7)]
 
 
-@pytest.mark.sqlite  # searches
 async def test_transcript_is_searched_as_text_and_read_by_time(ada: Library, ben: Library) -> None:
     lines = [
         Segment(start_ms=n * 1_000, end_ms=n * 1_000 + 900, text=f"Line {n} speaks of tea.", speaker="AB"[n // 100])
@@ -132,7 +128,6 @@ def cue(start_s: int, end_s: int, text: str) -> Segment:
     return Segment(start_ms=start_s * 1_000, end_ms=end_s * 1_000, text=text)
 
 
-@pytest.mark.sqlite  # searches
 async def test_transcript_chunk_has_whole_lines_and_lasts_at_most_30_seconds(ada: Library, ben: Library) -> None:
     lines = [cue(2, 5, "The tide."), cue(6, 20, "It comes in."), cue(600, 603, "Run!"), cue(604, 680, "A long song.")]
     item = await ada.media.create(MediaDraft(title="Film", segments=lines))
@@ -184,7 +179,6 @@ def test_grouped_cues_contain_all_lines_in_order_within_30_seconds(lines: list[S
         assert all(line.end_ms - group.start_ms <= 30_000 for line in group.lines[1:])
 
 
-@pytest.mark.sqlite  # searches
 async def test_new_text_replaces_chunks_and_transcript(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(segments=[Segment(start_ms=0, end_ms=1, text="tea")]))
     changed = await ada.media.update(item.id, MediaDraft(content="coffee"))
@@ -194,7 +188,6 @@ async def test_new_text_replaces_chunks_and_transcript(ada: Library) -> None:
     assert ids(await ada.media.search(make_search("coffee"))) == [item.id]
 
 
-@pytest.mark.sqlite  # searches
 async def test_new_title_keeps_the_text_and_matches_every_passage(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG))
     changed = await ada.media.update(item.id, MediaDraft(title="Almanac"))
@@ -204,7 +197,6 @@ async def test_new_title_keeps_the_text_and_matches_every_passage(ada: Library) 
     assert hit.more_in_item == item.chunk_count - 1
 
 
-@pytest.mark.sqlite  # searches
 async def test_media_types_are_counted_and_filtered_ignoring_case(ada: Library, ben: Library) -> None:
     for media_type in ("pdf", "pdf", "Video"):
         await ada.media.create(MediaDraft(title="Tea", media_type=media_type))

@@ -10,7 +10,6 @@ from tests.sources.storage.library_fixture import OpenLibraries, ids, make_searc
 pytestmark = pytest.mark.postgres
 
 
-@pytest.mark.sqlite  # searches
 async def test_appended_text_is_stored_and_found(ada: Library, ben: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="List", content="bread"))
     appended = await ada.notes.append(note.id, "\nmarmalade", expected_version=1)
@@ -27,7 +26,6 @@ async def test_note_needs_neither_title_nor_text(ada: Library) -> None:
     assert (note.title, note.content, note.tags) == ("", "", ())
 
 
-@pytest.mark.sqlite  # searches
 async def test_batch_is_written_in_order(ada: Library, ben: Library) -> None:
     notes = await ada.notes.create_many([NoteDraft(title=f"Tea {n}", tags=["home"]) for n in range(300)])
     assert [note.title for note in notes] == [f"Tea {n}" for n in range(300)]
@@ -36,7 +34,6 @@ async def test_batch_is_written_in_order(ada: Library, ben: Library) -> None:
     assert await ada.notes.create_many([]) == []
 
 
-@pytest.mark.sqlite  # searches
 async def test_batch_with_an_invalid_item_is_not_written(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", uuid="tea-1"))
     for invalid, error in ((NoteDraft(uuid="tea-1"), Conflict), (NoteDraft(content="\0"), InvalidParams)):
@@ -57,7 +54,6 @@ async def test_sizes_are_limited_by_settings(open_libraries: OpenLibraries) -> N
             await ada.notes.create_many([NoteDraft()] * 4)
 
 
-@pytest.mark.sqlite  # searches
 async def test_hit_contains_the_fields_of_the_note(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Green tea", content="Leaves, not bags.", tags=["Home"]))
     [hit] = (await ada.notes.search(make_search("green leaves"))).hits
@@ -67,7 +63,6 @@ async def test_hit_contains_the_fields_of_the_note(ada: Library) -> None:
     assert 0 < hit.score < 1
 
 
-@pytest.mark.sqlite  # searches
 async def test_note_with_all_words_ranks_above_one_that_repeats_a_word(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Often", content="tea tea tea tea"))
     await ada.notes.create(NoteDraft(title="Both", content=f"tea and {'other words ' * 200} milk"))
@@ -75,7 +70,6 @@ async def test_note_with_all_words_ranks_above_one_that_repeats_a_word(ada: Libr
     assert titles(texts) == ["Both", "Often"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_title_match_ranks_above_text_match(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Walks", content="tea"))
     await ada.notes.create(NoteDraft(title="Tea", content="walks"))
@@ -83,7 +77,6 @@ async def test_title_match_ranks_above_text_match(ada: Library) -> None:
     assert titles(await ada.notes.search(make_search("title:tea"))) == ["Tea"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_operators_are_applied(ada: Library) -> None:
     for text in ("tea milk", "tea sugar", "milk sugar", "tea with cold milk"):
         await ada.notes.create(NoteDraft(content=text))
@@ -100,7 +93,6 @@ async def test_operators_are_applied(ada: Library) -> None:
     }
 
 
-@pytest.mark.sqlite  # searches
 async def test_updated_note_is_found_only_by_its_new_words(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Tea", content="東京 C++ naïve"))
     await ada.notes.update(note.id, NoteDraft(title="Coffee", content="京都"))

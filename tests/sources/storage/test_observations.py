@@ -129,7 +129,6 @@ async def test_list_is_newest_first_with_the_total(ada: Library) -> None:
     assert ([row.title for row in page.rows], page.total) == (["day 2", "day 1"], 3)
 
 
-@pytest.mark.sqlite  # searches
 @pytest.mark.parametrize(
     "query", ["jwt", "API", "stateless", "rotating", "middleware", "auth.ts", "decisions", "my-api"]
 )
@@ -144,7 +143,6 @@ async def test_observation_is_found_by_all_of_its_text(ada: Library, ben: Librar
     assert (await ben.observations.search(make_search(query))).hits == ()
 
 
-@pytest.mark.sqlite  # searches
 async def test_title_match_ranks_first_and_filters_apply_to_searches(ada: Library) -> None:
     await create_observation(ada, "Tea", project="home")
     await create_observation(ada, "Drinks", narrative="tea and coffee", project="work", files_read=["tea.md"])
@@ -158,13 +156,11 @@ async def test_title_match_ranks_first_and_filters_apply_to_searches(ada: Librar
     assert titles(await ada.observations.search(make_search(""))) == []
 
 
-@pytest.mark.sqlite  # searches
 async def test_scripts_without_spaces_are_found(ada: Library) -> None:
     await create_observation(ada, "東京の天気", facts=["京都も晴れ"])
     assert titles(await ada.observations.search(make_search("京都"))) == ["東京の天気"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_deleted_and_purged_observations_are_not_found(ada: Library, ben: Library) -> None:
     one, two = await create_observation(ada, "tea one"), await create_observation(ada, "tea two")
     with pytest.raises(NotFound):
@@ -175,7 +171,6 @@ async def test_deleted_and_purged_observations_are_not_found(ada: Library, ben: 
     assert await list_titles(ada, types=("general",)) == []
 
 
-@pytest.mark.sqlite  # searches
 async def test_observations_do_not_affect_scores_of_sources(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", content="green tea"))
     before = await ada.notes.search(make_search("green tea"))
@@ -185,7 +180,6 @@ async def test_observations_do_not_affect_scores_of_sources(ada: Library) -> Non
     assert (await ada.chats.search(make_search("tea"))).hits == ()
 
 
-@pytest.mark.sqlite  # searches
 async def test_rare_term_has_a_higher_weight_than_a_common_one(ada: Library) -> None:
     drafts = [ObservationDraft(title=f"number {n}", narrative="tea") for n in range(20)]
     await ada.observations.create_many([*drafts, ObservationDraft(title="odd", narrative="tea saffron")])
@@ -202,7 +196,6 @@ async def test_observation_survives_reopening(open_libraries: OpenLibraries) -> 
         assert await list_titles(ben) == []
 
 
-@pytest.mark.sqlite  # searches
 async def test_a_misspelled_word_finds_near_words_of_the_owner_only(ada: Library, ben: Library) -> None:
     await create_observation(ada, "Authentication by middleware", project="api")
     await create_observation(ada, "Deployment")

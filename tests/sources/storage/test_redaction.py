@@ -98,7 +98,6 @@ async def test_agent_sees_the_placeholder_and_person_sees_the_content(
     assert HIDDEN.encode() not in by_person
 
 
-@pytest.mark.sqlite  # searches
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "search by title"])
 async def test_search_finds_a_human_only_message_for_people_only(
     libraries: LibraryFixture, ada: Library, ben: Library, chat: str, name: str
@@ -115,7 +114,6 @@ async def _any_message(ada: Library, chat: str) -> Message:
     return (await ada.chats.messages(chat, 1, 0)).rows[0]
 
 
-@pytest.mark.sqlite  # searches
 async def test_hit_by_title_shows_the_first_message_that_agents_may_read(
     libraries: LibraryFixture, ada: Library, chat: str
 ) -> None:
@@ -125,7 +123,6 @@ async def test_hit_by_title_shows_the_first_message_that_agents_may_read(
     assert (hit.text, hit.item_chars) == (PLAIN, len(PLAIN))
 
 
-@pytest.mark.sqlite  # searches
 async def test_other_messages_are_not_redacted(libraries: LibraryFixture, ada: Library, chat: str) -> None:
     async with libraries.engine.library(libraries.context("ada", is_agent=True)) as library:
         page = await library.chats.messages(chat, 10, 0)
@@ -174,7 +171,6 @@ async def test_agent_cannot_change_a_human_only_message(libraries: LibraryFixtur
     assert (await ada.chats.get_message(secret.id)).is_human_only
 
 
-@pytest.mark.sqlite  # searches
 async def test_mark_that_is_set_or_removed_takes_effect_in_every_search(
     libraries: LibraryFixture, ada: Library, chat: str
 ) -> None:
@@ -204,7 +200,6 @@ async def test_title_made_from_a_message_is_removed_when_the_message_becomes_hum
     assert (await ada.chats.get(chat)).title == "Plans"
 
 
-@pytest.mark.sqlite  # searches
 async def test_pages_of_people_contain_every_hit_once(ada: Library, ben: Library) -> None:
     messages = [
         MessageDraft(content=f"tea {'green ' * (n % 5)}{n}", metadata={"human_only": n % 3 == 0}) for n in range(70)

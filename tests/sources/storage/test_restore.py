@@ -16,7 +16,6 @@ pytestmark = pytest.mark.postgres
 HUMAN_ONLY = {"human_only": True}
 
 
-@pytest.mark.sqlite  # searches
 @pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.name)
 async def test_restored_item_is_as_before_with_a_new_version(kind: ItemKind, ada: Library, ben: Library) -> None:
     collection = kind.collection(ada)
@@ -62,7 +61,6 @@ async def test_indexes_match_the_tables_after_deletions_and_restorations(tmp_pat
     check_files(tmp_path)
 
 
-@pytest.mark.sqlite  # searches
 async def test_deleted_messages_stay_deleted_when_their_conversation_is_restored(ada: Library) -> None:
     drafts = [MessageDraft(role="user", content="green tea"), MessageDraft(role="user", content="black tea")]
     chat = await ada.chats.create(ConversationDraft(title="Talk"), drafts)

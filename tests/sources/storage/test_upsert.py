@@ -38,7 +38,6 @@ def thread_outcomes(results: Sequence[ThreadUpsertResult]) -> list[tuple[str, li
     return [(result.conversation.outcome, outcomes(result.messages)) for result in results]
 
 
-@pytest.mark.sqlite  # searches
 async def test_draft_is_new_then_unchanged_then_updated(ada: Library, ben: Library) -> None:
     changed = replace(TEA, content="Steep for five minutes.")
     assert outcomes(await ada.notes.upsert_many([TEA])) == ["new"]
@@ -194,7 +193,6 @@ async def test_locally_created_item_equal_to_the_imported_one_is_unchanged(ada: 
     assert thread_outcomes(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
 
 
-@pytest.mark.sqlite  # searches
 async def test_every_kind_is_upserted_and_found(ada: Library, ben: Library) -> None:
     film = MediaDraft(uuid="f", title="Film", segments=[Segment(start_ms=0, end_ms=900, text="the brass kettle")])
     cook = CharacterDraft(uuid="c", name="Cook", description="polishes the brass kettle")
@@ -217,7 +215,6 @@ async def test_updated_observation_is_found_only_by_its_new_values(ada: Library)
     assert (await ada.observations.list(9, 0, ObservationFilter(concepts=("steam",)))).total == 1
 
 
-@pytest.mark.sqlite  # searches
 async def test_known_messages_are_recognized_and_new_ones_appended(ada: Library, ben: Library) -> None:
     third = MessageDraft(uuid="m3", role="user", content="Thanks.", created_at="2024-01-03T00:00:00Z")
     assert thread_outcomes(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND])])) == [
@@ -311,7 +308,6 @@ async def test_message_of_another_conversation_is_rejected_and_others_are_import
     assert [message.uuid for message in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m1"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_messages_of_a_rejected_conversation_are_not_imported(ada: Library) -> None:
     await ada.chats.create(ConversationDraft(session_id="s"))
     [result] = await ada.chats.upsert_many([ThreadDraft(replace(TALK, session_id="s"), [FIRST])])

@@ -30,7 +30,6 @@ async def test_edited_item_is_a_conflict_only_if_its_edits_are_kept(ada: Library
     assert (same.outcome, settled.outcome) == ("unchanged", "updated")
 
 
-@pytest.mark.sqlite  # searches
 async def test_withdrawn_item_is_restored_but_a_deleted_one_is_not(ada: Library) -> None:
     other = replace(TEA, uuid="note-2")
     await ada.notes.upsert_many([TEA, other])
@@ -42,7 +41,6 @@ async def test_withdrawn_item_is_restored_but_a_deleted_one_is_not(ada: Library)
     assert ids(await ada.notes.search(make_search("steep"))) == ["note-1"]
 
 
-@pytest.mark.sqlite  # searches
 async def test_edited_item_is_withdrawn_only_on_demand(ada: Library) -> None:
     await ada.notes.upsert_many([TEA])
     await ada.notes.update("note-1", NoteDraft(title="Green tea"))
@@ -51,7 +49,6 @@ async def test_edited_item_is_withdrawn_only_on_demand(ada: Library) -> None:
     assert ids(await ada.notes.search(make_search("steep"))) == []
 
 
-@pytest.mark.sqlite  # searches
 async def test_conversation_comes_back_with_the_messages_it_has_then(ada: Library) -> None:
     await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND])])
     assert await ada.chats.withdraw_many(["talk-1"]) == []

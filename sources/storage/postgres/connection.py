@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from config.errors import Conflict
 from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
 from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
@@ -20,6 +23,7 @@ LibraryWork = Callable[["LibraryConnection"], T]
 # Where a library counts its writes. Its row is also the lock that lets the writers of a library take turns.
 WRITES = "writes"
 _LAST_ID = "last_id:"
+_MESSAGES_PER_STATEMENT = 500
 _SAVE_LAST_ID = """
     INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
     WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
@@ -79,22 +83,26 @@ class LibraryJob(Generic[T]):
 
 class LibraryConnection(PostgresConnection):
     """Implements `SqlConnection`. `changes` are the rows of item tables that the current job has written: the rowids
-    by table, from which full-text indexes are updated."""
+    by table, from which full-text indexes are updated.
+
+    Messages are inserted together before the next statement, because an import inserts many of them, and each statement
+    waits for the server."""
 
     job: LibraryJob[Any] | None = None
     changes: dict[str, set[int]]
+    _messages: list[Mapping[str, SqlValue]]
 
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
-        if self.job is not None:
-            self.job.check()
+        self._prepare_statement()
         return super().execute(to_postgres(sql), parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
-        if self.job is not None:
-            self.job.check()
+        self._prepare_statement()
         return super().executemany(to_postgres(sql), parameters)
 
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
+        if table == "messages":
+            return self._add_message(values)
         sql = _insert_sql(table, tuple(values))
         row = self.execute(sql, tuple(values.values())).fetchone()
         if row is None:
@@ -119,15 +127,46 @@ class LibraryConnection(PostgresConnection):
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
         """Runs the work of a job. Its result is not committed yet."""
-        self.job, self.changes = job, {}
+        self.job, self.changes, self._messages = job, {}, []
         job.set_connection(self)
         try:
             self.begin(transaction)
             job.check()  # an interruption before the transaction began had no effect
-            return job.work(self)
+            result = job.work(self)
+            self._insert_messages()
+            return result
         finally:
             job.set_connection(None)
             self.job = None
+
+    def _prepare_statement(self) -> None:
+        if self.job is not None:
+            self.job.check()
+            self._insert_messages()
+
+    def _add_message(self, values: Mapping[str, SqlValue]) -> int:
+        """The table of messages gives the rowid itself."""
+        rowid = values["id"]
+        assert isinstance(rowid, int)
+        if self._messages and self._messages[0].keys() != values.keys():
+            self._insert_messages()
+        self._messages.append(values)
+        self._add_change("messages", rowid)
+        return rowid
+
+    def _insert_messages(self) -> None:
+        """Raises Conflict if a message exists. An upsert knows which exist before it inserts any."""
+        messages, self._messages = self._messages, []
+        for start in range(0, len(messages), _MESSAGES_PER_STATEMENT):
+            batch = messages[start : start + _MESSAGES_PER_STATEMENT]
+            columns = ", ".join(batch[0])
+            record = f"json_populate_recordset(NULL::{quote_schema(self.schema)}.messages, ?::json)"
+            sql = f"INSERT INTO messages ({columns}) SELECT {columns} FROM {record} ON CONFLICT DO NOTHING RETURNING id"
+            rows = super().execute(sql, (msgspec.json.encode(batch).decode(),))
+            inserted = {rowid for (rowid,) in rows}
+            for values in batch:
+                if values["id"] not in inserted:
+                    raise Conflict(f"message {values['uuid']!r} already exists")
 
     def _add_change(self, table: str, rowid: int) -> None:
         self.changes.setdefault(table, set()).add(rowid)

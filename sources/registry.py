@@ -6,7 +6,9 @@ the server from starting.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 import msgspec
@@ -54,13 +56,19 @@ SOURCES: Mapping[str, Callable[[Settings], Source]] = {
 def load_sources(settings: Settings) -> tuple[Source, ...]:
     """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
     sources = {name: create(settings.of_source(name)) for name, create in SOURCES.items()}
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in _entry_points(tuple(sys.path)):
         source = _load_entry_point(point, settings)
         if source is not None and sources.setdefault(source.name, source) is not source:
             logger.error("skipped source {} of {}: the name is taken", source.name, point.value)
     _require_known("sources_off", settings.sources_off, sources)
     _require_known("source_limits", [entry.partition(".")[0] for entry in settings.source_limits], sources)
     return tuple(source for name, source in sources.items() if name not in settings.sources_off)
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """Cached, because it reads a file of every installed distribution. `path` is where they are installed."""
+    return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Source]) -> None:

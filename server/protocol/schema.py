@@ -34,11 +34,16 @@ class _TypeMismatch(Struct, frozen=True):
 def input_schema(declared: type[Any]) -> dict[str, Any]:
     """Returns the schema of a tool's arguments, required ones first.
 
-    `null` is removed everywhere, because a null argument is treated as an absent one.
+    `null` is removed everywhere, because a null argument is treated as an absent one. The caller may change the schema.
     """
+    return msgspec.json.decode(_encoded_input_schema(declared), type=dict[str, Any])
+
+
+@cached({})
+def _encoded_input_schema(declared: type[Any]) -> bytes:
     schema: dict[str, Any] = _tidy(_without_null(_inline(declared)))
     required = {name: schema["properties"][name] for name in schema.get("required", [])}
-    return {**schema, "properties": required | schema.get("properties", {})}
+    return msgspec.json.encode({**schema, "properties": required | schema.get("properties", {})})
 
 
 def output_schema(declared: type[Any]) -> Mapping[str, Any]:

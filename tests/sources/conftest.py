@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.live import NO_RATE_LIMITS
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.server.rest.rest_client import RestClient, open_rest_client_with_users
 from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
+    async with open_rest_client_with_users(tmp_path, **NO_RATE_LIMITS) as client:
         yield client
 
 

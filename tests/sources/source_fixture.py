@@ -21,8 +21,10 @@ from server.tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
+from tests.prepared_libraries import copy_libraries
 from tests.server.clients import text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher, make_principal, make_session
+from tests.sources.storage.library_fixture import total_items
 
 SOURCES = ("notes", "media", "chats", "characters", "prompts")
 # The argument of `<source>_get` that holds the item's id.
@@ -130,6 +132,23 @@ class SourceFixture(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_source_fixture(
+    root: Path, offer: Mapping[str, Any] | None = None, **changes: Any
+) -> AsyncIterator[SourceFixture]:
+    if not DataRoot(root).control_path.exists():
+        copy_libraries(_create_libraries, root)
+    async with _open_source_fixture(root, offer, **changes) as fixture:
+        yield fixture
+
+
+async def _create_libraries(root: Path) -> None:
+    async with _open_source_fixture(root) as fixture:
+        for user in (fixture.ada, fixture.ben):
+            async with fixture.libraries.library(user.context) as library:
+                await total_items(library)
+
+
+@asynccontextmanager
+async def _open_source_fixture(
     root: Path, offer: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[SourceFixture]:
     settings, data_root = Settings(data_dir=str(root), **changes), DataRoot(root)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.console.console_fixture import Console, console
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.server.rest.rest_client import RestClient, open_rest_client_with_users
 from tests.sources.source_fixture import LibraryUser
 
 
@@ -20,7 +20,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Console]:
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as client:
+    async with open_rest_client_with_users(tmp_path) as client:
         yield client
 
 

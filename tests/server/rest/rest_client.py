@@ -17,10 +17,12 @@ from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from tests.live import LiveServer, make_settings
+from tests.prepared_libraries import copy_libraries
 from tests.server.clients import message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
 from tests.sources.source_fixture import LibraryUser
+from tests.sources.storage.library_fixture import total_items
 
 JSON = {"Content-Type": "application/json"}
 
@@ -79,6 +81,21 @@ class HttpLibraryUser(LibraryUser, frozen=True):
         if not self.context.config:
             return {}
         return {"Mcp-Config": base64.b64encode(msgspec.json.encode(self.context.config)).decode()}
+
+
+@asynccontextmanager
+async def open_rest_client_with_users(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
+    """Yields a client of a server on which Ada and Ben have empty libraries."""
+    async with open_rest_client(copy_libraries(_create_users, root), **changes) as api:
+        yield api
+
+
+async def _create_users(root: Path) -> None:
+    async with open_rest_client(root) as api:
+        for name in ("ada", "ben"):
+            user = await api.library_user(name)
+            async with user.libraries.library(user.context) as library:
+                await total_items(library)
 
 
 @asynccontextmanager

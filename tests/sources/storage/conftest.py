@@ -14,7 +14,7 @@ from tests.sources.storage.library_fixture import (
     LibraryFixture,
     OpenLibraries,
     open_postgres,
-    open_sqlite,
+    open_sqlite_with_libraries,
     total_items,
 )
 
@@ -39,7 +39,7 @@ def module_database_url(postgres_server: SharedServer) -> Iterator[str]:
 @pytest.fixture
 def open_libraries(request: pytest.FixtureRequest, tmp_path: Path) -> OpenLibraries:
     if request.param == "sqlite":
-        return partial(open_sqlite, tmp_path / "data")
+        return partial(open_sqlite_with_libraries, tmp_path / "data")
     id_ending = uuid4().hex.translate(str.maketrans("0189", "wxyz"))
     return partial(open_postgres, request.getfixturevalue("module_database_url"), tmp_path / "data", id_ending)
 

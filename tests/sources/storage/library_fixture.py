@@ -17,6 +17,7 @@ from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.sqlite import SqliteLibraries
+from tests.prepared_libraries import copy_libraries
 
 START_S = 1_800_000_000.0
 
@@ -84,6 +85,24 @@ async def open_postgres(
         yield LibraryFixture(data_root, cast("Libraries", engine), clock, id_ending)
     finally:
         await engine.close()
+
+
+@asynccontextmanager
+async def open_sqlite_with_libraries(
+    root: Path, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[LibraryFixture]:
+    """Opens an engine on which some users have empty libraries."""
+    if not root.exists():
+        copy_libraries(_create_libraries, root)
+    async with open_sqlite(root, clock, **settings) as libraries:
+        yield libraries
+
+
+async def _create_libraries(root: Path) -> None:
+    async with open_sqlite(root) as libraries:
+        for owner in ("ada", "ben", "cyd"):
+            async with libraries.library(owner) as library:
+                await total_items(library)
 
 
 def make_search(text: str, limit: int = 10, offset: int = 0, **filters: Any) -> Search:

@@ -488,7 +488,7 @@ async def test_disconnected_reader_leaves_nothing_open(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path, message_page_max=50, stream_max_per_user=1)) as server:
         ada, open_streams = await server.bearer("ada"), server.runtime.open_streams
         # More than the connection's buffers hold, so that the server has to wait for its reader.
-        conversation = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(400)])
+        conversation = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(200)])
         async with RawConnection.open(server.url) as wire:
             await wire.request("POST", f"/conversations/{conversation}/export", ada, b"")
             await wire.head()
@@ -503,7 +503,7 @@ async def test_disconnected_reader_leaves_nothing_open(tmp_path: Path) -> None:
 async def test_export_is_interrupted_when_access_is_revoked(tmp_path: Path, failures: list[str]) -> None:
     async with live(make_settings(tmp_path, message_page_max=50)) as server:
         ada = await server.bearer("ada")
-        conversation = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(400)])
+        conversation = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(200)])
         async with RawConnection.open(server.url) as wire:
             await wire.request("POST", f"/conversations/{conversation}/export", ada, b"")
             head = await wire.head()
@@ -512,7 +512,7 @@ async def test_export_is_interrupted_when_access_is_revoked(tmp_path: Path, fail
                 await wire.raw(10**9)
         assert head[0] == 200
         assert not ended.value.partial.endswith(b"0\r\n\r\n")
-        assert b"399 galleon" not in ended.value.partial
+        assert b"199 galleon" not in ended.value.partial
     assert [line for line in failures if "Unavailable" in line]
     failures.clear()
 

@@ -1,6 +1,7 @@
-"""A database file with a small schema, for tests of files rather than libraries."""
+"""Libraries without files, and a database file with a small schema."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 from sources.storage.tables.text_index import SegmentedTable, TextIndex
+from tests.sources.storage.library_fixture import OpenLibraries, open_sqlite
 
 INDEX = TextIndex("words_index", ("text",))
 WORDS = DatabaseSchema(
@@ -57,6 +59,12 @@ def make_options(**changes: Any) -> SqliteOptions:
         "durability": "normal",
     }
     return SqliteOptions(**(defaults | changes))
+
+
+@pytest.fixture
+def open_libraries(tmp_path: Path) -> OpenLibraries:
+    """Opens libraries whose files do not exist yet."""
+    return partial(open_sqlite, tmp_path / "data")
 
 
 @pytest.fixture

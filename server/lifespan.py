@@ -177,7 +177,7 @@ def _build_runtime(
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
     streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
     knowledge = build_knowledge(settings, libraries, stores.session_states)
-    bus = build_message_bus(libraries, settings)
+    bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
     catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
     options, signer = _dispatcher_options(settings), RequestStateSigner(stores.state_keys)
     return Runtime(

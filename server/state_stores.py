@@ -13,6 +13,7 @@ from auth.state_keys import StateKeys
 from auth.tickets import InProcessTickets, Tickets
 from auth.used_tokens import InProcessUsedTokens, UsedTokens
 from config.settings import Settings
+from server.compat.agentchatbus.reply_tokens import ReplyTokenStore
 from server.import_board import ImportBoard, NoImportBoard
 from server.peers import NoPeers, Peers
 from server.recent_calls import InProcessRecentCalls, RecentCalls
@@ -30,6 +31,8 @@ class StateStores(Struct, frozen=True, kw_only=True):
     recent_calls: RecentCalls
     peers: Peers
     import_board: ImportBoard
+    # None: those of the message bus.
+    reply_tokens: ReplyTokenStore | None = None
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from config.settings import Settings
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
 from server.redis.recent_calls import RedisRecentCalls
+from server.redis.reply_tokens import RedisReplyTokenStore
 from server.state_stores import StateStores, session_state_limits
 from sessions.redis.state import RedisSessionStates
 from sessions.redis.store import RedisSessionStore
@@ -37,6 +38,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             recent_calls=RedisRecentCalls(connection, settings),
             peers=peers,
             import_board=RedisImportBoard(connection, peers),
+            reply_tokens=RedisReplyTokenStore(connection, settings),
         )
 
 

@@ -48,7 +48,7 @@ async def connect(
         messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
         current_seq = await library.chats.last_message_number(conversation.id)
     context.record_read(uri_of("chats", conversation.id))
-    sync_context = bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
+    sync_context = await bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
     return BusConnection(
         agent=_connected_agent(agent, token, administrator),
         thread=_connected_thread(conversation, administrator, is_created=is_created),

@@ -1,7 +1,7 @@
 """Posts messages to threads: authenticates agents, checks that they are in sync, and rejects secrets."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
@@ -61,13 +61,15 @@ class MessagePoster:
             if agent is not None or self._settings.bus_sync_required:
                 _require_sync_fields(request)
             if agent is not None:
-                if not self._reply_tokens.is_issued_to(context.user_id, request.reply_token or "", agent.id):
+                if not await self._reply_tokens.is_issued_to(context.user_id, request.reply_token or "", agent.id):
                     raise OutOfSync("TOKEN_INVALID")
                 await self._registry.set_used(library.agents, agent)
             message = await self._write(context, library.chats, request, agent)
         if agent is None:
             return bus_message(message), None
-        sync_context = self._reply_tokens.sync_context(context.user_id, request.thread_id, message.number, agent.id)
+        sync_context = await self._reply_tokens.sync_context(
+            context.user_id, request.thread_id, message.number, agent.id
+        )
         return bus_message(message), sync_context
 
     async def _write(
@@ -77,8 +79,9 @@ class MessagePoster:
             reject_secrets(request.content, "Content blocked by filter")
         await _require_parent(chats, request)
         draft = _message_draft(request, agent)
-        with self._consumed_reply_token(context, request), rename_fields(FIELD_NAMES):
-            return await self._append(chats, request, draft)
+        async with self._consumed_reply_token(context, request):
+            with rename_fields(FIELD_NAMES):
+                return await self._append(chats, request, draft)
 
     async def _append(self, chats: Chats, request: PostRequest, draft: MessageDraft) -> Message:
         expected_seq = request.expected_last_seq
@@ -99,21 +102,21 @@ class MessagePoster:
             ) from error
         return message
 
-    @contextmanager
-    def _consumed_reply_token(self, context: RequestContext, request: PostRequest) -> Iterator[None]:
+    @asynccontextmanager
+    async def _consumed_reply_token(self, context: RequestContext, request: PostRequest) -> AsyncIterator[None]:
         """Consumes the request's reply token, if any, and restores it if the block fails."""
         if request.reply_token:
-            self._consume(context, request.thread_id, request.reply_token)
+            await self._consume(context, request.thread_id, request.reply_token)
         is_written = False
         try:
             yield
             is_written = True
         finally:
             if request.reply_token and not is_written:
-                self._reply_tokens.restore(context.user_id, request.reply_token)
+                await self._reply_tokens.restore(context.user_id, request.reply_token)
 
-    def _consume(self, context: RequestContext, thread_id: str, token: str) -> None:
-        match self._reply_tokens.consume(context.user_id, thread_id, token):
+    async def _consume(self, context: RequestContext, thread_id: str, token: str) -> None:
+        match await self._reply_tokens.consume(context.user_id, thread_id, token):
             case "TOKEN_REPLAY", float(consumed_at):
                 raise OutOfSync("TOKEN_REPLAY", consumed_at=format_expiry(consumed_at))
             case "TOKEN_EXPIRED", float(expires_at):

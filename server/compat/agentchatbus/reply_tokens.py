@@ -1,4 +1,4 @@
-"""Reply tokens, each of which permits one message in one thread. They are held in the memory of this process."""
+"""Reply tokens, each of which permits one message in one thread. They are kept in this process, or in Redis."""
 
 import hashlib
 import secrets
@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,54 +31,70 @@ class ReplyToken(Struct, frozen=True, kw_only=True):
     consumed_at: float | None = None
 
 
+class ReplyTokenStore(Protocol):
+    """Tokens per user, kept for twice their lifetime to tell an expired or consumed token from an unknown one.
+
+    A user at the per-user limit loses that user's least recently used token. At the limit for all users together a new
+    token is rejected, so that no user can evict another's.
+    """
+
+    async def get(self, user_id: UserId, key: str) -> ReplyToken | None: ...
+
+    async def put(self, user_id: UserId, key: str, token: ReplyToken) -> None: ...
+
+    async def consume(self, user_id: UserId, key: str, token: ReplyToken, now: float) -> bool:
+        """Marks the token as consumed. Returns False if it was consumed or restored meanwhile."""
+        ...
+
+
 class ReplyTokens:
     """Uses wall-clock time, because clients are told when a token expires."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] = time.time, store: ReplyTokenStore | None = None
+    ) -> None:
         self._ttl_s = settings.bus_reply_token_ttl_s
         self._clock = clock
-        # Stored for twice their lifetime, to tell an expired or consumed token from an unknown one.
-        self._tokens = _TokenStore(
-            settings.bus_reply_token_max_per_user, settings.bus_reply_token_max, 2 * self._ttl_s, clock
-        )
+        self._tokens = store or InProcessReplyTokenStore(settings, clock)
 
-    def issue(self, user_id: UserId, thread_id: str, agent_id: str | None = None) -> tuple[str, float]:
+    async def issue(self, user_id: UserId, thread_id: str, agent_id: str | None = None) -> tuple[str, float]:
         """Returns a token and the time at which it expires."""
         token, expires_at = secrets.token_urlsafe(TOKEN_BYTES), self._clock() + self._ttl_s
-        self._tokens.put(
+        await self._tokens.put(
             user_id, _key(token), ReplyToken(thread_id=thread_id, agent_id=agent_id, expires_at=expires_at)
         )
         return token, expires_at
 
-    def sync_context(
+    async def sync_context(
         self, user_id: UserId, thread_id: str, current_seq: int, agent_id: str | None = None
     ) -> SyncContext:
         """Returns what the next message must contain, with a new token that is issued to the agent, if it is known."""
-        token, expires_at = self.issue(user_id, thread_id, agent_id)
+        token, expires_at = await self.issue(user_id, thread_id, agent_id)
         window = ReplyWindow(expires_at=format_expiry(expires_at))
         return SyncContext(current_seq=current_seq, reply_token=token, reply_window=window)
 
-    def is_issued_to(self, user_id: UserId, token: str, agent_id: str) -> bool:
-        stored = self._tokens.get(user_id, _key(token))
+    async def is_issued_to(self, user_id: UserId, token: str, agent_id: str) -> bool:
+        stored = await self._tokens.get(user_id, _key(token))
         return stored is not None and stored.agent_id == agent_id
 
-    def consume(self, user_id: UserId, thread_id: str, token: str) -> tuple[ReplyTokenError, float | None] | None:
+    async def consume(self, user_id: UserId, thread_id: str, token: str) -> tuple[ReplyTokenError, float | None] | None:
         """Consumes a token. Returns None, or why it cannot be used and since when."""
-        stored = self._tokens.get(user_id, _key(token))
+        stored, now = await self._tokens.get(user_id, _key(token)), self._clock()
         if stored is None or stored.thread_id != thread_id:
             return "TOKEN_INVALID", None
         if stored.consumed_at is not None:
             return "TOKEN_REPLAY", stored.consumed_at
-        if self._clock() >= stored.expires_at:
+        if now >= stored.expires_at:
             return "TOKEN_EXPIRED", stored.expires_at
-        self._tokens.put(user_id, _key(token), replace(stored, consumed_at=self._clock()))
+        if not await self._tokens.consume(user_id, _key(token), stored, now):
+            return "TOKEN_REPLAY", now
         return None
 
-    def restore(self, user_id: UserId, token: str) -> None:
+    async def restore(self, user_id: UserId, token: str) -> None:
         """Makes a consumed token usable again, after its message was not written."""
-        stored = self._tokens.get(user_id, _key(token))
+        stored = await self._tokens.get(user_id, _key(token))
         if stored is not None:
-            self._tokens.put(user_id, _key(token), replace(stored, consumed_at=None))
+            await self._tokens.put(user_id, _key(token), replace(stored, consumed_at=None))
 
 
 class _StoredToken(Struct, frozen=True):
@@ -86,38 +102,36 @@ class _StoredToken(Struct, frozen=True):
     used_at: float
 
 
-class _TokenStore:
-    """Tokens per user, dropped after `ttl_s` without use.
-
-    A user at the per-user limit loses that user's least recently used token. At the limit for all users together a new
-    token is rejected, so that no user can evict another's.
-    """
-
-    def __init__(self, max_per_user: int, max_total: int, ttl_s: float, clock: Callable[[], float]) -> None:
-        self._max_per_user = max_per_user
-        self._max_total = max_total
-        self._ttl_s = ttl_s
+class InProcessReplyTokenStore:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self._max_per_user = settings.bus_reply_token_max_per_user
+        self._max_total = settings.bus_reply_token_max
+        self._ttl_s = 2 * settings.bus_reply_token_ttl_s
         self._clock = clock
         # Both are ordered by last use, oldest first.
         self._tokens: OrderedDict[tuple[UserId, str], _StoredToken] = OrderedDict()
         self._keys_by_user: dict[UserId, OrderedDict[str, None]] = {}
 
-    def get(self, user_id: UserId, key: str) -> ReplyToken | None:
+    async def get(self, user_id: UserId, key: str) -> ReplyToken | None:
         self._remove_expired()
         stored = self._tokens.get((user_id, key))
         return stored.token if stored is not None else None
 
-    def put(self, user_id: UserId, key: str, token: ReplyToken) -> None:
+    async def put(self, user_id: UserId, key: str, token: ReplyToken) -> None:
         self._remove_expired()
         keys = self._keys_by_user.get(user_id, OrderedDict())
         if key not in keys and len(keys) >= self._max_per_user:
             self._remove(user_id, next(iter(keys)))
         if key not in keys and len(self._tokens) >= self._max_total:
-            raise Unavailable(f"the limit of {self._max_total} reply tokens is reached", self._ttl_s)
+            raise too_many_reply_tokens(self._max_total, self._ttl_s)
         self._keys_by_user.setdefault(user_id, OrderedDict())[key] = None
         self._keys_by_user[user_id].move_to_end(key)
         self._tokens[user_id, key] = _StoredToken(token, self._clock())
         self._tokens.move_to_end((user_id, key))
+
+    async def consume(self, user_id: UserId, key: str, token: ReplyToken, now: float) -> bool:
+        await self.put(user_id, key, replace(token, consumed_at=now))
+        return True
 
     def _remove_expired(self) -> None:
         expired_since = self._clock() - self._ttl_s
@@ -129,6 +143,10 @@ class _TokenStore:
         del self._keys_by_user[user_id][key]
         if not self._keys_by_user[user_id]:
             del self._keys_by_user[user_id]
+
+
+def too_many_reply_tokens(limit: int, ttl_s: float) -> Unavailable:
+    return Unavailable(f"the limit of {limit} reply tokens is reached", ttl_s)
 
 
 def format_expiry(seconds: float) -> str:

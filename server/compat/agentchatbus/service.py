@@ -14,7 +14,7 @@ from server.compat.agentchatbus.agents import AgentRegistry
 from server.compat.agentchatbus.content_filter import reject_secrets
 from server.compat.agentchatbus.message_pages import MessagePage, MessagePageLimits, read_page
 from server.compat.agentchatbus.posting import FIELD_NAMES, MessagePoster, get_thread, require_writable
-from server.compat.agentchatbus.reply_tokens import ReplyTokens
+from server.compat.agentchatbus.reply_tokens import ReplyTokens, ReplyTokenStore
 from server.compat.agentchatbus.schemas import (
     ArchiveThreadRequest,
     BusMessage,
@@ -55,9 +55,16 @@ from sources.storage.contract import Agents, Chats, Libraries
 _NAME_SUFFIX_CHARS = 10
 
 
-def build_message_bus(libraries: Libraries, settings: Settings, clock: Callable[[], float] = time.time) -> "MessageBus":
-    """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire."""
-    return MessageBus(libraries, settings, AgentRegistry(settings, clock), ReplyTokens(settings, clock))
+def build_message_bus(
+    libraries: Libraries,
+    settings: Settings,
+    clock: Callable[[], float] = time.time,
+    reply_token_store: ReplyTokenStore | None = None,
+) -> "MessageBus":
+    """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire. Without a store,
+    reply tokens are kept in this process."""
+    reply_tokens = ReplyTokens(settings, clock, reply_token_store)
+    return MessageBus(libraries, settings, AgentRegistry(settings, clock), reply_tokens)
 
 
 class MessageBus:
@@ -137,7 +144,7 @@ class MessageBus:
             )
             conversation, _ = await self.open_thread(library.chats, request, creator)
             current_seq = await library.chats.last_message_number(conversation.id)
-        sync_context = self.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, creator.id)
+        sync_context = await self.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, creator.id)
         return CreatedThread(**struct_fields(bus_thread(conversation)), **struct_fields(sync_context))
 
     async def open_thread(
@@ -179,7 +186,7 @@ class MessageBus:
         async with self.library(context) as library:
             await require_writable(context, library.chats, request.thread_id)
             current_seq = await library.chats.last_message_number(request.thread_id)
-        return self.reply_tokens.sync_context(context.user_id, request.thread_id, current_seq)
+        return await self.reply_tokens.sync_context(context.user_id, request.thread_id, current_seq)
 
     # Messages
 

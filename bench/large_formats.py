@@ -72,7 +72,7 @@ def write_large_file(format_name: str, path: Path, size_bytes: int) -> None:
 def _write_item(file: IO[bytes], value: Any, *, is_first: bool, is_lines: bool) -> None:
     if not is_first:
         file.write(b"\n" if is_lines else b",\n")
-    file.write(msgspec.json.encode(value))
+    file.write(value if isinstance(value, bytes) else msgspec.json.encode(value))
 
 
 def _grok(texts: Iterator[str], number: int) -> Any:
@@ -117,7 +117,30 @@ def _message_lists(texts: Iterator[str], number: int) -> Any:
     }
 
 
-# The bytes before the items, an item, and the bytes after them.
+def _claude_code(texts: Iterator[str], number: int) -> Any:
+    return {
+        "type": "user" if number % 2 == 0 else "assistant",
+        "uuid": f"00000000-0000-4000-8000-{number:012}",
+        "parentUuid": f"00000000-0000-4000-8000-{number - 1:012}" if number else None,
+        "sessionId": "0b0e7a52-5a2e-4b3c-9d0a-1f2e3d4c5b6a",
+        "cwd": "/home/user/kettle",
+        "version": "2.0",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "message": {"role": "user" if number % 2 == 0 else "assistant", "content": next(texts)},
+    }
+
+
+def _mail(texts: Iterator[str], number: int) -> bytes:
+    return (
+        f"From mara@example.com Mon Jan  1 00:00:00 2024\n"
+        f"From: Mara <mara@example.com>\nTo: Ben <ben@example.com>\nSubject: Tides {number // _MESSAGES}\n"
+        f"Date: Mon, 01 Jan 2024 00:00:00 +0000\nMessage-ID: <{number}@example.com>\n"
+        + (f"In-Reply-To: <{number - 1}@example.com>\n" if number % _MESSAGES else "")
+        + f"\n{next(texts)}\n"
+    ).encode()
+
+
+# The bytes before the items, an item, and the bytes after them. Without the former, each item is on lines of its own.
 LARGE_FORMATS: Mapping[str, tuple[bytes, Callable[[Iterator[str], int], Any], bytes]] = {
     "grok": (b'{"conversations":[', _grok, b"]}"),
     "deepseek": (b"[", _deepseek, b"]"),
@@ -125,4 +148,6 @@ LARGE_FORMATS: Mapping[str, tuple[bytes, Callable[[Iterator[str], int], Any], by
     "telegram": (b'{"name":"Mara","type":"personal_chat","id":1,"messages":[', _telegram, b"]}"),
     "discord": (b'{"guild":{"id":"1"},"channel":{"id":"2","name":"tides"},"messages":[', _discord, b"]}"),
     "message_lists": (b"", _message_lists, b""),
+    "claude_code": (b"", _claude_code, b""),
+    "mail": (b"", _mail, b"\n"),
 }

@@ -3,14 +3,17 @@
 import re
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from auth.deployments import Deployments
 from auth.principal import Role
 from config.errors import InvalidParams
 from server.console.upload_form import read_upload_form
 from tests.server.console.signed_in import HTML, csrf_token, page_text, session_cookie
+from tests.server.following.tldw_deployment import make_user
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -81,6 +84,19 @@ async def test_form_imports_a_file_for_its_owner_only(api: RestClient, ada: Libr
     assert await ben.search("knowledge_search", "steep", dedupe="off") == []
     assert states(await other.page()) == []
     assert "Grüner Tee" not in await other.page()
+
+
+async def test_administrators_see_followed_deployments(api: RestClient, tmp_path: Path) -> None:
+    make_user(tmp_path, 7)
+    deployment = await Deployments(api.server.runtime.registry.database).add(str(tmp_path))
+
+    admin, writer = await sign_in(api, "ada", "admin"), await sign_in(api, "ben")
+
+    page = await admin.page()
+    assert f"<strong>{tmp_path}</strong>" in page
+    assert "Tldw user 7: no user is named" in page.replace("&#39;", "'")
+    assert str(tmp_path) not in await writer.page()
+    await Deployments(api.server.runtime.registry.database).remove(deployment.id)
 
 
 async def test_dry_run_writes_nothing_and_says_so(api: RestClient, ada: LibraryUser) -> None:

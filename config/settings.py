@@ -14,6 +14,7 @@ from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems
+from config.postgres.url import require_postgres_url
 from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
 from config.time_zones import load_time_zone
 
@@ -122,6 +123,51 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "`~/.local/share/florilegium`."
         ),
     ] = ""
+    storage_url: Annotated[
+        str,
+        _secret(
+            "PostgreSQL database of the users and all libraries: `postgresql://user:password@host:port/database`. Its "
+            "user must be able to create schemas. Empty: SQLite files in `data_dir`."
+        ),
+    ] = ""
+    postgres_connections: Annotated[
+        int,
+        _number(
+            "connections", "Connections of a process to PostgreSQL for libraries. Three more are for users.", 3, 500
+        ),
+    ] = 9
+    postgres_connect_timeout_s: Annotated[
+        float, _number("s", "How long connecting to PostgreSQL may take.", 0.1, 60)
+    ] = 5
+    postgres_connection_max_queries: Annotated[
+        int,
+        _number(
+            "statements",
+            "A connection to PostgreSQL is replaced after so many statements: the server remembers every table that a "
+            "connection has used.",
+            10,
+            10_000_000,
+        ),
+    ] = 5_000
+    postgres_connection_lifetime_s: Annotated[
+        float, _number("s", "A connection to PostgreSQL is replaced after this time.", 1, _DAY_S)
+    ] = 600
+    postgres_statement_cache: Annotated[
+        int,
+        _number(
+            "statements",
+            "Prepared statements per connection to PostgreSQL. 0 behind PgBouncer in transaction mode before version "
+            "1.21.",
+            0,
+            100_000,
+        ),
+    ] = 0
+    postgres_lock_timeout_ms: Annotated[
+        int, _number("ms", "How long a statement waits for a lock in PostgreSQL.", 1, 3_600_000)
+    ] = 2_000
+    postgres_idle_timeout_ms: Annotated[
+        int, _number("ms", "PostgreSQL ends a transaction that sends no statement for this time.", 100, 3_600_000)
+    ] = 10_000
 
     durability: Annotated[
         Literal["normal", "full"],
@@ -1556,6 +1602,7 @@ def check(settings: Settings) -> None:
         _time_zone_problems,
         _openid_problems,
         _session_url_problems,
+        _storage_url_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
@@ -1719,6 +1766,14 @@ def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
         yield "openid_providers: a server for one user has no sign-in; set require_auth = true"
+
+
+def _storage_url_problems(settings: Settings) -> Iterator[str]:
+    if settings.storage_url:
+        try:
+            require_postgres_url("storage_url", settings.storage_url)
+        except ConfigurationError as error:
+            yield error.message
 
 
 def _session_url_problems(settings: Settings) -> Iterator[str]:

@@ -15,7 +15,7 @@ from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
-from auth.audit import Audit, AuditFile
+from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
@@ -47,6 +47,7 @@ from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
 from server.state_stores import StateStores, in_process_stores, open_state_stores
+from server.stores import control_location, open_audit_log, open_libraries
 from server.tools.knowledge import add_knowledge_tools
 from server.tools.similar import add_similar_tool
 from server.tools.source_tools import add_sources
@@ -58,7 +59,6 @@ from sources.importers.registry import all_importers
 from sources.registry import load_sources
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
-from sources.storage.sqlite import SqliteLibraries
 
 # A call is answered with 503 within a second if another process holds the lock of the control database.
 _CONTROL_BUSY_TIMEOUT_S = 0.5
@@ -138,7 +138,7 @@ async def _open_resources(settings: Settings) -> AsyncIterator[_Resources]:
     data_root.prepare()
     async with (
         tracing(settings, VERSION),
-        Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
+        Registry.open(control_location(settings, data_root), busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
         _semantic(settings) as semantic,
         _libraries(data_root, settings, semantic, quotas := Quotas(registry.database, settings)) as libraries,
         open_state_stores(settings) as stores,
@@ -209,8 +209,8 @@ def _build_runtime(
 @asynccontextmanager
 async def _libraries(
     data_root: DataRoot, settings: Settings, semantic: SemanticService, quotas: Quotas
-) -> AsyncIterator[SqliteLibraries]:
-    libraries = SqliteLibraries(data_root, settings, semantic=semantic, quotas=quotas)
+) -> AsyncIterator[Libraries]:
+    libraries = open_libraries(settings, data_root, semantic, quotas)
     try:
         yield libraries
     finally:
@@ -219,7 +219,7 @@ async def _libraries(
 
 @asynccontextmanager
 async def _audit(data_root: DataRoot, settings: Settings) -> AsyncIterator[Audit]:
-    audit = Audit(AuditFile(data_root.audit_path), settings)
+    audit = Audit(open_audit_log(settings, data_root), settings)
     try:
         yield audit
     finally:

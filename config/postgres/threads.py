@@ -40,8 +40,14 @@ class ConnectionThreads:
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """Like `close`, for callers on a thread of their own."""
+        """Like `close`, for callers that cannot await it."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+        # On a thread, because the caller may be on that of an event loop, where no other loop can run.
+        closing = threading.Thread(target=self._close_connections)
+        closing.start()
+        closing.join()
+
+    def _close_connections(self) -> None:
         for connection in self._connections:
             connection.close()
         self._connections.clear()

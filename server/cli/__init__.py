@@ -31,6 +31,7 @@ COMMANDS = {
     "repair": "server.cli.repair:repair",
     "reindex": "server.cli.reindex:reindex",
     "migrate": "server.cli.migrate:migrate",
+    "migrate-store": "server.cli.migrate_store:migrate_store",
     "model": "server.cli.model:model",
     "connect": "server.cli.connect:connect",
     "user": "server.cli.users:user",

@@ -3,18 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from auth.audit import AuditEvent, AuditFile
+from auth.audit import AuditEvent
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
 from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.options import SettingsOverrides
+from server.stores import control_location, open_audit_log
 
 T = TypeVar("T")
 # The client of changes that were made on the command line of this machine.
@@ -47,6 +49,8 @@ def require_data_root(settings: Settings) -> DataRoot:
     reported instead of becoming a new, empty library.
     """
     root = data_root(settings)
+    if settings.storage_url:
+        return create_data_root(settings)
     root.require_control()
     if not root.control_path.exists():
         raise StorageError(
@@ -67,7 +71,7 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
 
     async def run() -> T:
         root = create_data_root(settings) if creates else require_data_root(settings)
-        async with Registry.open(root.control_path) as registry:
+        async with Registry.open(control_location(settings, root)) as registry:
             return await work(registry)
 
     return asyncio.run(run())
@@ -82,7 +86,8 @@ def record_operation(settings: Settings, action: str, user_id: str = "", target:
     """Records in the audit log what the operator did. It is done even if that fails."""
     event = AuditEvent(time=time.time(), action=action, user_id=user_id, client=OPERATOR, target=target, detail=detail)
     try:
-        AuditFile(data_root(settings).audit_path).append([event])
+        with closing(open_audit_log(settings, data_root(settings))) as log:
+            log.append([event])
     except StorageError as error:
         click.echo(f"warning: the audit log could not be written: {error.message}", err=True)
 

@@ -2,17 +2,20 @@
 
 import asyncio
 import time
+from contextlib import closing
 from typing import Any
 
 import click
 
-from auth.audit import AuditEvent, AuditFile, AuditFilter
+from auth.audit import AuditEvent, AuditFilter
 from auth.registry import Registry
+from config.settings import Settings
 from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
 from server.cli.remote import remote_server
 from server.cli.times import parse_start
+from server.stores import open_audit_log
 
 _LIMIT = 100
 
@@ -46,11 +49,16 @@ def audit(
     async def work(registry: Registry) -> tuple[list[AuditEvent], dict[str, str]]:
         user = await find_user(registry, user_name) if user_name is not None else None
         where = AuditFilter(user_id=None if user is None else user.id, actions=actions, since=start)
-        events = await asyncio.to_thread(AuditFile(data_root(settings).audit_path).select, where, limit)
+        events = await asyncio.to_thread(_select, settings, where, limit)
         return events, {one.id: one.name for one in await registry.list_users()}
 
     events, names = run_with_registry(settings, work)
     _print([_as_data(event, names) for event in events], as_json)
+
+
+def _select(settings: Settings, where: AuditFilter, limit: int) -> list[AuditEvent]:
+    with closing(open_audit_log(settings, data_root(settings))) as log:
+        return log.select(where, limit)
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:

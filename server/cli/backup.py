@@ -13,6 +13,7 @@ from config.paths import UserId
 from server.cli.admin import data_root, record_operation, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, pluralize, print_json
+from server.stores import require_sqlite
 from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up
 
 
@@ -30,6 +31,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     Exit codes: 0 if everything was copied, 1 otherwise.
     """
     settings = overrides.load().settings
+    require_sqlite(settings, "backup")
     users = run_with_registry(settings, _users)
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
     record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))

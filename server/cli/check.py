@@ -10,6 +10,7 @@ from config.settings import Settings
 from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json, print_table
+from server.stores import require_sqlite
 from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
 
 ADVICE: dict[FileState, str] = {
@@ -52,7 +53,9 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
 
     Exit codes: 0 if everything is intact, 1 otherwise.
     """
-    checks = check_users(overrides.load().settings, user)
+    settings = overrides.load().settings
+    require_sqlite(settings, "check")
+    checks = check_users(settings, user)
     faults = [check for check in checks if check.file.state != "ok"]
     if as_json:
         print_json([check.as_data() for check in checks])

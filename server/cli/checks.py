@@ -21,12 +21,13 @@ import msgspec
 from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
 from auth.quotas import read_own_max_bytes
-from auth.registry import read_users
+from auth.registry import Registry, read_users
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
 from config.paths import DataRoot, stored_bytes_of_user
+from config.postgres.url import describe_url
 from config.settings import Settings, is_loopback
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
@@ -34,6 +35,7 @@ from server.cli.semantic_checks import check_semantic
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.doctor.check import Check
+from server.stores import control_location
 from server.version import VERSION
 from sources.importers.sandbox.report import SandboxMode, SandboxReport, probe_sandbox
 from sources.storage.sqlite.maintenance.file_faults import missing_files
@@ -60,9 +62,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         describe_config_file(loaded.config_file),
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
-        check_control_database(root),
-        check_sample(root),
-        check_quotas(root, settings.user_max_bytes),
+        *(await check_postgres(settings, root) if settings.storage_url else check_files(root, settings.user_max_bytes)),
         evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
         check_port(settings),
         await check_auth(settings, now),
@@ -112,6 +112,20 @@ def evaluate_disk(free_bytes: int) -> Check:
     if free_bytes < _DISK_WARN_BYTES:
         return Check("disk", "warn", f"{free}; free some space soon")
     return Check("disk", "ok", free)
+
+
+async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
+    """Connects, creates the tables on first use, and counts the users."""
+    try:
+        async with Registry.open(control_location(settings, root)) as registry:
+            users = await registry.list_users()
+    except FlorilegiumError as error:
+        return [Check("PostgreSQL", "fail", f"{describe_url(settings.storage_url)}: {error.message}")]
+    return [Check("PostgreSQL", "ok", f"{describe_url(settings.storage_url)} has {pluralize(len(users), 'users')}")]
+
+
+def check_files(root: DataRoot, max_bytes: int) -> list[Check]:
+    return [check_control_database(root), check_sample(root), check_quotas(root, max_bytes)]
 
 
 def check_control_database(root: DataRoot) -> Check:

@@ -32,6 +32,7 @@ from server.cli.terminal import echo, strip_control_characters
 from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict, run_source
 from server.following.status import FollowedSource, describe
+from server.stores import control_location
 from sources.following.state import SyncReport
 from sources.importers.registry import FORMATS, all_importers, importer_by_name
 
@@ -316,7 +317,7 @@ async def _open_followed(
 
 
 async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRecord]:
-    async with Registry.open(data_root(settings).control_path) as registry:
+    async with Registry.open(control_location(settings, data_root(settings))) as registry:
         return await Follows(registry.database).list(local.context.user_id)
 
 

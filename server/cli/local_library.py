@@ -22,9 +22,9 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, data_root, find_user, require_data_root
 from server.directory_lock import locked_directory
+from server.stores import control_location, has_control_data, open_libraries
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
-from sources.storage.sqlite import SqliteLibraries
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -53,6 +53,7 @@ def demo_settings(loaded: LoadedSettings) -> Settings:
     """Returns settings with the demo's own data directory, unless the command line names one, and with the best model
     that is installed, unless another is configured."""
     settings = loaded.settings
+    settings = replace(settings, storage_url="")
     if loaded.origins["data_dir"] != "command line":
         settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
     if loaded.origins["semantic_model"] == "default":
@@ -69,11 +70,13 @@ async def open_local(
     if user_name is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
     root = create_data_root(settings) if creates else require_data_root(settings)
-    with locked_directory(root.root, command_name(), "writer") if writes else nullcontext():
-        async with Registry.open(root.control_path) as registry:
+    # PostgreSQL is made for several processes.
+    is_locked = writes and not settings.storage_url
+    with locked_directory(root.root, command_name(), "writer") if is_locked else nullcontext():
+        async with Registry.open(control_location(settings, root)) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
             quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
-            libraries = SqliteLibraries(root, settings, semantic=semantic, quotas=quotas, embeds_in_background=False)
+            libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
             try:
                 yield LocalLibrary(settings, libraries, semantic, local_context(user, root))
             finally:
@@ -83,10 +86,9 @@ async def open_local(
 
 async def settings_of_user(settings: Settings, user_name: str | None) -> Settings:
     """Returns the settings with the quota of the user for the size of an import. A user who does not exist has none."""
-    control_path = data_root(settings).control_path
-    if not control_path.exists():
+    if not has_control_data(settings, data_root(settings)):
         return settings
-    async with Registry.open(control_path) as registry:
+    async with Registry.open(control_location(settings, data_root(settings))) as registry:
         user = await registry.user_by_name(user_name or settings.single_user_name)
         limits = await Quotas(registry.database, settings).limits(user.id) if user is not None else None
     return settings if limits is None else replace(settings, import_max_bytes=limits.import_max_bytes)

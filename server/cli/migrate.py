@@ -13,6 +13,7 @@ from server.cli.admin import data_root, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 from server.directory_lock import locked_directory
+from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
 
@@ -55,6 +56,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     Exit codes: 0 if all libraries are current, 1 otherwise.
     """
     settings = overrides.load().settings
+    require_sqlite(settings, "migrate")
     if not check:
         _upgrade(settings)
     outdated = [file for file in _all(data_root(settings)) if file.state != "current"]

@@ -11,6 +11,7 @@ from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
+from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses
@@ -26,6 +27,7 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
     Needed if `florilegium check` reports a damaged index. Writes to the library wait until it is done.
     """
     settings = overrides.load().settings
+    require_sqlite(settings, "reindex")
     user_id = asyncio.run(_user_id(settings, user))
     with locked_directory(data_root(settings).root, "reindex", "writer"):
         entries = _reindex(settings, user_id)

@@ -11,6 +11,7 @@ from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.output import pluralize
 from server.directory_lock import locked_directory
+from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, check_library
 from sources.storage.sqlite.maintenance.maintenance import reindex
@@ -30,6 +31,7 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
     Exit codes: 0 if the library is intact now and nothing was lost, 1 otherwise.
     """
     settings = overrides.load().settings
+    require_sqlite(settings, "repair")
     root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
     with locked_directory(root.root, "repair", "maintenance"):
         checks = check_library(root, record.id)

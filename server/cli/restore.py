@@ -12,6 +12,7 @@ from server.cli.backup import contents, report_problems
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
+from server.stores import require_sqlite
 from sources.storage.sqlite.maintenance.backups import BackupUser, restore_user, verify_user
 from sources.storage.sqlite.maintenance.backups import restore as restore_backup
 from sources.storage.sqlite.maintenance.backups import verify as verify_backup
@@ -36,6 +37,7 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
     Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
+    require_sqlite(settings, "restore")
     if user is not None:
         _restore_user(settings, folder, user, verify=verify, as_json=as_json)
         return

@@ -1,16 +1,16 @@
 """`florilegium user`: manages users."""
 
+from contextlib import closing
 from typing import Any, get_args
 
 import click
 
 from auth.accounts.links import AccountLinks, NewLink
-from auth.audit import AuditFile
 from auth.principal import Role
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
-from config.paths import stored_bytes_of_user
+from config.paths import UserId, stored_bytes_of_user
 from config.settings import Settings
 from server.cli.admin import (
     data_root,
@@ -25,6 +25,7 @@ from server.cli.output import confirm, format_time, print_json, print_table
 from server.cli.remote import path_segment, remote_server
 from server.cli.urls import local_url
 from server.cli.user_quotas import quota
+from server.stores import open_audit_log, open_libraries
 
 ROLE = click.Choice(get_args(Role))
 _USERS = "/api/v1/users"
@@ -228,9 +229,7 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
             # Disable access first, so that no call writes to the files being deleted. Delete the row last, so that a
             # deletion that failed halfway can be repeated.
             await registry.disable_user(record.id)
-            data_root(settings).remove_user(record.id)
-            delete_from_copies(data_root(settings).control_path, record.id)
-            AuditFile(data_root(settings).audit_path).delete_reads(record.id)
+            await _delete_library(settings, record.id)
         await registry.delete_user(record.id)
 
     run_with_registry(settings, work)
@@ -240,6 +239,21 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         return
     databases = "" if purge else f" The databases are kept under the id {record.id}."
     click.echo(f"Deleted {name}.{databases}")
+
+
+async def _delete_library(settings: Settings, user_id: UserId) -> None:
+    root = data_root(settings)
+    if settings.storage_url:
+        libraries = open_libraries(settings, root)
+        try:
+            await libraries.remove(user_id)
+        finally:
+            await libraries.close()
+    else:
+        root.remove_user(user_id)
+        delete_from_copies(root.control_path, user_id)
+    with closing(open_audit_log(settings, root)) as log:
+        log.delete_reads(user_id)
 
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:

@@ -14,6 +14,7 @@ from config.settings import Settings
 from config.times import format_time_seconds
 from server.doctor.check import Check
 from server.doctor.tokens import ExpectedToken, read_claims, token_problems
+from server.stores import control_location, has_control_data
 
 _NAME = "token"
 
@@ -21,16 +22,16 @@ _NAME = "token"
 async def explain_credential(settings: Settings, data_root: DataRoot, credential: str) -> Check:
     """Says whether a server with these settings accepts the credential, and if not, why."""
     if has_key_prefix(credential):
-        return await _explain_key(data_root, credential)
+        return await _explain_key(settings, data_root, credential)
     if credential.startswith(ACCESS_TOKEN):
         return await _explain_access_token(settings, data_root, credential)
     return await _explain_jwt(settings, data_root, credential)
 
 
-async def _explain_key(data_root: DataRoot, credential: str) -> Check:
-    if not data_root.control_path.exists():
+async def _explain_key(settings: Settings, data_root: DataRoot, credential: str) -> Check:
+    if not has_control_data(settings, data_root):
         return Check(_NAME, "fail", "this data directory has no API keys yet")
-    async with Registry.open(data_root.control_path) as registry:
+    async with Registry.open(control_location(settings, data_root)) as registry:
         key = await registry.key_by_hash(hash_key(credential))
     if key is None:
         return Check(_NAME, "fail", "no API key of this data directory; check data_dir and that the key is complete")
@@ -49,9 +50,9 @@ def _evaluate_key(key: KeyRecord, now: float) -> Check:
 
 
 async def _explain_access_token(settings: Settings, data_root: DataRoot, credential: str) -> Check:
-    if not data_root.control_path.exists():
+    if not has_control_data(settings, data_root):
         return Check(_NAME, "fail", "this data directory has no connected applications yet")
-    async with Registry.open(data_root.control_path) as registry:
+    async with Registry.open(control_location(settings, data_root)) as registry:
         token = await OAuthTokens(registry.database, settings).find(hash_credential(credential))
     if token is None:
         return Check(_NAME, "fail", "the token was not issued here, or its connection was ended; sign in again")
@@ -84,8 +85,8 @@ def _describe_jwt(settings: Settings, credential: str, error: Unauthenticated) -
 
 async def _evaluate_user(settings: Settings, data_root: DataRoot, claims: Claims) -> Check:
     user = None
-    if data_root.control_path.exists():
-        async with Registry.open(data_root.control_path) as registry:
+    if has_control_data(settings, data_root):
+        async with Registry.open(control_location(settings, data_root)) as registry:
             user = await registry.user_of_claims(claims.issuer, claims.subject, settings.issuer)
     if user is None and not settings.jwt_create_users:
         advice = f"add it with `florilegium user add NAME --subject {claims.subject}`, or set jwt_create_users"

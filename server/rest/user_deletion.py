@@ -11,7 +11,8 @@ async def delete_user(runtime: Runtime, user: UserRecord, *, purge: bool) -> Non
         await runtime.registry.disable_user(user.id)
         await runtime.following.forget(user.id)
         await runtime.libraries.remove(user.id)
-        delete_from_copies(runtime.data_root.control_path, user.id)
+        if not runtime.settings.storage_url:
+            delete_from_copies(runtime.data_root.control_path, user.id)
         await runtime.audit.delete_reads(user.id)
         await runtime.recent_calls.forget(user.id)
     await runtime.registry.delete_user(user.id)

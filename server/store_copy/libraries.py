@@ -21,6 +21,7 @@ from config.postgres.errors import postgres_errors
 from server.store_copy.library_tables import FILE_TABLES, LIBRARY_TABLES, TABLES_WITH_LAST_ID, LibraryFiles
 from server.store_copy.tables import PostgresTables, TableDigest, copy_tables
 from sources.storage.postgres.connection import WRITES, LibraryConnection
+from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
@@ -120,6 +121,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         target.schema = _current_schema(target, user_id).name
         digests = copy_tables(LibraryFiles(files), PostgresTables(target), LIBRARY_TABLES)
         _copy_state_to_postgres(files, target)
+        _build_index(target)
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)
         target.schema = CONTROL_SCHEMA_NAME
@@ -158,6 +160,16 @@ def _copy_state_to_postgres(files: Mapping[DatabaseKind, sqlite3.Connection], ta
             row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
             state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
     target.executemany(_SAVE_STATE, state)
+
+
+def _build_index(target: LibraryConnection) -> None:
+    for table in ("index_entries", "index_words"):
+        target.execute(f"DELETE FROM {table}")  # noqa: S608 - constants only
+    rowids = {
+        table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {table}")]  # noqa: S608 - constants only
+        for table in ("notes", "characters", "observations", "prompts", "conversations", "messages", "media")
+    }
+    index_changes(target, rowids)
 
 
 def _segment_version(connection: sqlite3.Connection) -> int:

@@ -146,6 +146,7 @@ def test_environment_variable_is_the_name_in_upper_case() -> None:
 
 def test_credentials_are_secret() -> None:
     assert [row.name for row in SETTINGS if row.is_secret] == [
+        "storage_url",
         "semantic_endpoint_key",
         "reranker_key",
         "chat_upstream_key",

@@ -1,0 +1,112 @@
+"""No user ever sees data of another through PgBouncer in transaction mode: 12 clients on 3 connections, while the
+schemas of libraries are migrated. Run with `make test-pgbouncer`."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from auth.principal import READ
+from auth.registry import Registry
+from config.paths import DataRoot
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from sources.drafts import NoteDraft
+from sources.storage.contract import Libraries, Library
+from sources.storage.postgres import PostgresLibraries, PostgresOptions
+from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
+from sources.storage.postgres.schemas import LibrarySchemas
+from tests.servers.pgbouncer import run_pgbouncer
+from tests.sources.storage.library_fixture import Clock, LibraryFixture
+
+CLIENTS = 12
+CONNECTIONS = 3
+OPERATIONS = int(os.environ.get("PGBOUNCER_OPERATIONS", "5000"))
+USERS = tuple(f"{letter}da" for letter in "abcdefghijkl")
+MIGRATIONS = 3
+
+
+@pytest.fixture
+async def pooled_url(database_url: str, tmp_path: Path) -> AsyncIterator[str]:
+    async with run_pgbouncer(database_url, tmp_path, CONNECTIONS) as url:
+        yield url
+
+
+def open_engine(url: str, root: Path, added: int = 0) -> tuple[PostgresLibraries, LibraryFixture]:
+    """Opens libraries as a release with so many further migrations does."""
+    migrations = tuple(
+        LibraryMigration((f"ALTER TABLE notes ADD COLUMN added_{number} TEXT",), compatible_with=1)
+        for number in range(added)
+    )
+    schemas = LibrarySchemas((*LIBRARY_MIGRATIONS, *migrations))
+    engine = PostgresLibraries(
+        PostgresOptions(url=url, connections=CLIENTS, lock_timeout_ms=10_000), Settings(), schemas=schemas
+    )
+    return engine, LibraryFixture(DataRoot(root), cast("Libraries", engine), Clock())
+
+
+class Counts:
+    operations = 0
+    wrong = 0
+
+
+async def work_as(name: str, library: Library, counts: Counts, choices: random.Random) -> None:
+    """Writes and reads notes whose titles begin with the user's name."""
+    while counts.operations < OPERATIONS:
+        counts.operations += 1
+        if choices.random() < 0.3:
+            titles = [(await library.notes.create(NoteDraft(title=f"{name} {choices.random()}"))).title]
+        else:
+            titles = [note.title for note in (await library.notes.list(20, 0)).rows]
+        counts.wrong += sum(not title.startswith(f"{name} ") for title in titles)
+
+
+async def migrate_all(url: str, root: Path) -> None:
+    for added in range(1, MIGRATIONS + 1):
+        engine, libraries = open_engine(url, root, added)
+        try:
+            for name in USERS:
+                async with libraries.library(name) as library:
+                    await library.notes.list(1, 0)
+        finally:
+            await engine.close()
+
+
+async def test_no_wrong_tenant_answers(pooled_url: str, tmp_path: Path) -> None:
+    engine, libraries = open_engine(pooled_url, tmp_path)
+    counts, choices = Counts(), random.Random(1)
+    try:
+        for name in USERS:
+            async with libraries.library(name) as library:
+                await library.notes.create(NoteDraft(title=f"{name} first"))
+        async with asyncio.TaskGroup() as tasks:
+            for name in USERS:
+                tasks.create_task(work(name, libraries, counts, choices))
+            tasks.create_task(migrate_all(pooled_url, tmp_path))
+    finally:
+        await engine.close()
+    print(f"RESULT operations={counts.operations} wrong_tenant={counts.wrong}")
+
+    assert counts.operations >= OPERATIONS
+    assert counts.wrong == 0
+
+
+async def work(name: str, libraries: LibraryFixture, counts: Counts, choices: random.Random) -> None:
+    async with libraries.library(name) as library:
+        await work_as(name, library, counts, choices)
+
+
+async def test_keys_lead_to_their_users(pooled_url: str) -> None:
+    options = ConnectionOptions(url=pooled_url)
+    async with Registry.open(options) as one, Registry.open(options) as other:
+        users = [await one.add_user(name) for name in USERS]
+        keys = [await one.create_key(user.id, "laptop", [READ]) for user in users]
+        found = await asyncio.gather(
+            *((one, other)[n % 2].key_by_id(keys[n % len(keys)][0].id) for n in range(OPERATIONS // 10))
+        )
+
+    assert [key.user.name for key in found if key] == [USERS[n % len(USERS)] for n in range(len(found))]

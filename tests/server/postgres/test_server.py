@@ -1,0 +1,63 @@
+"""A server whose users and libraries are in PostgreSQL, through REST and MCP, with two users."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from config.errors import ConfigurationError
+from tests.live import LiveServer, live, make_settings
+
+
+@pytest.fixture
+async def server(tmp_path: Path, database_url: str) -> AsyncIterator[LiveServer]:
+    async with live(make_settings(tmp_path, storage_url=database_url)) as server:
+        yield server
+
+
+async def call(client: httpx2.AsyncClient, server: LiveServer, user: str, name: str, **arguments: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    response = await client.post(f"{server.url}/api/v1/mcp/request", json=body, headers=await server.bearer(user))
+    return response.json()["result"]["structuredContent"]
+
+
+async def test_notes_are_written_searched_and_read_by_their_owner(server: LiveServer) -> None:
+    async with httpx2.AsyncClient() as client:
+        for user in ("ada", "ben"):
+            await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water for the tea")
+        found = {
+            user: await call(client, server, user, "knowledge_search", query="tea kettle") for user in ("ada", "ben")
+        }
+
+    assert [item["title"] for item in found["ada"]["results"]] == ["Kettle of ada"]
+    assert [item["title"] for item in found["ben"]["results"]] == ["Kettle of ben"]
+
+
+async def test_revoked_key_is_rejected_at_the_next_call(server: LiveServer) -> None:
+    ada = await server.user("ada")
+    key, secret = await server.runtime.registry.create_key(ada.id, "laptop", ["knowledge:read"])
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx2.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {secret}"}) as client:
+        before = await client.post("/api/v1/mcp/request", json=body)
+        await server.runtime.registry.revoke_key(key.id)
+        after = await client.post("/api/v1/mcp/request", json=body)
+
+    assert (before.status_code, after.status_code) == (200, 401)
+
+
+async def test_second_server_serves_the_same_users(server: LiveServer, tmp_path: Path) -> None:
+    settings = make_settings(tmp_path / "other", storage_url=server.runtime.settings.storage_url)
+    async with live(settings) as other, httpx2.AsyncClient() as client:
+        await call(client, server, "ada", "notes_create", title="Kettle", content="tea")
+        found = await call(client, other, "ada", "knowledge_search", query="kettle")
+
+    assert [item["title"] for item in found["results"]] == ["Kettle"]
+
+
+def test_invalid_address_is_a_setting_error_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="storage_url: expected postgresql://") as raised:
+        make_settings(tmp_path, storage_url="mysql://ada:secret@db/kb")
+
+    assert "secret" not in raised.value.message

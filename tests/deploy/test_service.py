@@ -25,6 +25,7 @@ from server.service_manager import ServiceManager, inherited_sockets
 from server.settings_reload import RELOADABLE, reload_targets
 from tests.deploy.server_process import NotifySocket, ServerProcess, listen, server_process, url_of, write_config
 from tests.live import JWT_SECRET, make_settings
+from tests.server.clients import JSON_AND_EVENTS, handshake
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 
 OTHER_SECRET = "another secret of more than 32 bytes"
@@ -121,6 +122,35 @@ async def test_no_request_fails_while_the_server_is_restarted(
 
     assert load.statuses.keys() == {200}
     assert codes == [0, 0, 0]
+
+
+async def test_a_kept_connection_gets_one_more_answer_while_the_server_stops(
+    tmp_path: Path, notifications: NotifySocket, listener: socket.socket
+) -> None:
+    config, url = write_config(tmp_path, access_recheck_s=0.1, shutdown_grace_s=10), url_of(listener)
+    headers = {**JSON_AND_EVENTS, **token(url)}
+    async with (
+        server_process(config, notifications, listener) as server,
+        RawConnection.open(url) as kept,
+        RawConnection.open(url) as stream,
+    ):
+        await notifications.wait_for("READY=1")
+        opened = await fetch(url, "POST", "/mcp", headers, msgspec.json.encode(handshake()))
+        session = {"Mcp-Session-Id": opened.header("mcp-session-id") or ""}
+        await stream.request("GET", "/mcp", {**headers, **session})
+        await stream.head()
+        await kept.request("GET", "/healthz", {})
+        before = await kept.response()
+
+        server.signal(signal.SIGTERM)
+        # Streams end at the moment from which no connections are accepted.
+        assert await stream.event() is None
+        await kept.request("GET", "/healthz", {})
+        after = await kept.response()
+        await kept.closed()
+
+    assert (before.status, before.header("connection")) == (200, None)
+    assert (after.status, after.header("connection")) == (200, "close")
 
 
 async def test_readiness_ends_before_connections_are_refused(

@@ -108,7 +108,7 @@ test-follow: $(DEVELOPMENT)
 	FOLLOW_STEPS=2000 FOLLOW_KILLS=30 $(BIN)/python -m pytest -q -n 2 tests/sources/following $(ARGS)
 
 test-redis: $(DEVELOPMENT)
-	REDIS_KILLS=30 $(BIN)/python -m pytest -q tests/server/redis $(ARGS)
+	REDIS_KILLS=30 $(BIN)/python -m pytest -q -n 1 tests/server/redis $(ARGS)
 
 test-pgbouncer: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -q -s tests/pgbouncer/isolation.py $(ARGS)

@@ -150,7 +150,8 @@ class LibraryThread(threading.Thread):
             raise
         try:
             connection.commit()
-        except driver_errors() as error:
+        except BaseException as error:
+            connection.rollback()
             if not transaction.is_read_only and is_connection_lost(error):
                 raise UnconfirmedWrite from error
             raise

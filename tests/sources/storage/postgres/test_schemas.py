@@ -48,7 +48,8 @@ async def test_tables_have_the_columns_of_sqlite(open_engine: OpenEngine, databa
     rows = await _fetch(
         database_url,
         "SELECT table_name, column_name FROM information_schema.columns "
-        "WHERE table_schema = (SELECT schema_name FROM florilegium.libraries)",
+        # Each engine has its own full-text index.
+        "WHERE table_schema = (SELECT schema_name FROM florilegium.libraries) AND table_name NOT LIKE 'index\\_%'",
     )
     in_sqlite: set[tuple[object, ...]] = set()
     for path in (paths.chacha, paths.media, paths.prompts):

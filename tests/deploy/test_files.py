@@ -100,6 +100,28 @@ def test_compose_services_have_a_read_only_root_and_no_privileges() -> None:
     assert float(server["stop_grace_period"].removesuffix("s")) > grace_s
 
 
+def test_the_scaled_compose_file_runs_two_workers_without_privileges(tmp_path: Path) -> None:
+    [compose] = load_yaml(DEPLOY / "compose.scale.yaml")
+    services = compose["services"]
+    server = services["florilegium"]
+    secrets = {
+        "storage_url": "postgresql://florilegium:p@postgres:5432/florilegium",
+        "session_url": "redis://:p@valkey/0",
+    }
+    for name, text in secrets.items():
+        (tmp_path / name).write_text(text)
+    environ = {name: value.replace("/run/secrets", str(tmp_path)) for name, value in server["environment"].items()}
+
+    check_environment({**image_environment(), **environ})
+    assert environ["FLORILEGIUM_WORKERS"] == "2"
+    for service in services.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert set(service.get("secrets", ())) <= compose["secrets"].keys()
+    assert [name for name, service in services.items() if "ports" in service] == ["caddy"]
+    assert environ["FLORILEGIUM_TRUSTED_PROXIES"] == services["caddy"]["networks"]["inside"]["ipv4_address"]
+
+
 # -- systemd ------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]+)")
 _VIA = re.compile(r"^ +#(?: via)? +(?P<name>[\w.-]+)", re.MULTILINE)
 _PROJECT = "florilegium"
 # A name space for identifiers of these documents.
-_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://pypi.org/project/florilegium/")
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, f"pkg:pypi/{_PROJECT}")
 
 
 def main(lock: str) -> int:
@@ -76,7 +76,6 @@ def _reference(package: dict[str, Any]) -> str:
 
 
 def _component(package: dict[str, Any]) -> dict[str, Any]:
-    page = f"https://pypi.org/project/{package['name']}/{package['version']}/"
     hashes = [{"alg": "SHA-256", "content": content} for content in package["hashes"]]
     component = {
         "type": "library",
@@ -85,7 +84,7 @@ def _component(package: dict[str, Any]) -> dict[str, Any]:
         "version": package["version"],
         "purl": _reference(package),
         # The hashes of all files of this version: which one is installed depends on the platform.
-        "externalReferences": [{"type": "distribution", "url": page, "hashes": hashes}],
+        "externalReferences": [{"type": "distribution", "url": _reference(package), "hashes": hashes}],
     }
     licence = _licence(package["name"])
     return {**component, "licenses": [licence]} if licence else component

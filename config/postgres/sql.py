@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # A table expression: `WITH name AS (`, `name (columns) AS (`.
-_COMMON_TABLE = re.compile(r"(\w+)\s*(?:\([^()]*\))?\s+AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(", re.IGNORECASE)
+_COMMON_TABLE = re.compile(r"\b(\w++)(?:\s*+\([^()]*+\))?+\s++AS\s++(?:(?:NOT\s++)?MATERIALIZED\s++)?\(", re.IGNORECASE)
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "REFERENCES", "TRUNCATE"}
 # After these words a parenthesis does not make the name a function.
 _WITH_COLUMNS = {"INTO", "TABLE", "REFERENCES", "ON"}

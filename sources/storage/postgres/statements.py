@@ -16,7 +16,7 @@ _TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
         lambda match: f"json_array_elements_text({match[1]}::json) AS {match[2] or 'elements'} (value)",
     ),
     # The path is that of nested objects, such as `$._bus.status`.
-    (re.compile(r"\bjson_extract\((.+?), (\?\d*)\)"), r"((\1)::json #>> string_to_array(substr(\2, 3), '.'))"),
+    (re.compile(r"\bjson_extract\(([\w.]+), (\?\d*)\)"), r"((\1)::json #>> string_to_array(substr(\2, 3), '.'))"),
     # With the collation "C", `lower` changes ASCII letters only, as NOCASE ignores the case of those only.
     (re.compile(r"\b(\w+) = (\?\d*) COLLATE NOCASE\b"), r'lower(\1) = lower(\2::text COLLATE "C")'),
 )

@@ -151,8 +151,9 @@ class RedisConnection:
         """All callers wait for the same attempt, and none can cancel it for the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self.open())
-        self._protocol = await asyncio.shield(self._opening)
-        return self._protocol
+        protocol = await asyncio.shield(self._opening)
+        self._protocol = protocol
+        return protocol
 
     def _failed(self, reason: str, *, is_lost: bool = False) -> SharedStateUnavailable:
         """After a failure, calls fail at once until the pause is over, so that no call waits for the timeout twice."""

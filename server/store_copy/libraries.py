@@ -97,7 +97,9 @@ def prepare_files(data_root: DataRoot, user_id: UserId, options: SqliteOptions) 
         if not status.is_current:
             upgrade(data_root, user_id, status.kind, options)
     with open_snapshots(data_root, user_id) as connections:
-        outdated = [kind for kind, connection in connections.items() if _segment_version(connection) != SEGMENT_VERSION]
+        outdated: list[DatabaseKind] = [
+            kind for kind, connection in connections.items() if _segment_version(connection) != SEGMENT_VERSION
+        ]
     for kind in outdated:
         reindex(data_root, user_id, kind, options)
 
@@ -202,7 +204,9 @@ def copy_to_sqlite(
         mark = _mark(source, user_id)
         if not mark:
             return LibraryCopy("", {})
-        files = {kind: stack.enter_context(_new_file(data_root, user_id, kind)) for kind in DATABASE_KINDS}
+        files: dict[DatabaseKind, sqlite3.Connection] = {
+            kind: stack.enter_context(_new_file(data_root, user_id, kind)) for kind in DATABASE_KINDS
+        }
         digests = copy_tables(PostgresTables(source), LibraryFiles(files), LIBRARY_TABLES)
         _copy_state_to_sqlite(source, files)
     for kind in DATABASE_KINDS:

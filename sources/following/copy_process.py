@@ -115,13 +115,13 @@ def _copy_part(
             position = measure(connection, _LIVE, database, since.identity, since)
             items = copy_changes(connection, _LIVE, database, since)
             connection.execute("COMMIT")
+            if items is not None:
+                return DatabaseCopy(position, items)
     except sqlite3.Error:
         # A table may lack what is expected of it. What is really wrong is found by copying everything.
-        items = None
-    if items is None:
-        target.unlink(missing_ok=True)
-        return None
-    return DatabaseCopy(position, items)
+        pass
+    target.unlink(missing_ok=True)
+    return None
 
 
 def _position(copy: Path, databases: Sequence[FollowedDatabase], identity: str) -> DatabasePosition | None:

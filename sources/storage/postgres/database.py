@@ -63,7 +63,7 @@ class PostgresDatabase:
         lane = min(self._readers, key=lambda reader: (reader.is_busy, reader.waiting))
         return await self._run(source, lane, work, deadline_ms, is_read_only=True)
 
-    async def write(self, source: str, _index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
+    async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
         settings for a write that is known to be large."""
         self._meter.add_write()

@@ -109,7 +109,8 @@ def test_file_that_was_written_just_now_has_no_mark(tmp_path: Path) -> None:
     path = data_root.ensure_database(user_id, "media")
     times = {}
     for age_s in (60, 30, 0):
-        os.utime(path, (time.time() - age_s,) * 2)
+        written_at = time.time() - age_s
+        os.utime(path, (written_at, written_at))
         times[age_s] = mark_of_files(data_root, user_id)
 
     assert times[0] == ""

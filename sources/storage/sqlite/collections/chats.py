@@ -55,6 +55,7 @@ class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDr
         StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
         self._file = database
         self._search_settings = settings
+        self._vector_memory = settings.vector_memory
         self._index_builder = index_builder
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:

@@ -28,12 +28,11 @@ class SqliteSearchSettings(SearchSettings, frozen=True, kw_only=True):
 class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
     """A collection in one of the user's files, with its search."""
 
-    _search_settings: SqliteSearchSettings
-
     def __init__(self, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
         super().__init__(database, settings, client_id)
         self._file = database
         self._search_settings = settings
+        self._vector_memory = settings.vector_memory
 
     async def _read_file(self, work: Work[T], deadline_ms: int | None = None) -> T:
         return await self._file.read(self.source, work, deadline_ms)
@@ -49,14 +48,14 @@ class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
         if not has_meaning(search):
             return NOT_APPLICABLE
         try:
-            self._search_settings.vector_memory.require_usable()
+            self._vector_memory.require_usable()
             model = await self._vector_model(semantic, semantic.model)
             vector = await semantic.embed_query(search.query.prose, model.id)
         except SemanticUnavailable as error:
             return SemanticStatus("unavailable", reason=error.reason)
         tables = vector_tables(database.kind)
         stop = database.quota.embedding_stop
-        return QueryMeaning(vector, model, self._search_settings.vector_memory, database, tables, stop)
+        return QueryMeaning(vector, model, self._vector_memory, database, tables, stop)
 
     async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
         """Returns the model whose vectors are searched: the previous one until the current one has all of them."""

@@ -17,7 +17,7 @@ BUSY_TIMEOUT_MS = 30_000
 @contextmanager
 def open_snapshots(data_root: DataRoot, user_id: UserId) -> Iterator[Mapping[DatabaseKind, sqlite3.Connection]]:
     """Yields a connection for each file that has content. All of them see the same moment."""
-    kinds = [kind for kind in DATABASE_KINDS if data_root.has_content(user_id, kind)]
+    kinds: list[DatabaseKind] = [kind for kind in DATABASE_KINDS if data_root.has_content(user_id, kind)]
     paths: list[Path] = [getattr(data_root.paths_of(user_id), kind) for kind in kinds]
     with ExitStack() as stack:
         connections = [stack.enter_context(closing(connect_reader(path))) for path in paths]

@@ -20,7 +20,7 @@ class Fts5Engine:
     def sql(self, text: str) -> str:
         return text
 
-    def filter(self, _connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
+    def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
         return target.filter(search)
 
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:

@@ -5,6 +5,7 @@ import ctypes
 import platform
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ _AT_HWCAP = 16
 _HWCAP_ASIMDDP = 1 << 20
 
 
-def _enable_dot_product_instructions() -> None:
+def _enable_dot_product_instructions(library: ModuleType) -> None:
     """simsimd asks the processor itself whether it has these instructions, which a virtual machine may hide. What the
     kernel says is right. With them, comparing is 2.5 times as fast."""
     if sys.platform != "linux" or platform.machine() != "aarch64":
@@ -31,11 +32,11 @@ def _enable_dot_product_instructions() -> None:
         return
     getauxval.argtypes, getauxval.restype = [ctypes.c_ulong], ctypes.c_ulong
     if getauxval(_AT_HWCAP) & _HWCAP_ASIMDDP:
-        simsimd.enable_capability("neon_i8")
+        library.enable_capability("neon_i8")
 
 
 if simsimd is not None:
-    _enable_dot_product_instructions()
+    _enable_dot_product_instructions(simsimd)
 
 
 def squares_of(codes: NDArray[np.int8]) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from server.metrics import Metrics
 from server.protocol.catalog import Catalog
 from server.runtime import Runtime
 from server.serving import serve
+from tests.servers.storage import storage_settings
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 JWT_SECRET = "a test secret of more than 32 bytes"
@@ -45,6 +46,7 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "shutdown_grace_s": 1.0,
         # Tests that send a request of every kind wait for the end of each response.
         "conversation_events_max_s": 0.2,
+        **storage_settings(data_dir),
     }
     settings = Settings(**{**defaults, **changes})
     check(settings)

@@ -15,8 +15,6 @@ _TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
         re.compile(r"\bjson_each\((\?\d*)\)(?: (wanted)\b)?"),
         lambda match: f"json_array_elements_text({match[1]}::json) AS {match[2] or 'elements'} (value)",
     ),
-    # The path is that of nested objects, such as `$._bus.status`.
-    (re.compile(r"\bjson_extract\(([\w.]+), (\?\d*)\)"), r"((\1)::json #>> string_to_array(substr(\2, 3), '.'))"),
     # With the collation "C", `lower` changes ASCII letters only, as NOCASE ignores the case of those only.
     (re.compile(r"\b(\w+) = (\?\d*) COLLATE NOCASE\b"), r'lower(\1) = lower(\2::text COLLATE "C")'),
 )
@@ -26,4 +24,12 @@ _TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 def to_postgres(sql: str) -> str:
     for pattern, replacement in _TRANSLATIONS:
         sql = pattern.sub(replacement, sql)
-    return sql
+    beginning, *parts = sql.split("json_extract(")
+    return beginning + "".join([_json_value(part) for part in parts])
+
+
+def _json_value(part: str) -> str:
+    """Translates `column, ?)` of a call. The path is that of nested objects, such as `$._bus.status`."""
+    column, _, rest = part.partition(", ?")
+    number, _, after = rest.partition(")")
+    return f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"

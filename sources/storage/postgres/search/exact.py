@@ -7,6 +7,7 @@ these in memory. The result is then the same as on SQLite, except that ranks are
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from unicodedata import normalize
 
 from msgspec.structs import replace
 
@@ -88,7 +89,8 @@ def _fill(memory: sqlite3.Connection, index: MessageIndex, rows: Sequence[tuple[
 
 def _contains(phrase: ExactPhrase) -> Expression:
     """Matches every message that contains the phrase, and others."""
-    tokens = phrase.tokens[:_TOKENS_MAX]
+    # Folding divides Korean syllables into letters.
+    tokens = [normalize("NFC", token) for token in phrase.tokens[:_TOKENS_MAX]]
     words: list[Word] = []
     for number, token in enumerate(tokens, 1):
         is_prefix = phrase.is_prefix and number == len(phrase.tokens)

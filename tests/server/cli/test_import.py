@@ -199,7 +199,7 @@ def test_damaged_and_unsupported_files_in_a_folder_are_reported(program: Program
     assert "failed: dl/half.zip: archive: not a valid zip file" in outcome.stdout
 
 
-TURNS = 20_000
+TURNS = 40_000
 # Delivered before the interruption: more than a batch, and more than the buffers of a pipe and a reader.
 FIRST_TURNS = 4_000
 

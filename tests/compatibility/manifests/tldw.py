@@ -534,7 +534,8 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.scores.ts-rank",
         statement="On PostgreSQL, `ts_rank` is divided by the largest rank of the result.",
-        not_offered="There is no PostgreSQL engine: each user's library is a set of SQLite files.",
+        tests=("tests/server/postgres/test_server.py::test_scores_of_tldw_are_ranks_divided_by_the_largest",),
+        difference='This is `search_scoring = "minmax"` with `storage_url`. The default is the comparable score.',
     ),
     Promise(
         id="tldw.scores.merged",

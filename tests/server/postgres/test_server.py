@@ -56,6 +56,20 @@ async def test_second_server_serves_the_same_users(server: LiveServer, tmp_path:
     assert [item["title"] for item in found["results"]] == ["Kettle"]
 
 
+async def test_scores_of_tldw_are_ranks_divided_by_the_largest(tmp_path: Path, database_url: str) -> None:
+    settings = make_settings(tmp_path, storage_url=database_url, search_scoring="minmax")
+    async with live(settings) as server, httpx2.AsyncClient() as client:
+        for number in range(4):
+            content = "tea " * (number + 1) + "water " * 8
+            await call(client, server, "ada", "notes_create", title=f"Note {number}", content=content)
+        found = await call(client, server, "ada", "notes_search", query="tea")
+
+    assert [item["title"] for item in found["results"]] == ["Note 3", "Note 2", "Note 1", "Note 0"]
+    scores = [item["score"] for item in found["results"]]
+    # The worst hit has a rank too. With bm25, which is scaled between the worst and the best hit, it would be 0.
+    assert scores[0] == 1.0 > scores[1] > scores[2] > scores[3] > 0
+
+
 def test_invalid_address_is_a_setting_error_without_the_password(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="storage_url: expected postgresql://") as raised:
         make_settings(tmp_path, storage_url="mysql://ada:secret@db/kb")

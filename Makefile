@@ -57,9 +57,8 @@ serve: $(RUNTIME)
 	@$(BIN)/florilegium serve --demo $(ARGS)
 
 # Tests of a file run on the same worker, except those that a worker with nothing left to do takes over at the end.
-# Three processes, because tests wait for servers, browsers and timers for a third of their time.
 test: $(DEVELOPMENT)
-	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: check-style check-mypy check-pyright
 

@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,7 @@ def test_damaged_and_unsupported_files_in_a_folder_are_reported(program: Program
     assert "failed: dl/half.zip: archive: not a valid zip file" in outcome.stdout
 
 
-TURNS = 40_000
+TURNS = 20_000
 # Delivered before the interruption: more than a batch, and more than the buffers of a pipe and a reader.
 FIRST_TURNS = 4_000
 
@@ -237,7 +238,13 @@ def interrupt_after_first_items(program: Program, file: PausedFile, *arguments: 
     try:
         # The sandbox allows the file that was there at the start, and the pipe is replaced after every open.
         environment = program.environment(TERM="xterm", FLORILEGIUM_IMPORT_SANDBOX="off")
-        process = subprocess.Popen([*EXECUTABLE, *arguments], env=environment, stderr=write_end)
+        # A shell starts commands in the background with the signal ignored, which tests and their processes inherit.
+        process = subprocess.Popen(
+            [*EXECUTABLE, *arguments],
+            env=environment,
+            stderr=write_end,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no other thread
+        )
         output = b""
         while not re.search(rb"[1-9][\d,]* items", output):
             output += os.read(read_end, 65_536)

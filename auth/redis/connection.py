@@ -68,7 +68,7 @@ class RedisConnection:
         """Runs a script. Raises SharedStateUnavailable."""
         try:
             return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes="NOSCRIPT")
-        except RedisReplyError:  # the server was told to forget its scripts; nothing has run
+        except RedisReplyError:  # the server no longer has the script; nothing has run
             return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
 
     def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> None:

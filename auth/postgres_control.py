@@ -1,9 +1,9 @@
 """The control data in PostgreSQL: the schema `florilegium`, shared by all servers and the command line.
 
 Every write locks one row first, whose number it increases. Writes therefore run one after another, as in SQLite, and
-the number tells whether anything has changed. It is read periodically, so that a call need not wait for it: access that
-another process withdraws ends within `_STALE_S` seconds, or at once if the processes share Redis; access that this
-process withdraws ends at once.
+a different number means that something has changed. It is read periodically, so that a call need not wait for it:
+access that another process withdraws ends within `_STALE_S` seconds, or at once if the processes share Redis; access
+that this process withdraws ends at once.
 """
 
 import asyncio

@@ -239,7 +239,7 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
             "PRIMARY KEY (deployment, location)",
         ),
     ),
-    # The libraries that `florilegium migrate-store` has copied here. `mark` tells whether the original changed since.
+    # The libraries that `florilegium migrate-store` has copied here. With another `mark`, the original has changed.
     (
         _table(
             "store_copies",

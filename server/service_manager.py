@@ -1,5 +1,5 @@
-"""What a service manager such as systemd passes to the server and is told by it: listening sockets, readiness, reloads,
-and that the event loop is alive. See sd_listen_fds(3) and sd_notify(3)."""
+"""The protocol between the server and a service manager such as systemd: listening sockets, readiness, reloads, and
+a watchdog for the event loop. See sd_listen_fds(3) and sd_notify(3)."""
 
 import asyncio
 import os

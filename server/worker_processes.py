@@ -68,7 +68,7 @@ def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
 
 def require_shared_state(settings: Settings) -> None:
     """Raises ConfigurationError if several processes cannot serve with these settings."""
-    if not getattr(settings, "storage_url", ""):
+    if not settings.storage_url:
         raise ConfigurationError(
             f"workers: expected 1, got {settings.workers}, because only one process can use a data directory with "
             "SQLite databases; set storage_url to a PostgreSQL database and session_url to a Redis or Valkey server"

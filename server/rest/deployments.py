@@ -1,6 +1,7 @@
 """Followed deployments of tldw over REST, for administrators."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,7 +16,7 @@ from server.runtime import Runtime
 _PATH = "/api/v1/follow-deployments"
 _ONE = _PATH + "/{id}"
 # There is no such tool, so a key restricted to some tools cannot follow anything.
-_TOOLS = ("follow",)
+_operation = partial(Operation, tools=("follow",), scope=ADMIN, needs_all_sources=True)
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _DeploymentId = Annotated[str, Meta(description="The id of the followed deployment.")]
 
@@ -90,7 +91,7 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
     operations = DeploymentOperations(runtime.settings, runtime.libraries, runtime.registry, runtime.following)
     endpoints = DeploymentEndpoints(operations)
     return [
-        Operation(
+        _operation(
             id="add_follow_deployment",
             method="POST",
             path=_PATH,
@@ -102,13 +103,10 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             input=FollowDeploymentRequest,
             response=FollowedDeployment,
             handler=endpoints.add,
-            tools=_TOOLS,
-            scope=ADMIN,
-            needs_all_sources=True,
             status=201,
             error_statuses=frozenset((409,)),
         ),
-        Operation(
+        _operation(
             id="list_follow_deployments",
             method="GET",
             path=_PATH,
@@ -117,11 +115,8 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             input=ListDeploymentsRequest,
             response=FollowedDeployments,
             handler=endpoints.list,
-            tools=_TOOLS,
-            scope=ADMIN,
-            needs_all_sources=True,
         ),
-        Operation(
+        _operation(
             id="get_follow_deployment",
             method="GET",
             path=_ONE,
@@ -130,12 +125,9 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             input=DeploymentRequest,
             response=FollowedDeployment,
             handler=endpoints.get,
-            tools=_TOOLS,
-            scope=ADMIN,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
-        Operation(
+        _operation(
             id="update_follow_deployment",
             method="PATCH",
             path=_ONE,
@@ -144,12 +136,9 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             input=UpdateDeploymentRequest,
             response=FollowedDeployment,
             handler=endpoints.update,
-            tools=_TOOLS,
-            scope=ADMIN,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
-        Operation(
+        _operation(
             id="remove_follow_deployment",
             method="DELETE",
             path=_ONE,
@@ -158,9 +147,6 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             input=DeploymentIdRequest,
             response=FollowedDeployment,
             handler=endpoints.remove,
-            tools=_TOOLS,
-            scope=ADMIN,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
     ]

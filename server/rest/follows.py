@@ -1,6 +1,7 @@
 """Followed sources over REST."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -16,7 +17,7 @@ from server.runtime import Runtime
 _PATH = "/api/v1/follows"
 _ONE = _PATH + "/{id}"
 # There is no such tool, so a key restricted to some tools cannot follow anything.
-_TOOLS = ("follow",)
+_operation = partial(Operation, tools=("follow",), scope=WRITE, needs_all_sources=True)
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _FollowId = Annotated[str, Meta(description="The id of the followed source.")]
 
@@ -98,7 +99,7 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
     follows = Follows(runtime.registry.database)
     endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, follows, runtime.following))
     return [
-        Operation(
+        _operation(
             id="add_follow",
             method="POST",
             path=_PATH,
@@ -110,13 +111,10 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
             input=FollowRequest,
             response=FollowedSource,
             handler=endpoints.add,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             status=201,
             error_statuses=frozenset((409,)),
         ),
-        Operation(
+        _operation(
             id="list_follows",
             method="GET",
             path=_PATH,
@@ -125,9 +123,6 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
             input=ListFollowsRequest,
             response=FollowedSources,
             handler=endpoints.list,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
         ),
         *_one_source_operations(endpoints),
     ]
@@ -135,7 +130,7 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
 
 def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
     return [
-        Operation(
+        _operation(
             id="get_follow",
             method="GET",
             path=_ONE,
@@ -144,12 +139,9 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             input=FollowIdRequest,
             response=FollowedSource,
             handler=endpoints.get,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
-        Operation(
+        _operation(
             id="update_follow",
             method="PATCH",
             path=_ONE,
@@ -158,12 +150,9 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             input=UpdateFollowRequest,
             response=FollowedSource,
             handler=endpoints.update,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
-        Operation(
+        _operation(
             id="run_follow",
             method="POST",
             path=_ONE + "/run",
@@ -172,13 +161,10 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             input=FollowIdRequest,
             response=FollowedSource,
             handler=endpoints.run,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             status=202,
             error_statuses=frozenset((404,)),
         ),
-        Operation(
+        _operation(
             id="resolve_follow_conflict",
             method="POST",
             path=_ONE + "/resolve",
@@ -187,12 +173,9 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             input=ResolveConflictRequest,
             response=FollowedSource,
             handler=endpoints.resolve,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             error_statuses=frozenset((404, 409)),
         ),
-        Operation(
+        _operation(
             id="remove_follow",
             method="DELETE",
             path=_ONE,
@@ -201,9 +184,6 @@ def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
             input=FollowIdRequest,
             response=FollowedSource,
             handler=endpoints.remove,
-            tools=_TOOLS,
-            scope=WRITE,
-            needs_all_sources=True,
             error_statuses=frozenset((404,)),
         ),
     ]

@@ -168,6 +168,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     postgres_idle_timeout_ms: Annotated[
         int, _number("ms", "PostgreSQL ends a transaction that sends no statement for this time.", 100, 3_600_000)
     ] = 10_000
+    postgres_hnsw_min_passages: Annotated[
+        int,
+        _number(
+            "passages",
+            "From so many embedded passages of one source of a user, PostgreSQL finds the nearest with an HNSW index, "
+            "which can miss some, instead of comparing all of them. 0: never.",
+            0,
+            1_000_000_000,
+        ),
+    ] = 50_000
 
     durability: Annotated[
         Literal["normal", "full"],

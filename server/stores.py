@@ -1,6 +1,6 @@
 """Where a deployment keeps its data: in SQLite files of the data directory, or in PostgreSQL (`storage_url`)."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from auth.audit import AuditFile, AuditLog
 from auth.postgres_audit import PostgresAuditLog
@@ -53,7 +53,9 @@ def open_libraries(
         lock_timeout_ms=settings.postgres_lock_timeout_ms,
         idle_timeout_ms=settings.postgres_idle_timeout_ms,
     )
-    return cast("Libraries", PostgresLibraries(options, settings, quotas=quotas))
+    return PostgresLibraries(
+        options, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
+    )
 
 
 def require_sqlite(settings: Settings, command: str) -> None:

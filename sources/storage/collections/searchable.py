@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from sources.query import ParsedQuery
 from sources.records import SEMANTIC_OFF, HitPage, SemanticStatus
+from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import IdT, StorageSettings, StoredCollection
 from sources.storage.contract import Search
 from sources.storage.search.engine import SearchStatistics
 from sources.storage.search.fused_search import FusedSearch
-from sources.storage.search.meaning import QueryVector
+from sources.storage.search.meaning import NOT_APPLICABLE, QueryVector, has_meaning
 from sources.storage.search.readings import search_relaxed
 from sources.storage.search.spelling import Spelling
 from sources.storage.search.target import SearchTarget
@@ -46,6 +47,19 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
 
     async def _meaning(self, search: Search) -> QueryVector | SemanticStatus:
         """Returns the vector of the query, or why there is none: then only words are compared."""
+        semantic = self._search_settings.semantic
+        if semantic is None or semantic.model is None:
+            return SEMANTIC_OFF
+        if not has_meaning(search):
+            return NOT_APPLICABLE
+        try:
+            return await self._query_vector(semantic, semantic.model, search.query.prose)
+        except SemanticUnavailable as error:
+            return SemanticStatus("unavailable", reason=error.reason)
+
+    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryVector:
+        """Embeds a query with the model whose vectors are searched: that of the settings, or the previous one until the
+        current one has all of them. Raises SemanticUnavailable."""
         raise NotImplementedError
 
     async def search(self, search: Search) -> HitPage:

@@ -9,7 +9,6 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.records import (
-    SEMANTIC_OFF,
     Character,
     Conversation,
     ExactHit,
@@ -20,8 +19,9 @@ from sources.records import (
     Note,
     Observation,
     SavedPrompt,
-    SemanticStatus,
 )
+from sources.semantic.model import ModelInfo
+from sources.semantic.service import SemanticService
 from sources.storage.collections.characters import StoredCharacters
 from sources.storage.collections.chats import StoredChats
 from sources.storage.collections.collection import IdT
@@ -32,14 +32,15 @@ from sources.storage.collections.prompts import StoredPrompts
 from sources.storage.collections.searchable import SearchableCollection, SearchSettings
 from sources.storage.collections.searchable_chats import SearchableChats
 from sources.storage.collections.searchable_observations import SearchableObservations
-from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.search import exact, substring, targets
+from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import EntryStatistics
+from sources.storage.postgres.vectors.vector_tables import previous_model
 from sources.storage.search.exact_snippets import ExactHighlighter
-from sources.storage.search.meaning import QueryVector
 from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
@@ -58,8 +59,23 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
     def _statistics(self) -> EntryStatistics:
         return EntryStatistics(self._library.counts, self._search_settings.sources)
 
-    async def _meaning(self, search: Search) -> QueryVector | SemanticStatus:
-        return SEMANTIC_OFF
+    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> LibraryQueryVector:
+        library = self._library
+        extension = await library.vector_extension()
+        model = await self._vector_model(semantic, current)
+        vector = await semantic.embed_query(text, model.id)
+        return LibraryQueryVector(vector, model, extension, library.coverage, library.quota.embedding_stop)
+
+    async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
+        """Vectors of the previous model may disappear at any time, because another process can drop them."""
+        library = self._library
+        if library.vector_model == current.id:
+            return current
+        previous = await self._read(lambda connection: previous_model(connection, current.id))
+        if previous is None:
+            library.vector_model = current.id
+            return current
+        return semantic.model_for(previous) or current
 
     async def words(self) -> int:
         """Counts the words of all texts, without those of titles."""

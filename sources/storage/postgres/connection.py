@@ -39,6 +39,14 @@ class WriteTransaction(Transaction, frozen=True, kw_only=True):
         return f"{super().begin()}; {count}"
 
 
+class VectorTransaction(Transaction, frozen=True, kw_only=True):
+    """Lets writers wait, but is none of them: vectors are no content of the library."""
+
+    def begin(self) -> str:
+        state = f"{quote_schema(self.schema)}.state"
+        return f"{super().begin()}; SELECT 1 FROM {state} WHERE name = '{WRITES}' FOR UPDATE"
+
+
 class LibraryJob(Generic[T]):
     """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
 

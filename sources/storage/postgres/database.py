@@ -10,13 +10,15 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from sources.storage.job_queue import JobLane
-from sources.storage.postgres.connection import LibraryConnection, LibraryWork, WriteTransaction
+from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
 from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.usage import SchemaMeter
+from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
+from sources.storage.postgres.vectors.extension import VectorExtension, VectorExtensionMemory
 from sources.storage.quota import QuotaLimits, UserQuota
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.text_index import TextIndex
@@ -26,6 +28,8 @@ T = TypeVar("T")
 # Jobs of one user that may read at the same time: a search of all sources has as many on SQLite.
 _READERS = 3
 _MIGRATION_MAX_S = 600.0
+# Storing a batch of vectors takes milliseconds. Queuing all rows after a change of the model takes seconds.
+_VECTORS_MAX_MS = 120_000
 
 
 class DatabaseOptions(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,7 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     lock_timeout_ms: int
     idle_timeout_ms: int
     vocabularies: VocabularyMemory
+    extension: VectorExtensionMemory
     quota: QuotaLimits = QuotaLimits()
 
 
@@ -55,32 +60,61 @@ class PostgresDatabase:
         self._meter = SchemaMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
         self.counts = IndexCounts(options.vocabularies)
+        self.coverage = CoverageMemory()
+        # The model whose vectors are searched, once they are those of the configured model.
+        self.vector_model: str | None = None
+        self._has_new_writes = False
 
     async def read(self, source: str, work: LibraryWork[T], deadline_ms: int | None = None) -> T:
         """Runs the work on one snapshot of the library. Without a deadline, that of the settings applies. Time in the
         job queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
         lane = min(self._readers, key=lambda reader: (reader.is_busy, reader.waiting))
-        return await self._run(source, lane, work, deadline_ms, is_read_only=True)
+        return await self._run(source, lane, work, deadline_ms, Transaction)
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
         settings for a write that is known to be large."""
         self._meter.add_write()
+        self._has_new_writes = True
         indexed = partial(_work_and_index, work)
-        return await self._run(source, self._writer, indexed, self._options.deadline_ms + extra_ms, is_read_only=False)
+        return await self._run(source, self._writer, indexed, self._options.deadline_ms + extra_ms, WriteTransaction)
+
+    async def write_vectors(self, source: str, work: LibraryWork[T]) -> T:
+        """Runs work that changes vectors only, while no text changes."""
+        return await self._run(source, self._writer, work, _VECTORS_MAX_MS, VectorTransaction)
+
+    def has_new_writes(self) -> bool:
+        """Whether there were writes since the last call."""
+        is_new, self._has_new_writes = self._has_new_writes, False
+        return is_new
+
+    async def vector_extension(self) -> VectorExtension:
+        """Raises SemanticUnavailable if the server has no pgvector."""
+        if not self._options.extension.is_known:
+            await self._options.prepare()
+            await self._run_control("embeddings", self._options.extension.check)
+        return self._options.extension.require()
+
+    async def exists(self) -> bool:
+        """Whether the user has a library. Reading or writing creates it otherwise."""
+        return await self._run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
+
+    async def schema_name(self) -> str:
+        schema = self._schema or await self._open("library")
+        return schema.name
 
     async def remove(self) -> None:
         await self._run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._schema = None
 
     async def _run(
-        self, source: str, lane: JobLane, work: LibraryWork[T], deadline_ms: int, *, is_read_only: bool
+        self, source: str, lane: JobLane, work: LibraryWork[T], deadline_ms: int, kind: type[Transaction]
     ) -> T:
-        """A library that another process has removed is created again."""
-        is_known = self._schema is not None
+        """A library that another process has removed is created again. Plain transactions only read."""
+        is_known, is_read_only = self._schema is not None, kind is Transaction
         schema = self._schema or await self._open(source)
-        transaction = partial(self._transaction, schema.name, is_read_only=is_read_only)
+        transaction = partial(self._transaction, kind, schema.name)
         try:
             return await self._options.threads.run(
                 self.user_id, lane, work, deadline_ms / 1000, transaction, gives_up=is_read_only
@@ -89,14 +123,13 @@ class PostgresDatabase:
             if not is_known or not is_removed_library(error):
                 raise translate(error, source, deadline_ms) from error
         self._schema = None
-        return await self._run(source, lane, work, deadline_ms, is_read_only=is_read_only)
+        return await self._run(source, lane, work, deadline_ms, kind)
 
-    def _transaction(self, schema: str, remaining_ms: int, *, is_read_only: bool) -> Transaction:
+    def _transaction(self, kind: type[Transaction], schema: str, remaining_ms: int) -> Transaction:
         options = self._options
-        kind = Transaction if is_read_only else WriteTransaction
         return kind(
             schema=schema,
-            is_read_only=is_read_only,
+            is_read_only=kind is Transaction,
             statement_timeout_ms=min(remaining_ms, options.statement_timeout_ms or remaining_ms),
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,

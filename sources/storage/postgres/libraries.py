@@ -1,10 +1,12 @@
 """The libraries of all users in one PostgreSQL database."""
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from auth.context import RequestContext
 from auth.postgres_control import migrate_control
@@ -23,10 +25,14 @@ from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.vectors.extension import VectorExtensionMemory
+from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
 from sources.storage.quota import QuotaLimits
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.idempotency import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+from sources.storage.vectors.embedding import EmbeddedBatch, embed_batch
+from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # A library that is open takes a few kilobytes: the name of its schema and its quota.
 _OPEN_MAX = 10_000
@@ -47,7 +53,8 @@ class PostgresOptions(ConnectionOptions, frozen=True, kw_only=True):
 
 
 class PostgresLibraries:
-    """The tables that map users to schemas are created on first use."""
+    """The tables that map users to schemas are created on first use. With a semantic service, the text of libraries is
+    embedded while they are in use; a command that runs only for a moment sets `embeds_in_background` to false."""
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class PostgresLibraries:
         quotas: Quotas | None = None,
         *,
         schemas: LibrarySchemas | None = None,
+        embeds_in_background: bool = True,
     ) -> None:
         self._connection_options = options
         # The queue may run twice as many jobs as it has slots, and one in the background.
@@ -73,6 +81,7 @@ class PostgresLibraries:
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
             vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
+            extension=VectorExtensionMemory(),
             quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
         )
         self._settings = SearchSettings(
@@ -84,6 +93,15 @@ class PostgresLibraries:
             semantic=semantic,
             clock=clock,
             steady_clock=steady_clock,
+        )
+        self._vector_options = VectorOptions(
+            owner=secrets.token_hex(8),
+            connection=options,
+            index_min_passages=settings.postgres_hnsw_min_passages,
+        )
+        self._embeds_in_background = embeds_in_background
+        self._embedding = (
+            EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
         )
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
@@ -99,7 +117,9 @@ class PostgresLibraries:
     async def library(self, context: RequestContext) -> AsyncIterator[PostgresLibrary]:
         limits = await self._limits(context.user_id)
         database = await self._database(context.user_id)
-        database.quota.set_limits(limits)
+        if database.quota.set_limits(limits) and self._embeds_in_background:
+            # There may be room for text that did not fit.
+            self._wake(context.user_id, has_new_text=True)
         database.lease_count += 1
         try:
             yield PostgresLibrary(
@@ -111,6 +131,8 @@ class PostgresLibraries:
             )
         finally:
             database.lease_count -= 1
+            if self._embeds_in_background:
+                self._wake(context.user_id, has_new_text=database.has_new_writes())
 
     def require_capacity(self, user_id: UserId) -> None:
         wait_s = self._threads.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
@@ -123,8 +145,16 @@ class PostgresLibraries:
             open_max=_OPEN_MAX,
             closing=0,
             queue=self._threads.jobs.state(),
-            embedding=EmbeddingState(),
+            embedding=self._embedding.state() if self._embedding is not None else EmbeddingState(),
         )
+
+    async def embed(self, user_id: UserId) -> str | None:
+        """Also waits for the other users who have their turns meanwhile."""
+        if self._embedding is None:
+            return None
+        self._wake(user_id, has_new_text=True)
+        await self._embedding.wait_until_idle()
+        return (await self._database(user_id)).quota.embedding_stop
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes the schema of a user. Calls that arrive meanwhile wait, and find an empty library."""
@@ -143,7 +173,25 @@ class PostgresLibraries:
 
     async def close(self) -> None:
         """Running calls are stopped and no new ones are started."""
+        if self._embedding is not None:
+            await self._embedding.close()
         await self._threads.close()
+
+    def _wake(self, user_id: UserId, *, has_new_text: bool) -> None:
+        if self._embedding is not None:
+            self._embedding.wake(user_id, has_new_text=has_new_text)
+
+    async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
+        limits = await self._limits(user_id)
+        database = await self._database(user_id)
+        database.quota.set_limits(limits)
+        database.lease_count += 1
+        try:
+            turn = await embed_batch(LibraryVectors(database, self._vector_options), semantic)
+        finally:
+            database.lease_count -= 1
+        database.quota.embedding_stop = turn.stop
+        return turn
 
     async def _database(self, user_id: UserId) -> PostgresDatabase:
         while user_id in self._removals:

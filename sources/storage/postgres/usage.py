@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.vectors.vector_tables import count_passages
 
 if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
@@ -49,8 +50,7 @@ class SchemaMeter:
         return await self._database.read(_SOURCE, _count_items)
 
     async def count_passages(self) -> int:
-        """Nothing is embedded in this engine yet."""
-        return 0
+        return await self._database.read(_SOURCE, count_passages)
 
 
 def _used_bytes(connection: LibraryConnection) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -80,11 +80,13 @@ async def open_postgres(
     data_root = DataRoot(root)
     clock = clock or Clock()
     options = PostgresOptions(url=url, connections=3, statement_cache=100)
-    engine = PostgresLibraries(options, Settings(**settings), clock, clock)
+    semantic = SemanticService(Settings(data_dir=str(root), **settings))
+    engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic)
     try:
-        yield LibraryFixture(data_root, cast("Libraries", engine), clock, id_ending)
+        yield LibraryFixture(data_root, engine, clock, id_ending)
     finally:
         await engine.close()
+        await semantic.close()
 
 
 @asynccontextmanager

@@ -14,8 +14,10 @@ from sources.storage.postgres.index.entries import (
     NOTE_ENTRIES,
     OBSERVATION_ENTRIES,
     PROMPT_ENTRIES,
+    EntryKind,
     index_rows,
 )
+from sources.storage.postgres.vectors.changed_rows import update_vectors
 from sources.storage.tables.indexes import CHUNK_BITS
 
 _SIMPLE_KINDS = {
@@ -37,7 +39,7 @@ _MESSAGES_TO_INDEX = f"""
 _PURGED = "SELECT id FROM unnest(CAST(? AS BIGINT[])) AS changed (id) WHERE id NOT IN (SELECT id FROM conversations)"
 _ENTRIES_WITHOUT_MESSAGE = f"""
     DELETE FROM index_entries WHERE kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0
-    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id)
+    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id) RETURNING kind, id
 """
 _CHUNKS_OF = f"""
     SELECT id FROM chunks WHERE id >= ?1 AND id < ?2
@@ -53,31 +55,37 @@ _FOLLOWING = """
 
 
 def index_changes(connection: PostgresConnection, changes: Mapping[str, Collection[int]]) -> None:
-    """`changes` are the rowids of rows that were inserted, updated or deleted, by table."""
+    """`changes` are the rowids of rows that were inserted, updated or deleted, by table. Updates full-text entries and
+    vectors."""
+    indexed: dict[int, set[int]] = {}
+
+    def index(kind: EntryKind, rowids: Collection[int]) -> None:
+        index_rows(connection, kind, rowids)
+        indexed.setdefault(kind.number, set()).update(rowids)
+
     for table, kind in _SIMPLE_KINDS.items():
         if rowids := changes.get(table):
-            index_rows(connection, kind, rowids)
+            index(kind, rowids)
     conversations, messages = changes.get("conversations", ()), set(changes.get("messages", ()))
     if conversations:
-        messages |= _messages_to_index(connection, conversations)
+        for number, rowid in _remove_purged(connection, conversations):
+            indexed.setdefault(number, set()).add(rowid)
+        rows = connection.execute(_MESSAGES_TO_INDEX, (sorted(conversations),))
+        messages |= {rowid for (rowid,) in rows}
     if messages:
-        _index_messages(connection, messages)
+        following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
+        index(HUMAN_ONLY_ENTRIES, messages)
+        index(CHAT_ENTRIES, messages | following)
     if conversations:
-        index_rows(connection, CHAT_ENTRIES, [-rowid for rowid in conversations])
+        index(CHAT_ENTRIES, [-rowid for rowid in conversations])
     for item in sorted(changes.get("media", ())):
         bounds = (item << CHUNK_BITS, (item + 1) << CHUNK_BITS)
-        rows = connection.execute(_CHUNKS_OF, bounds).fetchall()
-        index_rows(connection, MEDIA_ENTRIES, [rowid for (rowid,) in rows])
+        index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, bounds)])
+    update_vectors(connection, indexed)
 
 
-def _messages_to_index(connection: PostgresConnection, conversations: Collection[int]) -> set[int]:
-    parameters = (sorted(conversations),)
-    if connection.execute(f"{_PURGED} LIMIT 1", parameters).fetchone():
-        connection.execute(_ENTRIES_WITHOUT_MESSAGE)
-    return {rowid for (rowid,) in connection.execute(_MESSAGES_TO_INDEX, parameters)}
-
-
-def _index_messages(connection: PostgresConnection, messages: set[int]) -> None:
-    following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
-    index_rows(connection, HUMAN_ONLY_ENTRIES, messages)
-    index_rows(connection, CHAT_ENTRIES, messages | following)
+def _remove_purged(connection: PostgresConnection, conversations: Collection[int]) -> list[tuple[int, int]]:
+    """Removes the entries of messages whose conversation was purged. Returns their kinds and rowids."""
+    if not connection.execute(f"{_PURGED} LIMIT 1", (sorted(conversations),)).fetchone():
+        return []
+    return connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall()  # type: ignore[return-value]  # two columns

@@ -2,13 +2,10 @@
 
 from typing import TypeVar
 
-from sources.records import SEMANTIC_OFF, SemanticStatus
-from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import IdT
 from sources.storage.collections.searchable import SearchableCollection, SearchSettings
-from sources.storage.contract import Search
-from sources.storage.search.meaning import NOT_APPLICABLE, has_meaning
 from sources.storage.sqlite.connection.connection import Work
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -41,24 +38,16 @@ class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
     def _statistics(self) -> CorpusStatistics:
         return self._file.statistics(self._search_settings.sources)
 
-    async def _meaning(self, search: Search) -> QueryMeaning | SemanticStatus:
-        semantic, database = self._search_settings.semantic, self._file
-        if semantic is None or semantic.model is None:
-            return SEMANTIC_OFF
-        if not has_meaning(search):
-            return NOT_APPLICABLE
-        try:
-            self._vector_memory.require_usable()
-            model = await self._vector_model(semantic, semantic.model)
-            vector = await semantic.embed_query(search.query.prose, model.id)
-        except SemanticUnavailable as error:
-            return SemanticStatus("unavailable", reason=error.reason)
+    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryMeaning:
+        database = self._file
+        self._vector_memory.require_usable()
+        model = await self._vector_model(semantic, current)
+        vector = await semantic.embed_query(text, model.id)
         tables = vector_tables(database.kind)
         stop = database.quota.embedding_stop
         return QueryMeaning(vector, model, self._vector_memory, database, tables, stop)
 
     async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
-        """Returns the model whose vectors are searched: the previous one until the current one has all of them."""
         database = self._file
         if database.vector_model is None:
             tables = vector_tables(database.kind)

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 
 from loguru import logger
@@ -26,13 +27,16 @@ from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
+from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
-from sources.storage.sqlite.vectors.embedding_scheduler import EmbeddingScheduler
+from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.idempotency import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+from sources.storage.vectors.embedding import EmbeddedBatch, embed_batch
+from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
@@ -81,7 +85,9 @@ class SqliteLibraries:
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
         self._embeds_in_background = embeds_in_background
-        self._embedding = EmbeddingScheduler(semantic, self._lease_in_background) if semantic is not None else None
+        self._embedding = (
+            EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
+        )
         self._open_max = settings.library_open_max or _affordable_users()
         self._closing_max = self._open_max // _OPEN_PER_CLOSING
         self._wait_max_s = settings.library_wait_max_ms / 1000
@@ -174,6 +180,22 @@ class SqliteLibraries:
         databases.lease_count -= 1
         if self._embedding is not None and self._embeds_in_background:
             self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
+
+    async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
+        """Embeds the next batch of each file."""
+        batches = [
+            await embed_batch(FileVectors(partial(self._open_file, user_id, number)), semantic)
+            for number in range(len(DATABASE_KINDS))
+        ]
+        turn = batches[0] + batches[1] + batches[2]
+        async with self._lease_in_background(user_id) as databases:
+            databases.quota.embedding_stop = turn.stop
+        return turn
+
+    @asynccontextmanager
+    async def _open_file(self, user_id: UserId, number: int) -> AsyncIterator[Database]:
+        async with self._lease_in_background(user_id) as databases:
+            yield databases.all[number]
 
     @asynccontextmanager
     async def _lease_in_background(self, user_id: UserId) -> AsyncIterator[UserDatabases]:

@@ -12,7 +12,7 @@ After a change of the model, the vectors of the previous one stay until all rows
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -23,13 +23,11 @@ from sources.storage.search.meaning import CountRows
 from sources.storage.search.passages import Passage
 from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
 from sources.storage.tables.sql import json_array
+from sources.storage.vectors.passage_batch import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
 
 # Tables and triggers of another version are dropped and created again.
 _VERSION = "1"
 _STATE_NAME = "vectors"
-# The size of one batch: what the slowest model embeds in about a second.
-_BATCH_ROWS = 200
-_BATCH_CHARS = 30_000
 # Vectors of an old model that are deleted in one transaction.
 _DROPPED_ROWS = 2_000
 
@@ -43,43 +41,15 @@ class VectorState(Struct, frozen=True):
     unfinished: Mapping[str, int]
 
 
-class PassageBatch(Struct, frozen=True):
-    """Rows of one kind that need vectors, and their passages. Rows up to `rest` remain; None if the rows are from the
-    queue."""
+class FileBatch(PassageBatch, frozen=True, kw_only=True):
+    """Rows of one kind, by their rowids. Rows up to `rest` remain; None if the rows are from the queue."""
 
     kind: VectorKind
-    rowids: tuple[int, ...]
-    passages: Mapping[int, Sequence[Passage]]
-    rest: int | None
+    rest: int | None = None
 
-    @property
-    def texts(self) -> list[str]:
-        return [passage.text for passages in self.passages.values() for passage in passages]
-
-    def first_rows(self, passages: int) -> "PassageBatch":
-        """Returns the rows up to the one with which the batch has this many passages."""
-        count = 0
-        for number, rowid in enumerate(self.rowids[:-1], 1):
-            count += len(self.passages.get(rowid, ()))
-            if count >= passages:
-                rowids = self.rowids[:number]
-                rest = None if self.rest is None else rowid - 1
-                return replace(self, rowids=rowids, passages=_only(self.passages, rowids), rest=rest)
-        return self
-
-
-class VectorCoverage(Struct, frozen=True):
-    """How many of the rows have vectors."""
-
-    rows: int
-    missing: int
-
-    @property
-    def share(self) -> float:
-        return 1 - min(self.missing, self.rows) / self.rows if self.rows else 1.0
-
-    def __add__(self, other: "VectorCoverage") -> "VectorCoverage":
-        return VectorCoverage(self.rows + other.rows, self.missing + other.missing)
+    def only(self, rows: tuple[int, ...]) -> Self:
+        rest = None if self.rest is None else rows[-1] - 1
+        return replace(super().only(rows), rest=rest)
 
 
 class VectorTables(Struct, frozen=True):
@@ -122,13 +92,13 @@ class VectorTables(Struct, frozen=True):
 
     # Making vectors
 
-    def next_batch(self, connection: sqlite3.Connection, model: str, *, has_context: bool) -> PassageBatch | None:
+    def next_batch(self, connection: sqlite3.Connection, model: str, *, has_context: bool) -> FileBatch | None:
         """Returns rows that need vectors: changed and new ones, then the others from the newest to the oldest. None if
         all have them. Requires the state to be of this model."""
         state = self.state(connection)
         assert state is not None
         for kind in self.kinds:
-            rowids = _first_column(connection, f"SELECT id FROM {kind.queue} ORDER BY id DESC LIMIT ?", _BATCH_ROWS)
+            rowids = _first_column(connection, f"SELECT id FROM {kind.queue} ORDER BY id DESC LIMIT ?", BATCH_ROWS)
             if rowids:
                 batch, _ = self._take(connection, kind, rowids, has_context=has_context)
                 return batch
@@ -143,7 +113,7 @@ class VectorTables(Struct, frozen=True):
         self,
         connection: sqlite3.Connection,
         model: str,
-        batch: PassageBatch,
+        batch: FileBatch,
         vectors: Sequence[bytes],
         *,
         has_context: bool,
@@ -153,7 +123,7 @@ class VectorTables(Struct, frozen=True):
         if state is None or state.model != model:
             return 0
         number = self.model_number(connection, model)
-        current = dict(kind.passages(connection, batch.rowids, has_context=has_context))
+        current = dict(kind.passages(connection, batch.rows, has_context=has_context))
         remaining, saved = iter(vectors), 0
         for rowid, passages in batch.passages.items():
             own = [next(remaining) for _ in passages]
@@ -165,7 +135,7 @@ class VectorTables(Struct, frozen=True):
                 [(number, rowid, one.start, one.end, vector) for one, vector in zip(passages, own, strict=True)],
             )
             saved += len(own)
-        unchanged = [rowid for rowid in batch.rowids if list(batch.passages.get(rowid, ())) == current.get(rowid, [])]
+        unchanged = [rowid for rowid in batch.rows if list(batch.passages.get(rowid, ())) == current.get(rowid, [])]
         connection.execute(
             f"DELETE FROM {kind.queue} WHERE id IN (SELECT value FROM json_each(?))", (json_array(unchanged),)
         )
@@ -285,22 +255,22 @@ class VectorTables(Struct, frozen=True):
 
     def _next_unfinished(
         self, connection: sqlite3.Connection, kind: VectorKind, last: int, number: int, has_context: bool
-    ) -> PassageBatch:
+    ) -> FileBatch:
         has_vectors = f"SELECT 1 FROM {kind.vectors} v WHERE v.item = r.id AND v.model = ?"
         rowids = _first_column(
             connection,
             f"{kind.rowids_sql()} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
             last,
             number,
-            _BATCH_ROWS,
+            BATCH_ROWS,
         )
         batch, is_whole = self._take(connection, kind, rowids, has_context=has_context)
-        is_last = is_whole and len(rowids) < _BATCH_ROWS
-        return replace(batch, rest=0 if is_last else batch.rowids[-1] - 1)
+        is_last = is_whole and len(rowids) < BATCH_ROWS
+        return replace(batch, rest=0 if is_last else batch.rows[-1] - 1)
 
     def _take(
         self, connection: sqlite3.Connection, kind: VectorKind, rowids: Sequence[int], *, has_context: bool
-    ) -> tuple[PassageBatch, bool]:
+    ) -> tuple[FileBatch, bool]:
         """Returns the first rows whose passages fit into a batch, at least one, and whether that is all of them."""
         passages: dict[int, Sequence[Passage]] = {}
         chars = 0
@@ -308,9 +278,9 @@ class VectorTables(Struct, frozen=True):
             for _, own in kind.passages(connection, [rowid], has_context=has_context):
                 passages[rowid] = own
                 chars += sum(len(passage.text) for passage in own)
-            if chars >= _BATCH_CHARS:
-                return PassageBatch(kind, tuple(rowids[:count]), passages, None), count == len(rowids)
-        return PassageBatch(kind, tuple(rowids), passages, None), True
+            if chars >= BATCH_CHARS:
+                return FileBatch(kind=kind, rows=tuple(rowids[:count]), passages=passages), count == len(rowids)
+        return FileBatch(kind=kind, rows=tuple(rowids), passages=passages), True
 
 
 @lru_cache
@@ -329,10 +299,6 @@ def _coverage_of(count: CountRows, kind: VectorKind, state: VectorState | None, 
     last = state.unfinished.get(kind.name, 0)
     unfinished = count(kind.count_sql(), (last,)) if last else 0
     return VectorCoverage(rows, unfinished + count(f"SELECT count(*) FROM {kind.queue}", ()))
-
-
-def _only(passages: Mapping[int, Sequence[Passage]], rowids: Sequence[int]) -> dict[int, Sequence[Passage]]:
-    return {rowid: passages[rowid] for rowid in rowids if rowid in passages}
 
 
 def count_directly(connection: sqlite3.Connection) -> "CountRows":

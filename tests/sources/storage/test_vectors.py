@@ -1,17 +1,16 @@
-"""The vectors in a user's files, made by the model `fast`: always consistent with the text, and never anyone else's."""
+"""The vectors of a user's text, made by the model `fast`: always consistent with the text, and never anyone else's."""
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from config.postgres.connection import PostgresConnection
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
@@ -23,15 +22,13 @@ from sources.drafts import (
 )
 from sources.records import HitPage
 from sources.storage.contract import Library
-from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
-from sources.storage.sqlite.maintenance.library_check import check_library
-from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex
-from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, VectorKind
-from sources.storage.sqlite.vectors.vector_tables import vector_tables
-from tests.live import make_settings
-from tests.sources.storage.library_fixture import LibraryFixture, ids, make_search, open_sqlite, titles
-from tests.sources.storage.sqlite.crashing_writer import OWNERS
+from sources.storage.postgres import PostgresLibraries
+from sources.storage.postgres.index.entries import ENTRY_KINDS
+from sources.storage.postgres.vectors.vector_tables import read_state
+from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, TITLE_VECTORS, VectorKind
+from tests.sources.storage.library_fixture import LibraryFixture, OpenLibraries, ids, make_search, titles
+
+pytestmark = pytest.mark.postgres
 
 # Loading the model takes longer than a search may wait for it.
 SEMANTIC: dict[str, Any] = {"semantic_model": "fast", "semantic_timeout_ms": 60_000}
@@ -41,20 +38,47 @@ WEATHER = "Heavy rain and thunderstorms are expected over the mountains tomorrow
 
 
 @pytest.fixture
-async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
-    async with open_sqlite(tmp_path, **SEMANTIC) as fixture:
+async def libraries(open_libraries: OpenLibraries) -> AsyncIterator[LibraryFixture]:
+    async with open_libraries(**SEMANTIC) as fixture:
         yield fixture
 
 
-def rows_with_vectors(libraries: LibraryFixture, owner: str, kind: VectorKind) -> set[int]:
-    path: Path = getattr(libraries.data_root.paths_of(libraries.context(owner).user_id), kind.database)
+async def vectors_of(libraries: LibraryFixture, owner: str, kind: VectorKind) -> set[tuple[int, str, int]]:
+    """Returns the rows that have vectors of a kind, with the model and the dimension of each."""
+    user_id = libraries.context(owner).user_id
+    if isinstance(libraries.engine, PostgresLibraries):
+        database = await libraries.engine._database(user_id)
+        return await database.read("test", lambda connection: _stored_vectors(connection, kind))
+    sql = f"SELECT v.item, m.name, length(v.vector) FROM {kind.vectors} v JOIN vector_models m ON m.number = v.model"
+    path = getattr(libraries.data_root.paths_of(user_id), kind.database)
     with closing(sqlite3.connect(path)) as connection:
-        return {item for (item,) in connection.execute(f"SELECT item FROM {kind.vectors}")}
+        has_tables = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vector_models'").fetchone()
+        return set(connection.execute(sql)) if has_tables else set()
 
 
-def all_rows_with_vectors(libraries: LibraryFixture, owner: str) -> dict[str, int]:
-    counts = {kind.name: len(rows_with_vectors(libraries, owner, kind)) for kind in ALL_KINDS}
+def _stored_vectors(connection: PostgresConnection, kind: VectorKind) -> set[tuple[int, str, int]]:
+    state = read_state(connection)
+    if state is None:
+        return set()
+    names = {number: name for name, number in state.numbers.items()}
+    sign = -1 if kind is TITLE_VECTORS else 1
+    rows = connection.execute(
+        "SELECT id, model, CAST(vector AS TEXT) FROM vectors WHERE kind = ?", (ENTRY_KINDS[kind.index].number,)
+    )
+    return {(sign * rowid, names[model], text.count(",") + 1) for rowid, model, text in rows if sign * rowid > 0}
+
+
+async def rows_with_vectors(libraries: LibraryFixture, owner: str, kind: VectorKind) -> set[int]:
+    return {row for row, _, _ in await vectors_of(libraries, owner, kind)}
+
+
+async def all_rows_with_vectors(libraries: LibraryFixture, owner: str) -> dict[str, int]:
+    counts = {kind.name: len(await rows_with_vectors(libraries, owner, kind)) for kind in ALL_KINDS}
     return {name: count for name, count in counts.items() if count}
+
+
+async def models_of_notes(libraries: LibraryFixture, owner: str) -> set[tuple[str, int]]:
+    return {(model, dimension) for _, model, dimension in await vectors_of(libraries, owner, NOTE_VECTORS)}
 
 
 async def add_one_of_each(library: Library, text: str) -> dict[str, str | int]:
@@ -115,7 +139,7 @@ async def test_vectors_disappear_with_their_text(libraries: LibraryFixture, acti
     async with libraries.library("ada") as ada:
         items = await add_one_of_each(ada, CAR)
         await libraries.embed("ada")
-        assert all_rows_with_vectors(libraries, "ada") == {kind.name: 1 for kind in ALL_KINDS}
+        assert await all_rows_with_vectors(libraries, "ada") == {kind.name: 1 for kind in ALL_KINDS}
 
         for name, item_id in items.items():
             collection = getattr(ada, name)
@@ -129,7 +153,7 @@ async def test_vectors_disappear_with_their_text(libraries: LibraryFixture, acti
                 await getattr(collection, action)(item_id)
             assert (await collection.search(make_search("vehicle"))).hits == ()
 
-    assert all_rows_with_vectors(libraries, "ada") == {}
+    assert await all_rows_with_vectors(libraries, "ada") == {}
 
 
 def _changed(collection: str) -> object:
@@ -165,17 +189,17 @@ async def test_following_message_loses_its_vector_with_its_context(libraries: Li
 
         await ada.chats.update_message(message.id, MessageDraft(metadata={"human_only": True}))
 
-        assert rows_with_vectors(libraries, "ada", MESSAGE_VECTORS) == {third}
-        assert {first, second}.isdisjoint(rows_with_vectors(libraries, "ada", MESSAGE_VECTORS))
+        assert await rows_with_vectors(libraries, "ada", MESSAGE_VECTORS) == {third}
+        assert {first, second}.isdisjoint(await rows_with_vectors(libraries, "ada", MESSAGE_VECTORS))
 
 
-async def test_library_without_vectors_ranks_by_words(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as fixture, fixture.library("ada") as ada:
+async def test_library_without_vectors_ranks_by_words(open_libraries: OpenLibraries) -> None:
+    async with open_libraries() as fixture, fixture.library("ada") as ada:
         for number in range(60):
             await ada.notes.create(NoteDraft(title=f"Note {number}", content=f"{CAR} {'tyres ' * (number % 7)}"))
         by_words = await ada.notes.search(make_search("winter tyres", limit=60))
         assert by_words.semantic.status == "off"
-    async with open_sqlite(tmp_path, **SEMANTIC) as fixture, fixture.library("ada") as ada:
+    async with open_libraries(**SEMANTIC) as fixture, fixture.library("ada") as ada:
         page = await ada.notes.search(make_search("winter tyres", limit=60))
 
     assert (page.semantic.status, page.semantic.coverage) == ("partial", 0.0)
@@ -195,16 +219,15 @@ WORDS = ("car", "automobile", "tyre", "bread", "dough", "oven", "rain", "storm",
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_pages_of_any_size_have_the_same_order(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+async def test_pages_of_any_size_have_the_same_order(open_libraries: OpenLibraries, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=12), min_size=120, max_size=160))
     query = " ".join(data.draw(st.lists(st.sampled_from((*WORDS, "vehicle", "baking")), min_size=1, max_size=4)))
     size = data.draw(st.integers(1, 60))
-    async with open_sqlite(tmp_path_factory.mktemp("pages"), **SEMANTIC) as libraries, libraries.library("ada") as ada:
+    owner = uuid4().hex.translate(str.maketrans("0123456789", "ghijklmnop"))[:12]
+    async with open_libraries(**SEMANTIC) as libraries, libraries.library(owner) as ada:
         await ada.notes.create_many([NoteDraft(title=text[0], content=" ".join(text)) for text in texts])
         await ada.media.create_many([MediaDraft(title=text[0], content=" ".join(text) * 40) for text in texts[:60]])
-        await libraries.embed("ada")
+        await libraries.embed(owner)
         for collection in (ada.notes, ada.media):
             whole = await collection.search(make_search(query, limit=500))
             pages = await read_pages(collection, query, size)
@@ -222,85 +245,8 @@ async def read_pages(collection: object, query: str, size: int) -> Sequence[HitP
     return pages
 
 
-async def test_vectors_of_the_previous_model_are_searched_until_there_are_new_ones(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
-        async with libraries.library("ada") as ada:
-            await ada.notes.create_many([NoteDraft(title="Car", content=CAR), NoteDraft(title="Loaf", content=BREAD)])
-            await libraries.embed("ada")
-        path = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
-    # As after some time with another model, of which nothing is embedded yet.
-    tables = vector_tables("chacha")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        fast = tables.state(connection)
-        assert fast is not None
-        tables.create(connection, "other")
-        assert tables.previous_model(connection, "other") == fast.model
-        assert tables.next_batch(connection, "other", has_context=False) is not None
-
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries, libraries.library("ada") as ada:
-        await libraries.embed("ada")
-        page = await ada.notes.search(make_search("vehicle"))
-    assert titles(page)[0] == "Car"
-    assert page.semantic.status == "on"
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT name FROM vector_models").fetchall() == [(fast.model,)]
-
-
-async def test_check_finds_a_vector_without_its_row_and_reindex_removes_it(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
-        async with libraries.library("ada") as ada:
-            await ada.notes.create(NoteDraft(title="Car", content=CAR))
-        await libraries.embed("ada")
-        root, user_id = libraries.data_root, libraries.context("ada").user_id
-    path = root.paths_of(user_id).chacha
-    assert {check.state for check in check_library(root, user_id)} == {"ok"}
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE notes_vectors SET item = 99")
-    [damaged] = [check for check in check_library(root, user_id) if check.state != "ok"]
-    assert (damaged.kind, damaged.state) == ("chacha", "index damaged")
-
-    reindex(root, user_id, "chacha", sqlite_options(make_settings(tmp_path)))
-
-    assert {check.state for check in check_library(root, user_id)} == {"ok"}
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries, libraries.library("ada") as ada:
-        await libraries.embed("ada")
-        assert titles(await ada.notes.search(make_search("vehicle"))) == ["Car"]
-
-
-async def test_triggers_of_vectors_are_known_and_others_are_foreign(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
-        async with libraries.library("ada") as ada:
-            await add_one_of_each(ada, CAR)
-        await libraries.embed("ada")
-        paths = libraries.data_root.paths_of(libraries.context("ada").user_id)
-    for kind, schema in SCHEMAS.items():
-        with closing(sqlite3.connect(getattr(paths, kind), isolation_level=None)) as connection:
-            assert find_foreign_object(connection, kind, len(schema.migrations)) is None
-            table = vector_tables(kind).kinds[0].vectors
-            connection.execute(f"CREATE TRIGGER {table}_spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
-            assert find_foreign_object(connection, kind, len(schema.migrations)) == f"trigger {table}_spy"
-
-
-async def test_killed_process_continues_to_embed_where_it_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_embedder", str(tmp_path), "20"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    covered = [float(line) for line in process.stdout.splitlines()]
-    assert len(covered) == 20, process.stderr
-    assert covered[-1] > 0
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
-        for owner in OWNERS:
-            await libraries.embed(owner)
-            async with libraries.library(owner) as library:
-                page = await library.chats.search(make_search("vehicle", limit=1))
-                assert page.semantic.status == "on"
-                assert CAR in page.hits[0].text
-        for owner in OWNERS:
-            checks = check_library(libraries.data_root, libraries.context(owner).user_id)
-            assert {check.state for check in checks} == {"ok"}
-
-
-async def test_libraries_that_were_closed_are_embedded_too(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=1, **SEMANTIC) as libraries:
+async def test_libraries_that_were_closed_are_embedded_too(open_libraries: OpenLibraries) -> None:
+    async with open_libraries(library_open_max=1, **SEMANTIC) as libraries:
         for owner in ("ada", "ben", "cem"):
             async with libraries.library(owner) as library:
                 await library.notes.create(NoteDraft(title=f"Car of {owner}", content=CAR))
@@ -322,52 +268,46 @@ async def test_long_note_is_found_by_each_of_its_passages(libraries: LibraryFixt
     assert CAR[:20] in hit.text[start:end]
 
 
-async def test_vectors_of_one_model_serve_until_those_of_another_are_made(tmp_path: Path) -> None:
+async def test_vectors_of_one_model_serve_until_those_of_another_are_made(open_libraries: OpenLibraries) -> None:
     texts = {"Car": CAR, "Loaf": BREAD, "Rain": WEATHER}
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
+    async with open_libraries(**SEMANTIC) as libraries:
         async with libraries.library("ada") as ada:
             await ada.notes.create_many([NoteDraft(title=title, content=text) for title, text in texts.items()])
         await libraries.embed("ada")
-        path = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
-    assert vector_sizes(path) == {("wordllama-256", 256)}
+        assert await models_of_notes(libraries, "ada") == {("wordllama-256", 256)}
 
-    async with open_sqlite(tmp_path, **{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
+    async with open_libraries(**{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
         async with libraries.library("ada") as ada:
             before = await ada.notes.search(make_search("vehicle"))
         await libraries.embed("ada")
         async with libraries.library("ada") as ada:
             after = await ada.notes.search(make_search("vehicle"))
+        assert await models_of_notes(libraries, "ada") == {("all-minilm-l6-v2-int8", 384)}
     assert titles(before)[0] == titles(after)[0] == "Car"
     # By meaning alone, and not the same number: the query is embedded by the model whose vectors are searched.
     assert before.hits[0].lexical == after.hits[0].lexical == 0
     assert before.hits[0].cosine != after.hits[0].cosine
     assert after.semantic.status == "on"
-    assert vector_sizes(path) == {("all-minilm-l6-v2-int8", 384)}
 
 
-def vector_sizes(path: Path) -> set[tuple[str, int]]:
-    """Returns the models of the vectors of notes, and the sizes of their vectors."""
-    sql = "SELECT m.name, length(v.vector) FROM notes_vectors v JOIN vector_models m ON m.number = v.model"
-    with closing(sqlite3.connect(path)) as connection:
-        return set(connection.execute(sql))
-
-
-async def test_nothing_is_embedded_beyond_the_quota(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+async def test_nothing_is_embedded_beyond_the_quota(open_libraries: OpenLibraries) -> None:
+    async with open_libraries() as libraries, libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Car", content=CAR))
-    async with open_sqlite(tmp_path, user_max_bytes=1, **SEMANTIC) as libraries:
+    async with open_libraries(user_max_bytes=1, **SEMANTIC) as libraries:
         await libraries.embed("ada")
-        assert rows_with_vectors(libraries, "ada", NOTE_VECTORS) == set()
+        assert await rows_with_vectors(libraries, "ada", NOTE_VECTORS) == set()
         async with libraries.library("ada") as ada:
             page = await ada.notes.search(make_search("automobile"))
     assert (titles(page), page.semantic.status, page.semantic.coverage) == (["Car"], "partial", 0.0)
-    async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
+    async with open_libraries(**SEMANTIC) as libraries:
         await libraries.embed("ada")
-        assert rows_with_vectors(libraries, "ada", NOTE_VECTORS) == {1}
+        assert await rows_with_vectors(libraries, "ada", NOTE_VECTORS) == {1}
 
 
-async def test_quota_of_passages_holds_for_all_files_and_after_a_change_of_the_model(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, user_max_passages=3, **SEMANTIC) as libraries:
+async def test_quota_of_passages_holds_for_all_files_and_after_a_change_of_the_model(
+    open_libraries: OpenLibraries,
+) -> None:
+    async with open_libraries(user_max_passages=3, **SEMANTIC) as libraries:
         for user in ("ada", "ben"):
             async with libraries.library(user) as library:
                 await library.prompts.create(PromptDraft(name="Car", user_prompt=CAR))
@@ -382,13 +322,12 @@ async def test_quota_of_passages_holds_for_all_files_and_after_a_change_of_the_m
         await libraries.embed("ada")
         async with libraries.library("ada") as ada:
             assert (await ada.usage()).passages == 3
-        path = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
 
-    async with open_sqlite(tmp_path, user_max_passages=2, **{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
+    async with open_libraries(user_max_passages=2, **{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
         await libraries.embed("ada")
         async with libraries.library("ada") as ada:
             page = await ada.notes.search(make_search("vehicle"))
             usage = await ada.usage()
+        assert {model for model, _ in await models_of_notes(libraries, "ada")} <= {"all-minilm-l6-v2-int8"}
     assert usage.passages == 2
-    assert {model for model, _ in vector_sizes(path)} <= {"all-minilm-l6-v2-int8"}
     assert (page.semantic.status, page.semantic.reason is not None) == ("partial", True)

@@ -7,49 +7,34 @@ because another process may have written to it. Users without new text cost one 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import partial
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from loguru import logger
-from msgspec import Struct
 
 from config.errors import FlorilegiumError, SourceTimeout, Unavailable
 from config.paths import UserId
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState
-from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.library import UserDatabases
-from sources.storage.sqlite.vectors.embedding import embed_batch
-from sources.storage.sqlite.vectors.vector_tables import VectorCoverage
+from sources.storage.vectors.embedding import NOTHING, EmbeddedBatch
+from sources.storage.vectors.passage_batch import VectorCoverage
 
 # Writes often come in series. Waiting a moment embeds them together.
 _PAUSE_S = 0.2
 # How often a library that is in use is checked for text that another process wrote.
 _CHECK_S = 60.0
 _CHECKED_MAX = 10_000
-_FILES = 3
 _RETRY_FIRST_S = 1.0
 _RETRY_MAX_S = 60.0
 
 
-class _Turn(Struct, frozen=True):
-    passages: int
-    coverage: VectorCoverage
-    is_done: bool
-
-
 class EmbeddingScheduler:
-    """`lease` opens the files of a user for the duration of a block."""
+    """`take_turn` embeds the next batch of a user's text."""
 
-    def __init__(
-        self,
-        semantic: SemanticService,
-        lease: Callable[[UserId], AbstractAsyncContextManager[UserDatabases]],
-    ) -> None:
+    def __init__(self, semantic: SemanticService, take_turn: Callable[[UserId], Awaitable[EmbeddedBatch]]) -> None:
         self._semantic = semantic
-        self._lease = lease
+        self._take_turn = take_turn
         # In the order of their turns, with what was missing at the last one.
         self._waiting: OrderedDict[UserId, VectorCoverage | None] = OrderedDict()
         # Users who wrote since their turn started.
@@ -86,9 +71,9 @@ class EmbeddingScheduler:
             await self._is_idle.wait()
 
     def state(self) -> EmbeddingState:
-        coverage = VectorCoverage(0, 0)
+        coverage = NOTHING
         for known in self._waiting.values():
-            coverage += known or VectorCoverage(0, 0)
+            coverage += known or NOTHING
         return EmbeddingState(
             is_enabled=self._semantic.is_enabled,
             users_waiting=len(self._waiting),
@@ -107,9 +92,12 @@ class EmbeddingScheduler:
 
     async def _run(self) -> None:
         retry_s = _RETRY_FIRST_S
+        # Turns in a row that were refused. If all users are, a pause follows.
+        refused = 0
         await asyncio.sleep(_PAUSE_S)
         while self._waiting:
             user_id = next(iter(self._waiting))
+            self._has_new_text.discard(user_id)
             try:
                 turn = await self._take_turn(user_id)
             except SemanticUnavailable as error:
@@ -121,7 +109,10 @@ class EmbeddingScheduler:
             except (Unavailable, SourceTimeout):
                 # All libraries are in use, another process is writing to this one, or the machine is busy.
                 self._waiting.move_to_end(user_id)
-                await asyncio.sleep(_RETRY_FIRST_S)
+                refused += 1
+                if refused >= len(self._waiting):
+                    refused = 0
+                    await asyncio.sleep(_RETRY_FIRST_S)
                 continue
             except FlorilegiumError as error:
                 # A file that cannot be written to now is tried again when the library is next used.
@@ -129,7 +120,7 @@ class EmbeddingScheduler:
                 self._forget(user_id)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            self._problem, retry_s = None, _RETRY_FIRST_S
+            self._problem, retry_s, refused = None, _RETRY_FIRST_S, 0
             self._passages += turn.passages
             if turn.is_done and user_id not in self._has_new_text:
                 self._forget(user_id)
@@ -137,24 +128,6 @@ class EmbeddingScheduler:
                 self._waiting[user_id] = turn.coverage
                 self._waiting.move_to_end(user_id)
         self._is_idle.set()
-
-    async def _take_turn(self, user_id: UserId) -> _Turn:
-        self._has_new_text.discard(user_id)
-        batches = [
-            await embed_batch(partial(self._open_file, user_id, number), self._semantic) for number in range(_FILES)
-        ]
-        async with self._lease(user_id) as databases:
-            databases.quota.embedding_stop = next((batch.stop for batch in batches if batch.stop), None)
-        coverage = VectorCoverage(0, 0)
-        for batch in batches:
-            coverage += batch.coverage
-        passages = sum(batch.passages for batch in batches)
-        return _Turn(passages, coverage, is_done=all(batch.is_done for batch in batches))
-
-    @asynccontextmanager
-    async def _open_file(self, user_id: UserId, number: int) -> AsyncIterator[Database]:
-        async with self._lease(user_id) as databases:
-            yield databases.all[number]
 
     def _forget(self, user_id: UserId) -> None:
         self._waiting.pop(user_id, None)

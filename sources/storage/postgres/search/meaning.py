@@ -1,0 +1,197 @@
+"""Compares the meaning of a query with the passages of one collection, in PostgreSQL.
+
+All vectors of the collection are compared, unless it has so many that an HNSW index was built: then the index finds the
+nearest, of which it can miss some.
+"""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from config.postgres.connection import PostgresConnection
+from sources.records import SemanticStatus
+from sources.semantic.model import SCALE, ModelInfo
+from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
+from sources.storage.postgres.vectors.extension import VectorExtension
+from sources.storage.postgres.vectors.passages import kind_number
+from sources.storage.postgres.vectors.vector_tables import encode_vector, is_queued, kind_coverage, read_state
+from sources.storage.search.meaning import CountRows, NearEntry
+from sources.storage.sqlite.vectors.kinds import VectorKind
+
+# An HNSW index returns at most this many passages at once.
+_INDEX_MAX = 1_000
+# Several of the nearest passages may belong to one item.
+_PASSAGES_PER_ITEM = 4
+# How many candidates the index keeps while it is searched, for each passage that is wanted. More are more exact.
+_CANDIDATES_PER_PASSAGE = 4
+_CANDIDATES_MIN = 100
+_FLOAT = struct.Struct("f")
+
+# Rowid, number of the passage, its start and end, inner product.
+_Near = tuple[int, int, int, int, float]
+
+
+class LibraryQueryVector(Struct, frozen=True):
+    """Implements `QueryVector`. `stop` says why some rows will have no vectors, if a quota is reached."""
+
+    vector: bytes
+    model: ModelInfo
+    extension: VectorExtension
+    coverage: CoverageMemory
+    stop: str | None = None
+
+    def scan(self, connection: PostgresConnection, kinds: Sequence[VectorKind], item_bits: int) -> "LibraryScan":
+        return LibraryScan(connection, self, kinds, item_bits)
+
+
+class LibraryScan:
+    """Implements `PassageScan`."""
+
+    def __init__(
+        self, connection: PostgresConnection, query: LibraryQueryVector, kinds: Sequence[VectorKind], item_bits: int
+    ) -> None:
+        self._connection = connection
+        self._query = query
+        self._item_bits = item_bits
+        self._kind = kind_number(kinds)
+        self._vector_kind = kinds[0]
+        self._state = read_state(connection)
+        self._model = self._state.numbers.get(query.model.id, 0) if self._state is not None else 0
+        self._vector = encode_vector(query.vector)
+        self._ranges: dict[int, tuple[int, int]] = {}
+        extension = query.extension
+        # In a subquery, so that the text is converted once and not for every row.
+        value = f"(SELECT CAST(CAST(? AS TEXT) AS {extension.vector_type}))"
+        self._rows = f"FROM vectors v WHERE v.kind = {self._kind:d} AND v.model = {self._model:d}"
+        self._product = f"-({extension.product('v.vector', value)})"
+        self._distance = extension.product(
+            f"CAST(v.vector AS {extension.vector_type}({query.model.dimension:d}))", value
+        )
+
+    @property
+    def has_vectors(self) -> bool:
+        if not self._model:
+            return False
+        return self._connection.execute(f"SELECT 1 {self._rows} LIMIT 1").fetchone() is not None
+
+    def status(self, count: CountRows) -> SemanticStatus:
+        state, model = self._state, self._model
+        is_current = state is not None and state.model == self._query.model.id
+        if is_current and not is_queued(self._connection, self._kind):
+            return SemanticStatus("on", 1.0)
+
+        def share() -> float:
+            old_model = 0 if is_current else model
+            # Not counted by `count`, which remembers counts until text changes.
+            return kind_coverage(self._count, self._kind, state if model else None, old_model).share
+
+        # Rounded down, because 1 means that nothing is missing.
+        known = int(self._query.coverage.share(self._kind, model, share) * 1000) / 1000
+        return SemanticStatus("on") if known >= 1 else SemanticStatus("partial", known, self._query.stop)
+
+    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+        if not self._model:
+            return []
+        found = self._find_by_index(count, least) if allowed is None and self._has_index else None
+        if found is None:
+            found = self._find_all(count, least, allowed)
+        entries = []
+        for rowid, passage, start, end, product in found:
+            if (cosine := _cosine(product)) >= _round(least):
+                entries.append(NearEntry(rowid, cosine, self._vector_kind, passage))
+                self._ranges[rowid] = (start, end)
+        return entries
+
+    def best_cosines(self, rowids: Sequence[int]) -> dict[int, float]:
+        if not self._model or not rowids:
+            return {}
+        bits = self._item_bits
+        items = sorted({rowid >> bits for rowid in rowids})
+        condition = "v.id = item.id" if not bits else f"v.id >= item.id << {bits} AND v.id < (item.id + 1) << {bits}"
+        # For each item by itself: then the primary key finds its vectors, however many others there are.
+        sql = (
+            "SELECT item.id, best.product FROM unnest(CAST(? AS BIGINT[])) AS item (id) "
+            f"JOIN LATERAL (SELECT max({self._product}) AS product {self._rows} AND {condition}) AS best ON TRUE "
+            "WHERE best.product IS NOT NULL"
+        )
+        rows = self._connection.execute(sql, (items, self._vector))
+        return {item: _cosine(product) for item, product in rows}
+
+    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
+        return {entry.rowid: self._ranges[entry.rowid] for entry in entries if entry.rowid in self._ranges}
+
+    @property
+    def _has_index(self) -> bool:
+        return self._state is not None and (self._model, self._kind) in self._state.indexes
+
+    def _find_all(self, count: int, least: float, allowed: Collection[int] | None) -> Sequence[_Near]:
+        """Compares all vectors, or those of the allowed items."""
+        item = f"id >> {self._item_bits}"
+        condition, listed = "", []
+        if allowed is not None:
+            condition, listed = f" AND v.{item} = ANY(CAST(? AS BIGINT[]))", [list(allowed)]
+        compared = (
+            f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} AS product {self._rows}{condition}"
+        )
+        best = (
+            f"SELECT DISTINCT ON ({item}) * FROM ({compared}) AS compared WHERE product >= ? "
+            f"ORDER BY {item}, product DESC, id DESC, passage"
+        )
+        # Slightly less than the least product, because the exact limit is that of a rounded cosine.
+        threshold = float(least * SCALE * SCALE - 1)
+        rows = self._connection.execute(
+            f"SELECT id, passage, char_start, char_end, product FROM ({best}) AS best "
+            "ORDER BY product DESC, id DESC LIMIT ?",
+            (self._vector, *listed, threshold, count),
+        )
+        return rows.fetchall()  # type: ignore[return-value]  # five columns
+
+    def _find_by_index(self, count: int, least: float) -> Sequence[_Near] | None:
+        """Returns None if the index cannot return enough items."""
+        wanted = count * _PASSAGES_PER_ITEM
+        while wanted <= _INDEX_MAX:
+            rows = self._search_index(wanted)
+            items = _best_of_items(rows, self._item_bits)
+            is_complete = len(rows) < wanted or _cosine(rows[-1][4]) < least
+            if len(items) >= count or is_complete:
+                return items[:count]
+            wanted *= _PASSAGES_PER_ITEM
+        return None
+
+    def _search_index(self, wanted: int) -> list[_Near]:
+        candidates = min(_INDEX_MAX, max(_CANDIDATES_MIN, wanted * _CANDIDATES_PER_PASSAGE))
+        settings = f"set_config('hnsw.ef_search', '{candidates:d}', TRUE)"
+        if self._query.extension.has_iterative_scans:
+            settings += ", set_config('hnsw.iterative_scan', 'relaxed_order', TRUE)"
+        self._connection.execute(f"SELECT {settings}")
+        rows = self._connection.execute(
+            f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} {self._rows} "
+            f"ORDER BY {self._distance} LIMIT ?",
+            (self._vector, self._vector, wanted),
+        )
+        return rows.fetchall()  # type: ignore[return-value]  # five columns
+
+    def _count(self, sql: str, parameters: tuple[Any, ...]) -> int:
+        return int(self._connection.execute(sql, parameters).fetchall()[0][0])
+
+
+def _best_of_items(rows: Iterable[_Near], item_bits: int) -> list[_Near]:
+    """Returns the best passage of each item, nearest first and in the order of an exact scan."""
+    best: dict[int, _Near] = {}
+    for row in sorted(rows, key=lambda row: (-row[4], -row[0], row[1])):
+        best.setdefault(row[0] >> item_bits, row)
+    return list(best.values())
+
+
+def _cosine(product: float) -> float:
+    return _round(product / (SCALE * SCALE))
+
+
+def _round(number: float) -> float:
+    """Returns a number with the precision that cosines have on SQLite."""
+    [rounded] = _FLOAT.unpack(_FLOAT.pack(number))
+    return float(rounded)

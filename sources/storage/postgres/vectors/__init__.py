@@ -1,0 +1,1 @@
+"""Embeddings of the passages of a library, stored in its schema with pgvector."""

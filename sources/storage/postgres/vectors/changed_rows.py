@@ -1,0 +1,46 @@
+"""Keeps the vectors of a library consistent with its text, in the transaction that changes the text."""
+
+from collections.abc import Collection, Mapping
+
+from config.postgres.connection import PostgresConnection
+from sources.storage.postgres.vectors.passages import read_digests
+from sources.storage.postgres.vectors.vector_tables import read_state
+
+_LISTED = "kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
+_IS_LIVE = "EXISTS (SELECT 1 FROM index_entries e WHERE e.kind = {0}.kind AND e.id = {0}.id)"
+# Constants only, so that each is translated once.
+_DELETE_DEAD = tuple(
+    f"DELETE FROM {table} WHERE {_LISTED} AND NOT {_IS_LIVE.format(table)}"  # noqa: S608 - constants
+    for table in ("vectors", "vector_queue")
+)
+_DIGESTS = f"SELECT id, min(digest) FROM vectors WHERE {_LISTED} GROUP BY id"  # noqa: S608 - constants
+_DELETE = f"DELETE FROM vectors WHERE {_LISTED}"  # noqa: S608 - constants
+_QUEUE = """
+    INSERT INTO vector_queue (kind, id) SELECT e.kind, e.id FROM index_entries e
+    WHERE e.kind = ? AND e.id = ANY(CAST(? AS BIGINT[]))
+    AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.kind = e.kind AND v.id = e.id)
+    ON CONFLICT DO NOTHING
+"""
+
+
+def update_vectors(connection: PostgresConnection, indexed: Mapping[int, Collection[int]]) -> None:
+    """Removes the vectors of rows that were deleted or whose passages changed, and adds rows without vectors to the
+    queue. `indexed` are the entries of the full-text index that were made again or removed: their rowids by the number
+    of their kind. Does nothing if the library has no vectors."""
+    if not any(indexed.values()) or read_state(connection) is None:
+        return
+    for kind, rowids in indexed.items():
+        if rowids:
+            _update_kind(connection, kind, sorted(rowids))
+
+
+def _update_kind(connection: PostgresConnection, kind: int, rowids: list[int]) -> None:
+    for statement in _DELETE_DEAD:
+        connection.execute(statement, (kind, rowids))
+    stored = {(kind, rowid): digest for rowid, digest in connection.execute(_DIGESTS, (kind, rowids))}
+    if stored:
+        current = read_digests(connection, stored)
+        changed = [rowid for (_, rowid), digest in stored.items() if current.get((kind, rowid)) != digest]
+        if changed:
+            connection.execute(_DELETE, (kind, changed))
+    connection.execute(_QUEUE, (kind, rowids))

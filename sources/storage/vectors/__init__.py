@@ -1,0 +1,1 @@
+"""Embeds the passages of libraries in the background, on any engine."""

@@ -23,6 +23,7 @@ from server.store_copy.tables import PostgresTables, TableDigest, copy_tables
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.vectors.vector_tables import clear_vectors
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.maintenance.snapshots import open_snapshots
@@ -165,6 +166,7 @@ def _copy_state_to_postgres(files: Mapping[DatabaseKind, sqlite3.Connection], ta
 
 
 def _build_index(target: LibraryConnection) -> None:
+    clear_vectors(target)
     for table in ("index_entries", "index_words"):
         target.execute(f"DELETE FROM {table}")  # noqa: S608 - constants only
     rowids = {

@@ -118,13 +118,19 @@ class PostgresChats(SearchableChats, PostgresCollection[Conversation, Conversati
         self._search_settings = settings
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
-        def work(connection: SqlConnection) -> MessageHits:
-            assert isinstance(connection, LibraryConnection)
-            rowids = substring.find(connection, search, is_agent=self._is_agent)
-            rows = MESSAGES.get_by_rowids_with(connection, rowids, _TITLE)
-            return MessageHits(tuple(MessageHit(message=message, title=title) for message, title in rows), True)
+        """If all messages of a large library were searched, an index is built for later calls."""
 
-        return await self._read(work, search.deadline_ms)
+        def work(connection: SqlConnection) -> tuple[MessageHits, bool]:
+            assert isinstance(connection, LibraryConnection)
+            found = substring.find(connection, search, is_agent=self._is_agent)
+            rows = MESSAGES.get_by_rowids_with(connection, found.rowids, _TITLE)
+            hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
+            return MessageHits(hits, True), found.is_exhausted
+
+        hits, is_exhausted = await self._read(work, search.deadline_ms)
+        if is_exhausted and search.text and search.conversation_id is None:
+            self._library.trigram_index.start(self._search_settings.scanned_rows_max)
+        return hits
 
     async def match_messages(self, search: ExactSearch) -> ExactHits:
         def work(connection: SqlConnection) -> ExactHits:

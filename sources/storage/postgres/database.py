@@ -13,6 +13,8 @@ from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
 from sources.storage.postgres.index.index_changes import index_changes
+from sources.storage.postgres.index.trigram_builder import TrigramIndexBuilder
+from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
@@ -44,6 +46,9 @@ class DatabaseOptions(Struct, frozen=True, kw_only=True):
     idle_timeout_ms: int
     vocabularies: VocabularyMemory
     extension: VectorExtensionMemory
+    index_builds: IndexBuilds
+    # Identifies this process in leases.
+    process_id: str
     quota: QuotaLimits = QuotaLimits()
 
 
@@ -61,6 +66,9 @@ class PostgresDatabase:
         self.quota = UserQuota(self._meter, options.quota)
         self.counts = IndexCounts(options.vocabularies)
         self.coverage = CoverageMemory()
+        self.index_builds = options.index_builds
+        self.trigram_index = TrigramIndexBuilder(self)
+        self.process_id = options.process_id
         # The model whose vectors are searched, once they are those of the configured model.
         self.vector_model: str | None = None
         self._has_new_writes = False
@@ -81,7 +89,7 @@ class PostgresDatabase:
         return await self._run(source, self._writer, indexed, self._options.deadline_ms + extra_ms, WriteTransaction)
 
     async def write_vectors(self, source: str, work: LibraryWork[T]) -> T:
-        """Runs work that changes vectors only, while no text changes."""
+        """Runs work that changes vectors or leases only, while no text changes."""
         return await self._run(source, self._writer, work, _VECTORS_MAX_MS, VectorTransaction)
 
     def has_new_writes(self) -> bool:

@@ -22,6 +22,7 @@ from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
+from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.postgres.schemas import LibrarySchemas
@@ -82,6 +83,8 @@ class PostgresLibraries:
             idle_timeout_ms=options.idle_timeout_ms,
             vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
             extension=VectorExtensionMemory(),
+            index_builds=IndexBuilds(options),
+            process_id=secrets.token_hex(8),
             quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
         )
         self._settings = SearchSettings(
@@ -94,11 +97,7 @@ class PostgresLibraries:
             clock=clock,
             steady_clock=steady_clock,
         )
-        self._vector_options = VectorOptions(
-            owner=secrets.token_hex(8),
-            connection=options,
-            index_min_passages=settings.postgres_hnsw_min_passages,
-        )
+        self._vector_options = VectorOptions(index_min_passages=settings.postgres_hnsw_min_passages)
         self._embeds_in_background = embeds_in_background
         self._embedding = (
             EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
@@ -173,6 +172,9 @@ class PostgresLibraries:
 
     async def close(self) -> None:
         """Running calls are stopped and no new ones are started."""
+        self._options.index_builds.stop()
+        for database in self._open.values():
+            await database.trigram_index.close()
         if self._embedding is not None:
             await self._embedding.close()
         await self._threads.close()

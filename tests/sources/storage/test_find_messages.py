@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library, MessageSearch
+from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.sources.storage.library_fixture import OpenLibraries
@@ -36,8 +37,10 @@ async def find(library: Library, text: str | None, **filters: Any) -> list[str]:
 async def wait_for_index(library: Library) -> None:
     """Searches for an absent text, and waits for the index if one is needed for that."""
     await library.chats.find_messages(make_message_search("nowhere at all"))
-    if not isinstance(library, SqliteLibrary):
+    if isinstance(library, PostgresLibrary):
+        await library._database.trigram_index.wait_until_finished()
         return
+    assert isinstance(library, SqliteLibrary)
     await library._databases.index_builder.wait_until_finished(SUBSTRING_INDEX)
 
 

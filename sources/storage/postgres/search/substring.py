@@ -1,67 +1,148 @@
 """Case-insensitive substring search over messages, newest first. Returns rowids; the caller reads the rows.
 
-The candidates of PostgreSQL contain the text in lower case, or are not ASCII. Python decides about the latter, because
-PostgreSQL folds fewer letters.
+The newest messages are scanned, which finds a common text at once. A rare one is looked up in the index, if the library
+has it, or all messages are scanned, block by block. PostgreSQL selects the messages that may contain the text, and
+Python decides, because PostgreSQL folds fewer letters. A conversation with the text in its title contributes all of its
+messages.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import re
+from collections.abc import Iterator
+
+from msgspec import Struct
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.contract import MessageSearch
-from sources.storage.tables.sql import SqlFilter, between, equals, placeholders
+from sources.storage.postgres.index.trigram_index import can_look_up, folded, has_index, indexed_parts
+from sources.storage.tables.sql import SqlFilter, between, either, equals, placeholders
 from sources.storage.tables.validation import clamp_count, is_storable
 
+# Messages that are scanned at once: few at first, because a common text is in the newest.
+_FIRST_BLOCK = 2_000
+_BLOCK = 8_000
+# Messages that are read from the index at once.
 _BATCH_ROWS = 2_000
 _NOT_ASCII = "octet_length({0}) <> length({0})"
-_LIKE = "lower({0}) LIKE '%' || ? || '%'"
+# Trigrams of more characters would hardly narrow the result.
+_PART_MAX_CHARS = 200
+_COLUMNS = "m.id, m.created_at, m.content, m.conversation_id"
+_CONVERSATION = "SELECT id FROM conversations WHERE uuid = ? AND deleted = 0"
+_NEWEST_FIRST = "ORDER BY m.created_at DESC, m.id DESC"
+_IS_LIVE = "JOIN conversations c ON c.id = m.conversation_id AND c.deleted = 0"
+# Conversations are joined last. PostgreSQL may compare the text for each of them otherwise.
+_BLOCK_SQL = f"""
+    WITH block AS MATERIALIZED (
+        SELECT {_COLUMNS} FROM messages m WHERE m.deleted = 0{{where}} {_NEWEST_FIRST} LIMIT ?
+    ), matching AS MATERIALIZED (
+        SELECT {_COLUMNS} FROM block m WHERE TRUE{{condition}}
+    )
+    SELECT {_COLUMNS} FROM matching m {_IS_LIVE}
+    UNION ALL (SELECT id, created_at, NULL, 0 FROM block ORDER BY created_at, id LIMIT 1)
+"""
+_LOOK_UP_SQL = f"""
+    WITH matching AS MATERIALIZED (
+        SELECT m.id, m.created_at, m.conversation_id FROM messages m WHERE m.deleted = 0{{where}}
+    ), page AS MATERIALIZED (
+        SELECT m.id FROM matching m {_IS_LIVE} {_NEWEST_FIRST} LIMIT ?
+    )
+    SELECT {_COLUMNS} FROM page JOIN messages m ON m.id = page.id {_NEWEST_FIRST}
+"""
+
+# Rowid, time, content, and the rowid of the conversation.
+_Message = tuple[int, str, str, int]
 
 
-def find(connection: PostgresConnection, search: MessageSearch, *, is_agent: bool) -> tuple[int, ...]:
+class SubstringRowids(Struct, frozen=True):
+    """Rowids of messages, in order. `is_exhausted`: all messages were searched, because too few of them match."""
+
+    rowids: tuple[int, ...] = ()
+    is_exhausted: bool = False
+
+
+def find(connection: PostgresConnection, search: MessageSearch, *, is_agent: bool) -> SubstringRowids:
     limit = clamp_count(search.limit)
     if not limit or not is_storable(search.text or "") or not is_storable(search.conversation_id or ""):
-        return ()
+        return SubstringRowids()
     text = (search.text or "").casefold()
-    where = between("m.created_at", search.date_from, search.date_to) & equals("c.uuid", search.conversation_id)
+    where = between("m.created_at", search.date_from, search.date_to)
+    if search.conversation_id is not None:
+        conversation = connection.execute(_CONVERSATION, (search.conversation_id,)).fetchone()
+        if conversation is None:
+            return SubstringRowids()
+        where &= equals("m.conversation_id", conversation[0])
     if search.roles:
         where &= SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
     if is_agent:
         where &= SqlFilter(("m.human_only = 0",))
-    where &= _may_contain(text, in_titles=search.in_titles)
+    titled = _conversations_with_title(connection, text) if text and search.in_titles else set()
     found: list[int] = []
-    position: tuple[str, int] | None = None
-    while True:
-        rows = _read(connection, where, position, min(_BATCH_ROWS, 2 * limit) if not text else _BATCH_ROWS)
-        for rowid, _, content, title in rows:
-            if not text or text in content.casefold() or (search.in_titles and text in title.casefold()):
+    for rows in _candidates(connection, where, text, titled):
+        for rowid, _, content, conversation_id in rows:
+            if not text or text in content.casefold() or conversation_id in titled:
                 found.append(rowid)
-        if len(found) >= limit or not rows:
-            return tuple(found[:limit])
-        position = rows[-1][1], rows[-1][0]
+        if len(found) >= limit:
+            return SubstringRowids(tuple(found[:limit]))
+    return SubstringRowids(tuple(found), is_exhausted=True)
 
 
-def _read(
-    connection: PostgresConnection, where: SqlFilter, position: tuple[str, int] | None, limit: int
-) -> list[tuple[int, str, str, str]]:
-    """Returns the newest messages before a position."""
-    before = SqlFilter(("(m.created_at, m.id) < (?, CAST(? AS BIGINT))",), position) if position else SqlFilter()
-    conditions = where & before
-    return connection.execute(
-        "SELECT m.id, m.created_at, m.content, c.title "
-        "FROM messages m JOIN conversations c ON c.id = m.conversation_id "
-        f"WHERE m.deleted = 0 AND c.deleted = 0{conditions.sql} ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
-        (*conditions.parameters, limit),
-    ).fetchall()
+def _candidates(
+    connection: PostgresConnection, where: SqlFilter, text: str, titled: set[int]
+) -> Iterator[list[_Message]]:
+    """Yields the messages that may contain the text, newest first."""
+    condition = _may_contain(text, titled) if text else SqlFilter()
+    rows, position = _scan_block(connection, where, condition, _FIRST_BLOCK)
+    yield rows
+    if position is not None and can_look_up(text) and has_index(connection):
+        while rows := _look_up(connection, where & condition & _before(position)):
+            yield rows
+            position = rows[-1]
+        return
+    while position is not None:
+        rows, position = _scan_block(connection, where & _before(position), condition, _BLOCK)
+        yield rows
 
 
-def _may_contain(text: str, *, in_titles: bool) -> SqlFilter:
-    if not text:
-        return SqlFilter()
-    columns = ("m.content", "c.title") if in_titles else ("m.content",)
-    conditions = [condition.format(column) for column in columns for condition in (_LIKE, _NOT_ASCII)]
-    if not text.isascii():
-        conditions = [_NOT_ASCII.format(column) for column in columns]
-        return SqlFilter((f"({' OR '.join(conditions)})",))
-    pattern = re.sub(r"([\\%_])", r"\\\1", text)
-    return SqlFilter((f"({' OR '.join(conditions)})",), (pattern,) * len(columns))
+def _scan_block(
+    connection: PostgresConnection, where: SqlFilter, condition: SqlFilter, size: int
+) -> tuple[list[_Message], _Message | None]:
+    """Returns those of the newest messages that meet the condition, and the oldest of all of them."""
+    sql = _BLOCK_SQL.format(where=where.sql, condition=condition.sql)
+    rows = connection.execute(sql, (*where.parameters, size, *condition.parameters)).fetchall()
+    last = next((row for row in rows if row[2] is None), None)
+    matching = [row for row in rows if row[2] is not None]
+    matching.sort(key=lambda row: (row[1], row[0]), reverse=True)
+    return matching, last  # type: ignore[return-value]  # four columns
+
+
+def _look_up(connection: PostgresConnection, where: SqlFilter) -> list[_Message]:
+    sql = _LOOK_UP_SQL.format(where=where.sql)
+    return connection.execute(sql, (*where.parameters, _BATCH_ROWS)).fetchall()  # type: ignore[return-value]  # as above
+
+
+def _before(position: _Message) -> SqlFilter:
+    return SqlFilter(("(m.created_at, m.id) < (?, CAST(? AS BIGINT))",), (position[1], position[0]))
+
+
+def _conversations_with_title(connection: PostgresConnection, text: str) -> set[int]:
+    condition = _column_may_contain("title", text)
+    sql = f"SELECT id, title FROM conversations WHERE deleted = 0{condition.sql}"
+    return {rowid for rowid, title in connection.execute(sql, condition.parameters) if text in title.casefold()}
+
+
+def _may_contain(text: str, titled: set[int]) -> SqlFilter:
+    """Messages of conversations are named by the ids of these: PostgreSQL can then combine two indexes."""
+    in_content = _column_may_contain("m.content", text)
+    if not titled:
+        return in_content
+    ids = SqlFilter(("m.conversation_id = ANY(CAST(? AS BIGINT[]))",), (sorted(titled),))  # type: ignore[arg-type]
+    return either(in_content, ids)
+
+
+def _column_may_contain(column: str, text: str) -> SqlFilter:
+    parts = [part[:_PART_MAX_CHARS] for part in indexed_parts(text)]
+    if not parts:
+        return SqlFilter((_NOT_ASCII.format(column),))
+    patterns = tuple("%" + re.sub(r"([\\%_])", r"\\\1", part) + "%" for part in parts)
+    return SqlFilter((" AND ".join([f"{folded(column)} LIKE ?"] * len(parts)),), patterns)

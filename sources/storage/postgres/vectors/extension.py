@@ -1,25 +1,18 @@
-"""The extension pgvector: where it is installed, and why it cannot be used.
+"""The extension pgvector: where it is installed, and why it cannot be used."""
 
-The search path is empty, so every type and operator of the extension is named with the schema it is installed in.
-"""
-
-import re
 import time
 
 from msgspec import Struct
 
 from config.postgres.connection import PostgresConnection
-from config.postgres.errors import driver_errors, is_connection_lost
 from sources.semantic.model import SemanticUnavailable
+from sources.storage.postgres.extensions import find_extension
 
 # The first version with `halfvec`, and the first with iterative scans of an HNSW index.
 _MIN_VERSION = (0, 7)
 _ITERATIVE_SCANS = (0, 8)
 # How long an absent extension is not looked for again.
 _ABSENT_FOR_S = 30.0
-_FIND = """SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e
-    JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"""
-_CREATE = "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA florilegium"
 _ABSENT = (
     "semantic search in PostgreSQL needs the extension pgvector; install it on the database server and run "
     "`CREATE EXTENSION vector` as an administrator of the database"
@@ -65,30 +58,13 @@ class VectorExtensionMemory:
         return self._extension
 
     def check(self, connection: PostgresConnection) -> None:
-        """Installs the extension, if the server has it and the role of the connection may."""
-        if connection.execute(_FIND).fetchone() is None:
-            _create(connection)
-        self._extension, self._reason = _find(connection)
+        """Looks for the extension, or installs it."""
+        installed = find_extension(connection, "vector")
         self._checked_at = time.monotonic()
-
-
-def _create(connection: PostgresConnection) -> None:
-    connection.run_script("SAVEPOINT extension")
-    try:
-        connection.run_script(_CREATE)
-    except driver_errors() as error:
-        if is_connection_lost(error):
-            raise
-        connection.run_script("ROLLBACK TO SAVEPOINT extension")
-
-
-def _find(connection: PostgresConnection) -> tuple[VectorExtension | None, str]:
-    row = connection.execute(_FIND).fetchone()
-    if row is None:
-        return None, _ABSENT
-    schema, text = row
-    version = tuple(int(number) for number in re.findall(r"\d+", text)[:3])
-    if version < _MIN_VERSION:
-        return None, f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {text}"
-    doubled = schema.replace('"', '""')
-    return VectorExtension(f'"{doubled}"', version), ""
+        if installed is None:
+            self._reason = _ABSENT
+        elif installed.version < _MIN_VERSION:
+            version = ".".join(map(str, installed.version))
+            self._reason = f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
+        else:
+            self._extension = VectorExtension(installed.schema, installed.version)

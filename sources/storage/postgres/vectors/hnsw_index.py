@@ -1,19 +1,13 @@
-"""HNSW indexes of the vectors of a library: one for each model and source that has many passages.
-
-An index is built with CREATE INDEX CONCURRENTLY, outside a transaction, so that reads and writes go on. A build that is
-interrupted leaves an invalid index, which PostgreSQL does not use and the next build replaces.
-"""
-
-from contextlib import closing
+"""HNSW indexes of the vectors of a library: one for each model and source that has many passages."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted
-from config.postgres.errors import driver_errors
+from config.postgres.connection import PostgresConnection
 from config.postgres.sql import quote_schema
+from sources.storage.postgres.leases import claim, is_held, release
 from sources.storage.postgres.vectors.extension import VectorExtension
-from sources.storage.postgres.vectors.vector_tables import claim, hnsw_index_name, read_state, release, save_state
+from sources.storage.postgres.vectors.vector_tables import hnsw_index_name, read_state, save_state
 
 # How many dimensions pgvector can index with two bytes each.
 _DIMENSIONS_MAX = 4_000
@@ -43,7 +37,7 @@ class HnswIndex(Struct, frozen=True):
 def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex | None:
     """Returns an index that would help and does not exist."""
     state = read_state(connection)
-    if state is None or not min_passages or _is_building(connection):
+    if state is None or not min_passages or is_held(connection, _LEASE_NAME):
         return None
     for kind, _ in connection.execute(_COUNT, (state.number, min_passages)):
         if (state.number, kind) not in state.indexes:
@@ -55,19 +49,9 @@ def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex
 
 def claim_build(connection: PostgresConnection, owner: str, index: HnswIndex) -> bool:
     """Removes what an interrupted build left. Returns False if another process builds an index."""
-    if not claim(connection, owner, _LEASE_NAME, _LEASE_S):
+    if not claim(connection, _LEASE_NAME, owner, _LEASE_S):
         return False
     connection.execute(f"DROP INDEX IF EXISTS {hnsw_index_name(index.model, index.kind)}")
-    return True
-
-
-def build(options: ConnectionOptions, statement: str) -> bool:
-    """Runs on a connection of its own. Returns whether it succeeded."""
-    try:
-        with closing(PostgresConnection.connect(options)) as connection:
-            connection.run_script(statement)
-    except (StatementInterrupted, *driver_errors()):
-        return False
     return True
 
 
@@ -77,11 +61,3 @@ def finish_build(index: HnswIndex, connection: PostgresConnection) -> None:
     if state is not None:
         save_state(connection, replace(state, indexes=(*state.indexes, (index.model, index.kind))))
     release(connection, _LEASE_NAME)
-
-
-def _is_building(connection: PostgresConnection) -> bool:
-    sql = (
-        "SELECT 1 FROM state WHERE name = ? AND "
-        "CAST(split_part(value, ' ', 2) AS DOUBLE PRECISION) > extract(epoch FROM clock_timestamp())"
-    )
-    return connection.execute(sql, (_LEASE_NAME,)).fetchone() is not None

@@ -1,26 +1,24 @@
 """The vectors of one library, as the embedding of its text reads and writes them."""
 
-import asyncio
 from functools import partial
 
 from loguru import logger
 from msgspec import Struct
 
 from config.errors import StorageError, Unavailable
-from config.postgres.connection import ConnectionOptions, PostgresConnection
+from config.postgres.connection import PostgresConnection
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.leases import claim, release
 from sources.storage.postgres.vectors import hnsw_index
 from sources.storage.postgres.vectors.extension import VectorExtension
 from sources.storage.postgres.vectors.vector_tables import (
-    claim,
     create_tables,
     drop_old_vectors,
     has_queue,
     library_coverage,
     next_batch,
     read_state,
-    release,
     save_vectors,
 )
 from sources.storage.vectors.embedding import NOTHING, PendingWork
@@ -28,14 +26,14 @@ from sources.storage.vectors.passage_batch import PassageBatch, VectorCoverage
 
 # The source that errors of these reads and writes name.
 _SOURCE = "embeddings"
+# How long other processes wait for one that has ended while it embedded a batch.
+_LEASE_S = 60
+EMBEDDING_LEASE = "embedding_lease"
 
 
 class VectorOptions(Struct, frozen=True, kw_only=True):
-    """`owner` identifies this process. From `index_min_passages` passages of a source, its vectors are indexed; 0 means
-    never."""
+    """From `index_min_passages` passages of a source, its vectors are indexed; 0 means never."""
 
-    owner: str
-    connection: ConnectionOptions
     index_min_passages: int
 
 
@@ -69,7 +67,7 @@ class LibraryVectors:
 
         def work(connection: PostgresConnection) -> int:
             saved = save_vectors(connection, extension, model, batch, vectors)
-            release(connection)
+            release(connection, EMBEDDING_LEASE)
             return saved
 
         saved = await self._database.write_vectors(_SOURCE, work)
@@ -99,11 +97,11 @@ class LibraryVectors:
         return PendingWork(VectorCoverage(1, 0), needs_cleaning=is_cleaning)
 
     def _claim_batch(self, model: ModelInfo, connection: PostgresConnection) -> PassageBatch | None:
-        if not claim(connection, self._options.owner):
+        if not claim(connection, EMBEDDING_LEASE, self._database.process_id, _LEASE_S):
             raise Unavailable("another process is embedding this library")
         batch = next_batch(connection, has_context=model.has_context)
         if batch is None:
-            release(connection)
+            release(connection, EMBEDDING_LEASE)
         return batch
 
     def _missing_index(self, connection: PostgresConnection) -> hnsw_index.HnswIndex | None:
@@ -112,7 +110,7 @@ class LibraryVectors:
     async def _build_index(self) -> bool:
         """Builds one index, which does not keep others from reading and writing. Returns whether it did."""
         extension = await self._extension()
-        owner = self._options.owner
+        owner = self._database.process_id
 
         def prepare(connection: PostgresConnection) -> hnsw_index.HnswIndex | None:
             index = None if has_queue(connection) else self._missing_index(connection)
@@ -123,7 +121,7 @@ class LibraryVectors:
             return False
         schema = await self._database.schema_name()
         statement = index.statement(schema, extension)
-        if not await asyncio.to_thread(hnsw_index.build, self._options.connection, statement):
+        if not await self._database.index_builds.run(statement):
             logger.warning("An index of vectors could not be built; searches compare all vectors")
             return False
         await self._database.write_vectors(_SOURCE, partial(hnsw_index.finish_build, index))

@@ -37,9 +37,6 @@ from sources.storage.vectors.passage_batch import BATCH_CHARS, BATCH_ROWS, Passa
 # Tables of another version are dropped and created again.
 _VERSION = 1
 _STATE_NAME = "vectors"
-# The process that makes vectors, and until when no other one may.
-_LEASE_NAME = "embedding_lease"
-_LEASE_S = 60
 # Rows whose text is read at once. Together they may have more than a batch can hold.
 _READ_ROWS = 20
 # Vectors of an old model that are deleted in one transaction.
@@ -71,13 +68,6 @@ _QUEUED = """
     ) AS queued ON TRUE ORDER BY ordered.place, queued.id DESC LIMIT ?
 """
 _LISTED = "unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[])) AS listed (kind, id)"
-_NOW_S = "extract(epoch FROM clock_timestamp())"
-_CLAIM = f"""
-    INSERT INTO state (name, value) VALUES (?1, CAST(?2 AS TEXT) || ' ' || CAST({_NOW_S} + CAST(?3 AS INTEGER) AS TEXT))
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-    WHERE split_part(state.value, ' ', 1) = ?2 OR CAST(split_part(state.value, ' ', 2) AS DOUBLE PRECISION) < {_NOW_S}
-    RETURNING name
-"""
 
 
 class LibraryVectorState(Struct, frozen=True):
@@ -132,16 +122,6 @@ def clear_vectors(connection: PostgresConnection) -> None:
 
 
 # Making vectors
-
-
-def claim(connection: PostgresConnection, owner: str, name: str = _LEASE_NAME, lease_s: int = _LEASE_S) -> bool:
-    """Returns whether a process may work on the vectors: not if another one does. A process that ends without
-    releasing its claim keeps others from the work until the lease ends."""
-    return connection.execute(_CLAIM, (name, owner, lease_s)).fetchone() is not None
-
-
-def release(connection: PostgresConnection, name: str = _LEASE_NAME) -> None:
-    connection.execute("DELETE FROM state WHERE name = ?", (name,))
 
 
 def has_queue(connection: PostgresConnection) -> bool:

@@ -13,7 +13,9 @@ from config.errors import NotFound
 from config.postgres.connection import PostgresConnection
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.storage.postgres import PostgresLibraries
-from sources.storage.postgres.vectors.vector_tables import claim, read_state
+from sources.storage.postgres.leases import claim
+from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE
+from sources.storage.postgres.vectors.vector_tables import read_state
 from tests.servers.postgres import with_database
 from tests.servers.shared import SharedServer
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres, titles
@@ -58,7 +60,7 @@ async def test_server_waits_while_another_one_embeds_the_library(libraries: Libr
         await ada.notes.create(NoteDraft(title="Car", content=CAR))
     assert isinstance(libraries.engine, PostgresLibraries)
     database = await libraries.engine._database(libraries.context("ada").user_id)
-    assert await database.write_vectors("test", lambda connection: claim(connection, "another", lease_s=1))
+    assert await database.write_vectors("test", lambda connection: claim(connection, EMBEDDING_LEASE, "another", 1))
 
     await libraries.embed("ada")
 

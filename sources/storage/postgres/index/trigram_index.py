@@ -1,0 +1,86 @@
+"""The index for substring searches in messages, built when a search in many messages needs it: it is larger than the
+messages themselves, and inserting a message takes several times as long.
+
+The index contains the folded text of messages. PostgreSQL folds ASCII letters here, and the few others that Python
+folds to ASCII letters, so that a text of ASCII letters can be looked up.
+"""
+
+import re
+import unicodedata
+
+from config.postgres.connection import PostgresConnection
+from config.postgres.sql import quote_schema
+from sources.storage.postgres.extensions import find_extension
+from sources.storage.postgres.leases import claim, release
+
+# A build that failed is tried again after this time.
+_LEASE_S = 3_600
+_LEASE_NAME = "trigram_lease"
+_INDEX = "messages_by_trigram"
+_HAS_MANY = "SELECT 1 FROM messages OFFSET ? LIMIT 1"
+_IS_VALID = """SELECT i.indisvalid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relname = ?"""
+_TRIGRAM = re.compile("[a-z0-9]{3}")
+# The characters other than ASCII that fold to a text with ASCII letters.
+_TO_ASCII = "ßẞİŉſǰẖẗẘẙẚ\N{KELVIN SIGN}ﬀﬁﬂﬃﬄﬅﬆ"
+# The categories of characters that are the folded form of others, with the circled letters.
+_FOLDED_CATEGORIES = frozenset(("Ll", "Lu", "Lt", "Lm", "Mn", "Nl"))
+
+
+def folded(column: str) -> str:
+    """Returns the SQL expression of a column's text with ASCII letters folded. It is part of the index, so a change of
+    it needs another index."""
+    replaced = column
+    for character in _TO_ASCII:
+        replaced = f"replace({replaced}, '{character}', '{character.casefold()}')"
+    # The first condition is fast, and false for most texts.
+    has_other = f"octet_length({column}) <> length({column}) AND {column} ~ '[{_TO_ASCII}]'"
+    return f"lower(CASE WHEN {has_other} THEN {replaced} ELSE {column} END)"
+
+
+def indexed_parts(text: str) -> list[str]:
+    """Returns the parts of a case-folded text that are in `folded` of every text that contains it. All of the text is
+    one part unless it has letters of which PostgreSQL does not know other cases."""
+    marked = "".join(character if _is_indexed(character) else "\0" for character in text)
+    return [part for part in marked.split("\0") if part]
+
+
+def can_look_up(text: str) -> bool:
+    """Whether a text has a trigram. PostgreSQL would read the whole index for one that has none, which takes longer
+    than reading all messages. With the locale C, only ASCII letters and digits are part of trigrams."""
+    return _TRIGRAM.search(text) is not None
+
+
+def has_index(connection: PostgresConnection) -> bool:
+    """Whether the index is complete."""
+    row = connection.execute(_IS_VALID, (connection.schema, _INDEX)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def needs_index(messages_min: int, connection: PostgresConnection) -> bool:
+    """Whether a library has more messages than that and no index."""
+    has_many = connection.execute(_HAS_MANY, (messages_min,)).fetchone() is not None
+    return has_many and not has_index(connection)
+
+
+def prepare_build(owner: str, connection: PostgresConnection) -> str | None:
+    """Returns the statement that builds the index, or None if another process builds it or pg_trgm is not installed.
+    Removes what an interrupted build left."""
+    if not claim(connection, _LEASE_NAME, owner, _LEASE_S) or has_index(connection):
+        return None
+    extension = find_extension(connection, "pg_trgm")
+    if extension is None:
+        return None
+    connection.execute(f"DROP INDEX IF EXISTS {_INDEX}")
+    return (
+        f"CREATE INDEX CONCURRENTLY {_INDEX} ON {quote_schema(connection.schema)}.messages "
+        f"USING gin (({folded('content')}) {extension.schema}.gin_trgm_ops) WHERE deleted = 0"
+    )
+
+
+def release_build(connection: PostgresConnection) -> None:
+    release(connection, _LEASE_NAME)
+
+
+def _is_indexed(character: str) -> bool:
+    return character.isascii() or not (unicodedata.category(character) in _FOLDED_CATEGORIES or "ⓐ" <= character <= "ⓩ")

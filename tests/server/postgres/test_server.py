@@ -35,6 +35,31 @@ async def test_notes_are_written_searched_and_read_by_their_owner(server: LiveSe
     assert [item["title"] for item in found["ben"]["results"]] == ["Kettle of ben"]
 
 
+async def test_meaning_is_compared_and_similar_items_are_found(tmp_path: Path, database_url: str) -> None:
+    semantic = {"semantic_model": "fast", "semantic_timeout_ms": 60_000}
+    car, bread = "My automobile needs new tyres before winter.", "Knead the dough and bake the loaf."
+    async with (
+        live(make_settings(tmp_path, storage_url=database_url, **semantic)) as server,
+        httpx2.AsyncClient() as client,
+    ):
+        for user, text in (("ada", car), ("ada", bread), ("ben", bread)):
+            await call(client, server, user, "notes_create", title=f"{text[:5]} of {user}", content=text)
+        van = await call(client, server, "ada", "notes_create", title="Van", content="The van needs tyres and oil.")
+        for user in ("ada", "ben"):
+            await server.runtime.libraries.embed((await server.user(user)).id)
+        found = {
+            user: await call(client, server, user, "knowledge_search", query="vehicle maintenance")
+            for user in ("ada", "ben")
+        }
+        similar = await call(client, server, "ada", "items_similar", uri=van["uri"])
+
+    for user in ("ada", "ben"):
+        assert found[user]["semantic"] == {"status": "on", "coverage": 1.0}
+        assert all(user in item["title"] for item in found[user]["results"] if item["title"] != "Van")
+    assert {item["title"] for item in found["ada"]["results"][:2]} == {"Van", "My au of ada"}
+    assert similar["results"][0]["title"] == "My au of ada"
+
+
 async def test_revoked_key_is_rejected_at_the_next_call(server: LiveServer) -> None:
     ada = await server.user("ada")
     key, secret = await server.runtime.registry.create_key(ada.id, "laptop", ["knowledge:read"])

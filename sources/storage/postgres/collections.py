@@ -71,7 +71,7 @@ class PostgresCollection(SearchableCollection[RecordT, DraftT, IdT]):
         library = self._library
         if library.vector_model == current.id:
             return current
-        previous = await self._read(lambda connection: previous_model(connection, current.id))
+        previous = await library.read(self.source, lambda connection: previous_model(connection, current.id))
         if previous is None:
             library.vector_model = current.id
             return current

@@ -42,7 +42,9 @@ class IndexBuilds:
                     return False
                 self._connections.add(connection)
             connection.run_script(statement)
-        except (StatementInterrupted, *driver_errors()):
+        except StatementInterrupted:
+            return False
+        except driver_errors():
             return False
         finally:
             with self._lock:

@@ -88,4 +88,4 @@ def _remove_purged(connection: PostgresConnection, conversations: Collection[int
     """Removes the entries of messages whose conversation was purged. Returns their kinds and rowids."""
     if not connection.execute(f"{_PURGED} LIMIT 1", (sorted(conversations),)).fetchone():
         return []
-    return connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall()  # type: ignore[return-value]  # two columns
+    return connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall()

@@ -148,7 +148,7 @@ class LibraryScan:
             "ORDER BY product DESC, id DESC LIMIT ?",
             (self._vector, *listed, threshold, count),
         )
-        return rows.fetchall()  # type: ignore[return-value]  # five columns
+        return rows.fetchall()
 
     def _find_by_index(self, count: int, least: float) -> Sequence[_Near] | None:
         """Returns None if the index cannot return enough items."""
@@ -173,7 +173,7 @@ class LibraryScan:
             f"ORDER BY {self._distance} LIMIT ?",
             (self._vector, self._vector, wanted),
         )
-        return rows.fetchall()  # type: ignore[return-value]  # five columns
+        return rows.fetchall()
 
     def _count(self, sql: str, parameters: tuple[Any, ...]) -> int:
         return int(self._connection.execute(sql, parameters).fetchall()[0][0])

@@ -113,12 +113,12 @@ def _scan_block(
     last = next((row for row in rows if row[2] is None), None)
     matching = [row for row in rows if row[2] is not None]
     matching.sort(key=lambda row: (row[1], row[0]), reverse=True)
-    return matching, last  # type: ignore[return-value]  # four columns
+    return matching, last
 
 
 def _look_up(connection: PostgresConnection, where: SqlFilter) -> list[_Message]:
     sql = _LOOK_UP_SQL.format(where=where.sql)
-    return connection.execute(sql, (*where.parameters, _BATCH_ROWS)).fetchall()  # type: ignore[return-value]  # as above
+    return connection.execute(sql, (*where.parameters, _BATCH_ROWS)).fetchall()
 
 
 def _before(position: _Message) -> SqlFilter:

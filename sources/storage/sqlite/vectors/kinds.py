@@ -9,13 +9,13 @@ other message.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from config.paths import DatabaseKind
+from sources.storage.search.engine import SearchConnection
 from sources.storage.search.passages import Passage, split_fields, split_message, split_text
 from sources.storage.tables.indexes import CHUNK_BITS
 from sources.storage.tables.sql import json_array
@@ -71,7 +71,7 @@ class VectorKind(Struct, frozen=True, kw_only=True):
         return f"SELECT count(*) FROM {self.index}_docsize WHERE id <= ?"
 
     def passages(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], *, has_context: bool
+        self, connection: SearchConnection, rowids: Sequence[int], *, has_context: bool
     ) -> Iterator[tuple[int, list[Passage]]]:
         """Yields the passages of the live rows among these. With `has_context`, a message has the message before it."""
         raise NotImplementedError
@@ -97,7 +97,7 @@ class ItemVectors(VectorKind, frozen=True, kw_only=True):
     lists: tuple[str, ...] = ()
 
     def passages(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], *, has_context: bool
+        self, connection: SearchConnection, rowids: Sequence[int], *, has_context: bool
     ) -> Iterator[tuple[int, list[Passage]]]:
         columns = ", ".join(f"r.{name}" for name in (self.title, *self.texts, *self.lists))
         rows = connection.execute(
@@ -128,7 +128,7 @@ class ChunkVectors(VectorKind, frozen=True, kw_only=True):
         )
 
     def passages(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], *, has_context: bool
+        self, connection: SearchConnection, rowids: Sequence[int], *, has_context: bool
     ) -> Iterator[tuple[int, list[Passage]]]:
         rows = connection.execute(
             "SELECT c.id, m.title, c.text FROM json_each(?) wanted CROSS JOIN chunks c ON c.id = wanted.value "
@@ -162,7 +162,7 @@ class TitleVectors(VectorKind, frozen=True, kw_only=True):
         return f"SELECT count(*) FROM {self.index}_docsize WHERE id < 0 AND id >= -?"
 
     def passages(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], *, has_context: bool
+        self, connection: SearchConnection, rowids: Sequence[int], *, has_context: bool
     ) -> Iterator[tuple[int, list[Passage]]]:
         rows = connection.execute(
             "SELECT r.id, r.title FROM json_each(?) wanted CROSS JOIN conversations r ON r.id = wanted.value "
@@ -204,7 +204,7 @@ class MessageVectors(VectorKind, frozen=True, kw_only=True):
         return f"SELECT count(*) FROM {self.index}_docsize WHERE id > 0 AND id <= ?"
 
     def passages(
-        self, connection: sqlite3.Connection, rowids: Sequence[int], *, has_context: bool
+        self, connection: SearchConnection, rowids: Sequence[int], *, has_context: bool
     ) -> Iterator[tuple[int, list[Passage]]]:
         previous = "NULL"
         if has_context and not self.is_human_only:

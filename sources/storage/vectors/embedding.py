@@ -1,12 +1,13 @@
 """Embeds the text of a library, one batch at a time. All state is stored with the vectors, so that nothing but the
 current batch is lost if the process ends."""
 
+import asyncio
 from typing import Protocol
 
 from msgspec import Struct
 
 from config.errors import QuotaExceeded
-from sources.semantic.model import ModelInfo
+from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.job_group import background_jobs
 from sources.storage.vectors.passage_batch import PassageBatch, VectorCoverage
@@ -44,7 +45,14 @@ class PendingWork(Struct, frozen=True):
 class VectorStore(Protocol):
     """Where the vectors of a library, or of a part of it, are stored."""
 
-    async def find_work(self, model: ModelInfo) -> PendingWork: ...
+    async def find_work(self, model: ModelInfo) -> PendingWork:
+        """A batch is claimed: no other process can get it until it is saved or released."""
+        ...
+
+    async def release(self) -> None:
+        """Gives back the batch that `find_work` returned."""
+        ...
+
     async def create(self, model: ModelInfo) -> None:
         """Creates the tables. If they have vectors of another model, new ones are made for all rows."""
         ...
@@ -80,10 +88,15 @@ async def embed_batch(store: VectorStore, semantic: SemanticService) -> Embedded
         try:
             room = await store.require_room()
         except QuotaExceeded as error:
+            await store.release()
             # The vectors of an older model take the space of those that are to replace them.
             is_done = not await store.clean()
             return EmbeddedBatch(0, work.coverage, is_done=is_done, stop=error.message)
         batch = work.batch if room is None else work.batch.first_rows(room)
-        vectors = await semantic.embed_passages(batch.texts)
+        try:
+            vectors = await semantic.embed_passages(batch.texts)
+        except (SemanticUnavailable, asyncio.CancelledError):
+            await store.release()
+            raise
         saved = await store.save(model, batch, vectors)
     return EmbeddedBatch(saved, work.coverage, is_done=False)

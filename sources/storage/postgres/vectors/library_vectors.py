@@ -54,6 +54,9 @@ class LibraryVectors:
         batch = await self._database.write_vectors(_SOURCE, partial(self._claim_batch, model))
         return PendingWork(work.coverage, batch=batch)
 
+    async def release(self) -> None:
+        await self._database.write_vectors(_SOURCE, lambda connection: release(connection, EMBEDDING_LEASE))
+
     async def create(self, model: ModelInfo) -> None:
         extension = await self._extension()
         await self._database.write_vectors(_SOURCE, lambda connection: create_tables(connection, extension, model.id))

@@ -29,6 +29,9 @@ class FileVectors:
             tables = vector_tables(database.kind)
             return await database.read(_SOURCE, lambda connection: _find_work(connection, tables, model))
 
+    async def release(self) -> None:
+        """Nothing to do: one process uses a file."""
+
     async def create(self, model: ModelInfo) -> None:
         async with self._open_file() as database:
             tables = vector_tables(database.kind)

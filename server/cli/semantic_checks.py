@@ -3,13 +3,21 @@
 import asyncio
 from pathlib import Path
 
+from auth.postgres_schema import CONTROL_SCHEMA_NAME
+from config.errors import StorageError
+from config.paths import DataRoot
+from config.postgres.connection import ConnectionOptions, Transaction
+from config.postgres.errors import postgres_errors
+from config.postgres.threads import ConnectionThreads
 from config.settings import Settings
 from server.doctor.check import Check
+from server.stores import control_location
 from sources.semantic.endpoint import EmbeddingEndpoint
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, best_model, load_model
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
+from sources.storage.postgres.vectors.extension import VectorExtensionMemory
 
 _TEXT = "a short text"
 _EFFECT = "searches find words only"
@@ -17,6 +25,8 @@ _EFFECT = "searches find words only"
 
 async def check_semantic(settings: Settings) -> list[Check]:
     checks = [await _check_model(settings)]
+    if settings.storage_url and configured_model(settings) is not None:
+        checks += await _check_pgvector(settings)
     if settings.reranker_url:
         checks.append(await _check_reranker(settings))
     return checks
@@ -32,6 +42,25 @@ async def _check_model(settings: Settings) -> Check:
         return Check(name, "warn", f"{error.reason}; until then, {_EFFECT}")
     where = "" if model.name in NAMED_MODELS else f" at {settings.semantic_model}"
     return Check(name, "ok", f"{model.id}{where}, {model.dimension} dimensions, weight {model.weight:g}")
+
+
+async def _check_pgvector(settings: Settings) -> list[Check]:
+    """Returns nothing if the database cannot be read, which another check reports."""
+    location = control_location(settings, DataRoot(Path(settings.data_dir)))
+    assert isinstance(location, ConnectionOptions)
+    threads = ConnectionThreads(location, 1, "doctor")
+    extension = VectorExtensionMemory()
+    try:
+        with postgres_errors():
+            await threads.run(Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True), extension.check)
+        version = ".".join(map(str, extension.require().version))
+    except SemanticUnavailable as error:
+        return [Check("pgvector", "warn", f"{error.reason}; until then, {_EFFECT}")]
+    except StorageError:
+        return []
+    finally:
+        await threads.close()
+    return [Check("pgvector", "ok", f"{version} is installed in the database")]
 
 
 def _off(settings: Settings) -> str:

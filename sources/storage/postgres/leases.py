@@ -27,5 +27,5 @@ def is_held(connection: PostgresConnection, name: str) -> bool:
     return connection.execute(_IS_HELD, (name,)).fetchone() is not None
 
 
-def release(connection: PostgresConnection, name: str) -> None:
-    connection.execute("DELETE FROM state WHERE name = ?", (name,))
+def release(connection: PostgresConnection, name: str, owner: str) -> None:
+    connection.execute("DELETE FROM state WHERE name = ? AND split_part(value, ' ', 1) = ?", (name, owner))

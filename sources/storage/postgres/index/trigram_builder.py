@@ -54,7 +54,7 @@ class TrigramIndexBuilder:
                 if statement is None:
                     return
                 if await database.index_builds.run(statement):
-                    await database.write_vectors(_SOURCE, release_build)
+                    await database.write_vectors(_SOURCE, partial(release_build, database.process_id))
                 else:
                     logger.warning("The index for substring searches could not be built; searches scan all messages")
         except FlorilegiumError as error:

@@ -78,8 +78,8 @@ def prepare_build(owner: str, connection: PostgresConnection) -> str | None:
     )
 
 
-def release_build(connection: PostgresConnection) -> None:
-    release(connection, _LEASE_NAME)
+def release_build(owner: str, connection: PostgresConnection) -> None:
+    release(connection, _LEASE_NAME, owner)
 
 
 def _is_indexed(character: str) -> bool:

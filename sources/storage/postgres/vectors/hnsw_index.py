@@ -55,9 +55,9 @@ def claim_build(connection: PostgresConnection, owner: str, index: HnswIndex) ->
     return True
 
 
-def finish_build(index: HnswIndex, connection: PostgresConnection) -> None:
+def finish_build(index: HnswIndex, owner: str, connection: PostgresConnection) -> None:
     """Lets searches use the index."""
     state = read_state(connection)
     if state is not None:
         save_state(connection, replace(state, indexes=(*state.indexes, (index.model, index.kind))))
-    release(connection, _LEASE_NAME)
+    release(connection, _LEASE_NAME, owner)

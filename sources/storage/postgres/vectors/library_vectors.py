@@ -55,7 +55,9 @@ class LibraryVectors:
         return PendingWork(work.coverage, batch=batch)
 
     async def release(self) -> None:
-        await self._database.write_vectors(_SOURCE, lambda connection: release(connection, EMBEDDING_LEASE))
+        await self._database.write_vectors(
+            _SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, self._database.process_id)
+        )
 
     async def create(self, model: ModelInfo) -> None:
         extension = await self._extension()
@@ -70,7 +72,7 @@ class LibraryVectors:
 
         def work(connection: PostgresConnection) -> int:
             saved = save_vectors(connection, extension, model, batch, vectors)
-            release(connection, EMBEDDING_LEASE)
+            release(connection, EMBEDDING_LEASE, self._database.process_id)
             return saved
 
         saved = await self._database.write_vectors(_SOURCE, work)
@@ -104,7 +106,7 @@ class LibraryVectors:
             raise Unavailable("another process is embedding this library")
         batch = next_batch(connection, has_context=model.has_context)
         if batch is None:
-            release(connection, EMBEDDING_LEASE)
+            release(connection, EMBEDDING_LEASE, self._database.process_id)
         return batch
 
     def _missing_index(self, connection: PostgresConnection) -> hnsw_index.HnswIndex | None:
@@ -127,7 +129,7 @@ class LibraryVectors:
         if not await self._database.index_builds.run(statement):
             logger.warning("An index of vectors could not be built; searches compare all vectors")
             return False
-        await self._database.write_vectors(_SOURCE, partial(hnsw_index.finish_build, index))
+        await self._database.write_vectors(_SOURCE, partial(hnsw_index.finish_build, index, owner))
         return True
 
 

@@ -12,9 +12,10 @@ import pytest
 from config.errors import NotFound
 from config.postgres.connection import PostgresConnection
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
+from sources.semantic.model import ModelInfo
 from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.leases import claim
-from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE
+from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import read_state
 from tests.servers.postgres import with_database
 from tests.servers.shared import SharedServer
@@ -67,6 +68,30 @@ async def test_server_waits_while_another_one_embeds_the_library(libraries: Libr
     async with libraries.library("ada") as ada:
         page = await ada.notes.search(make_search("vehicle"))
     assert (titles(page), page.semantic.status) == (["Car"], "on")
+
+
+async def test_text_that_changes_while_it_is_embedded_gets_no_vector_of_the_old_text(
+    libraries: LibraryFixture,
+) -> None:
+    assert isinstance(libraries.engine, PostgresLibraries)
+    database = await libraries.engine._database(libraries.context("ada").user_id)
+    store = LibraryVectors(database, VectorOptions(index_min_passages=0))
+    model = ModelInfo("fast", "wordllama-256", 256, has_context=True, weight=0.2)
+    async with libraries.library("ada") as ada:
+        changed = await ada.notes.create(NoteDraft(title="Car", content=CAR))
+        deleted = await ada.notes.create(NoteDraft(title="Rain", content=WEATHER))
+        await ada.notes.create(NoteDraft(title="Loaf", content=BREAD))
+        await store.create(model)
+        batch = (await store.find_work(model)).batch
+        assert batch is not None
+        assert len(batch.texts) == 3
+        await ada.notes.update(changed.id, NoteDraft(content=BREAD))
+        await ada.notes.purge(deleted.id)
+
+        assert await store.save(model, batch, [bytes([1] * 256)] * 3) == 1
+
+    assert await read(libraries, count("vectors")) == 1
+    assert await read(libraries, count("vector_queue")) == 1
 
 
 async def test_failed_write_keeps_the_vectors(libraries: LibraryFixture) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from auth.authenticator import Authenticator
 from auth.principal import SCOPES
 from auth.registry import UserRecord
 from auth.tokens import mint_token
+from config.errors import Conflict
 from config.settings import Settings, check
 from server.app import build_app
 from server.lifespan import open_runtime
@@ -69,8 +70,15 @@ class LiveServer(Struct, frozen=True):
 
     async def user(self, name: str) -> UserRecord:
         """Returns the user, who is created as an administrator if necessary: the scopes of a token decide."""
-        user = await self.runtime.registry.user_by_name(name)
-        return user or await self.runtime.registry.add_user(name, role="admin")
+        registry = self.runtime.registry
+        user = await registry.user_by_name(name)
+        if user is None:
+            # The server itself may create the user meanwhile.
+            with suppress(Conflict):
+                return await registry.add_user(name, role="admin")
+            user = await registry.user_by_name(name)
+            assert user is not None
+        return user
 
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
         """Returns a valid token for the user, who is created if necessary."""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from auth.follows import FollowRecord
 from config.settings import Settings
+from sources.following.state import SyncReport
 
 # A scan of a large folder takes at most this share of the time.
 _SCAN_SHARE = 1 / 200
@@ -38,6 +39,8 @@ class FollowSchedule:
         self._settings = settings
         self._next_full_at = 0.0
         self._not_before = 0.0
+        # Whether a run was requested after the last one started.
+        self._is_requested = False
         self._names: dict[bytes, float] = {}
         self._failures = 0
 
@@ -52,6 +55,7 @@ class FollowSchedule:
     def request_full(self) -> None:
         """The whole source is due, without a pause after the last run."""
         self._next_full_at = self._not_before = 0.0
+        self._is_requested = True
 
     def request_changed(self) -> None:
         """The whole source is due, because it changed."""
@@ -72,22 +76,27 @@ class FollowSchedule:
             self._names.clear()
             # A request during the run sets it again.
             self._next_full_at = math.inf
+            self._is_requested = False
             return DueWork(None)
         names = [name for name, at in self._names.items() if at <= now]
         for name in names:
             del self._names[name]
         return DueWork(sorted(names)) if names else None
 
-    def finish(self, work: DueWork, retries: Sequence[bytes], now: float, *, took_s: float, scan_s: float) -> None:
-        """`scan_s` is the part of the run that took the same time if nothing had changed."""
+    def finish(self, work: DueWork, report: SyncReport, now: float, *, took_s: float) -> None:
         self._failures = 0
         self._not_before = now + min(_PAUSE_MAX_S, _PAUSE_PER_RUN * max(0.0, took_s - _SHORT_RUN_S))
-        for name in retries:
+        for name in sorted(report.retries):
             self._names.setdefault(name, now + (_FOLDER_RETRY_S if name.endswith(b"/") else _RETRY_S))
+        for name, pause_s in report.doubts.items():
+            self._names.setdefault(name, now + pause_s)
         if work.scope is None:
-            self._next_full_at = min(self._next_full_at, now + max(self._interval_s, scan_s / _SCAN_SHARE))
+            self._next_full_at = min(self._next_full_at, now + max(self._interval_s, report.scan_s / _SCAN_SHARE))
 
     def fail(self, now: float) -> None:
+        if self._is_requested:
+            # The source may be there again.
+            return
         pause = _FAILURE_PAUSES_S[min(self._failures, len(_FAILURE_PAUSES_S) - 1)]
         self._failures += 1
         self._not_before = now + pause

@@ -257,7 +257,7 @@ class FollowService:
         try:
             report = await self._sync(followed.record, work)
             now = time.monotonic()
-            schedule.finish(work, sorted(report.retries), now, took_s=now - started_at, scan_s=report.scan_s)
+            schedule.finish(work, report, now, took_s=now - started_at)
             self.runs += 1
         except FlorilegiumError as error:
             self._fail(followed, error.message)

@@ -70,7 +70,7 @@ def _copy(source: Path, target: Path, request: CopyRequest) -> DatabaseCopy:
     identity = str(source.stat().st_ino)
     since = request.since if request.since is not None and request.since.identity == identity else None
     # Reading only a part blocks no writer in WAL mode only.
-    live = source if _is_wal(source) and not _is_left_behind(source) else None
+    live = source if _is_wal(source) and not _is_closed(source) else None
     if since is not None and live is not None:
         part = _copy_part(live, target, request.databases, since)
         if part is not None:
@@ -87,8 +87,8 @@ def _copy(source: Path, target: Path, request: CopyRequest) -> DatabaseCopy:
 
 
 def _copy_whole(source: Path, target: Path) -> None:
-    if _is_wal(source) and _is_left_behind(source):
-        # SQLite would have to create a file next to it.
+    if _is_wal(source) and _is_closed(source):
+        # SQLite would create files next to it, which its owner might not be allowed to write.
         _copy_closed(source, target)
     else:
         with (
@@ -155,24 +155,30 @@ def _is_wal(path: Path) -> bool:
         return file.read(1) == bytes([_WAL])
 
 
-def _is_left_behind(path: Path) -> bool:
-    """Whether the database has a write-ahead log, but no program has it open."""
-    return _companion(path, "-wal").exists() and not _companion(path, "-shm").exists()
+def _is_closed(path: Path) -> bool:
+    """Whether no program has the database, which is in WAL mode, open."""
+    return not _companion(path, "-shm").exists()
 
 
 def _copy_closed(source: Path, target: Path) -> None:
     for _ in range(_ATTEMPTS):
         before = _state(source)
-        for suffix in ("", "-wal"):
+        for suffix in before:
             shutil.copyfile(_companion(source, suffix), _companion(target, suffix))
         if _state(source) == before:
             return
+        _companion(target, "-wal").unlink(missing_ok=True)
     raise _ChangedMeanwhile("it changed while it was copied")
 
 
-def _state(source: Path) -> list[tuple[int, int]]:
-    statuses = [_companion(source, suffix).stat() for suffix in ("", "-wal")]
-    return [(status.st_size, status.st_mtime_ns) for status in statuses]
+def _state(source: Path) -> dict[str, tuple[int, int]]:
+    """Returns the sizes and times of the database and of its write-ahead log, by the ends of their names."""
+    state = {}
+    for suffix in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            status = _companion(source, suffix).stat()
+            state[suffix] = (status.st_size, status.st_mtime_ns)
+    return state
 
 
 def _companion(path: Path, suffix: str) -> Path:

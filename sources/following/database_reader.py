@@ -54,9 +54,9 @@ class DatabaseReader:
             await asyncio.to_thread(_remove_copy, self._folder)
 
 
-def is_doubtful(state: DatabaseState) -> bool:
-    """Whether a change that left no trace is a reason to read everything now."""
-    return time.time() - state.complete_at >= state.pause_s
+def remaining_pause_s(state: DatabaseState) -> float:
+    """Returns how long a change that left no trace is not yet a reason to read everything."""
+    return max(0.0, state.complete_at + state.pause_s - time.time())
 
 
 def after_complete_read(

@@ -192,6 +192,8 @@ class _Walk:
 
 
 def _signature(status: os.stat_result, companions: Sequence[os.stat_result]) -> str:
+    # A program that opens a database creates an empty log, which changes nothing.
+    companions = [companion for companion in companions if companion.st_size]
     newest_ns = max(status.st_mtime_ns, *(companion.st_mtime_ns for companion in companions), 0)
     parts = [f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"]
     parts += [f"{companion.st_size} {companion.st_mtime_ns}" for companion in companions]

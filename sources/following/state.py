@@ -39,7 +39,8 @@ class SourceState(Struct, frozen=True, kw_only=True):
 
 class SyncReport(Struct, kw_only=True):
     """What one run changed; `written` counts notes that were written to their files. `retries` are names to look at
-    again soon, because they could not be read or may have changed while they were."""
+    again soon, because they could not be read or may have changed while they were, `doubts` names to look at again
+    after a number of seconds."""
 
     new: int = 0
     updated: int = 0
@@ -48,6 +49,7 @@ class SyncReport(Struct, kw_only=True):
     failed: int = 0
     written: int = 0
     retries: set[bytes] = set()
+    doubts: dict[bytes, float] = {}
     # The CPU time of looking for changes.
     scan_s: float = 0.0
 

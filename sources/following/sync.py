@@ -18,7 +18,7 @@ from auth.follows import FollowRecord
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.following.database_copy import DatabaseCopier, open_database_copier
-from sources.following.database_reader import CopiedDatabase, DatabaseReader, after_complete_read, is_doubtful
+from sources.following.database_reader import CopiedDatabase, DatabaseReader, after_complete_read, remaining_pause_s
 from sources.following.identities import FileIdentities, PartIdentities
 from sources.following.layout import SourceLayout, source_layout
 from sources.following.moves import ChangedFile, match_moves
@@ -297,7 +297,9 @@ class SourceSync:
             [discovered] = await _probe(process, layout, [copied.path])
             if not isinstance(discovered, DiscoveredFile) or not await self._import_changes(runner, file, discovered):
                 return False
-        elif is_doubtful(state):
+        elif pause_s := remaining_pause_s(state):
+            self.report.doubts[file.name] = pause_s
+        else:
             return False
         state = msgspec.structs.replace(state, position=copied.result.position)
         self._databases[os.fsdecode(file.name)] = state

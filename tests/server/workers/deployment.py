@@ -1,0 +1,108 @@
+"""A running `florilegium serve --workers 2`, and its users."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from auth.principal import SCOPES
+from auth.registry import Registry
+from auth.tokens import mint_token
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from tests.live import make_settings
+from tests.server.cli.program import EXECUTABLE, ROOT
+from tests.server.http_client import fetch
+from tests.transport_requests import TRANSPORT_REQUESTS
+
+WORKERS = 2
+# Only reached if a test fails.
+WAIT_MAX_S = 60.0
+_PAUSE_S = 0.02
+
+
+class WorkersDeployment:
+    """The process that starts the workers, and what a client needs to reach them."""
+
+    def __init__(self, settings: Settings, process: "subprocess.Popen[bytes]") -> None:
+        self.settings = settings
+        self.process = process
+        self._users: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings.port}"
+
+    @property
+    def ws(self) -> str:
+        return f"ws://127.0.0.1:{self.settings.port}/mcp/ws"
+
+    async def bearer(self, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
+        """Returns the credential of a user, who is created if necessary."""
+        if name not in self._users:
+            async with Registry.open(ConnectionOptions(url=self.settings.storage_url)) as registry:
+                await registry.add_user(name, role="admin")
+            self._users.add(name)
+        token = mint_token(self.settings, name, scopes, lifetime_s=7200, now=time.time(), client_id="test-client")
+        return {"Authorization": f"Bearer {token}"}
+
+    def workers(self) -> list[int]:
+        """Returns the process ids of the workers, also of those that do not serve yet."""
+        process_id = self.process.pid
+        children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
+        return sorted(map(int, children))
+
+    @contextmanager
+    def only(self, worker: int) -> Iterator[None]:
+        """Lets only this worker accept connections and answer: the others are paused."""
+        others = [process_id for process_id in self.workers() if process_id != worker]
+        for process_id in others:
+            os.kill(process_id, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process_id in others:
+                os.kill(process_id, signal.SIGCONT)
+
+    async def wait_until_all_serve(self) -> None:
+        async with asyncio.timeout(WAIT_MAX_S):
+            while len(self.workers()) < WORKERS:
+                await asyncio.sleep(_PAUSE_S)
+        for worker in self.workers():
+            with self.only(worker):
+                await fetch(self.url, "GET", "/healthz")
+
+
+@contextmanager
+def run_workers(data_dir: Path, **changes: Any) -> Iterator[WorkersDeployment]:
+    """Starts the program with the settings in its environment. Its log is in the data directory."""
+    TRANSPORT_REQUESTS.add()
+    settings = make_settings(data_dir, **changes)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [*EXECUTABLE, "serve", "--workers", str(WORKERS)],
+            cwd=data_dir,
+            env=_environment(settings, {"log_format": "text", **changes}),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    deployment = WorkersDeployment(settings, process)
+    try:
+        asyncio.run(deployment.wait_until_all_serve())
+        yield deployment
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _environment(settings: Settings, changes: Mapping[str, Any]) -> dict[str, str]:
+    shared = {name: getattr(settings, name) for name in ("data_dir", "port", "jwt_secret", "shutdown_grace_s")}
+    variables = {f"FLORILEGIUM_{name.upper()}": str(value) for name, value in {**shared, **changes}.items()}
+    return {"PATH": os.environ["PATH"], "HOME": settings.data_dir, "PYTHONPATH": str(ROOT), **variables}

@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-redis test-pgbouncer bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -25,7 +25,7 @@ help:
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
 	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
 	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
-	@echo "make test-redis      kill Redis 30 times under load (one minute)"
+	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (ten minutes)"
 	@echo "make test-pgbouncer  5,000 operations of 12 users through PgBouncer (install it first)"
 	@echo "make bench-redis     measure what session_url adds to a call"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
@@ -107,8 +107,8 @@ bench-follow: $(DEVELOPMENT)
 test-follow: $(DEVELOPMENT)
 	FOLLOW_STEPS=2000 FOLLOW_KILLS=30 $(BIN)/python -m pytest -q -n 2 tests/sources/following $(ARGS)
 
-test-redis: $(DEVELOPMENT)
-	REDIS_KILLS=30 $(BIN)/python -m pytest -q -n 1 tests/server/redis $(ARGS)
+test-faults: $(DEVELOPMENT)
+	FAULT_KILLS=30 $(BIN)/python -m pytest -q -s tests/server/workers/test_faults.py $(ARGS)
 
 test-pgbouncer: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -q -s tests/pgbouncer/isolation.py $(ARGS)

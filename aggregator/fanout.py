@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aggregator.breaker import Breaker
 from aggregator.responses import SourceReport
 from auth.context import RequestContext
-from config.errors import FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
+from config.errors import DatabaseUnavailable, FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
 from config.tracing import span
 from sources.items import ResultItem
 from sources.query import Term
@@ -212,6 +212,8 @@ class Fanout:
             case Overloaded():
                 self._retry_after_s[name] = error.retry_after_s
                 self._report(name, SourceReport(status="skipped", ms=took_ms, error=error.message))
+            case DatabaseUnavailable():  # not the fault of the source, which works again as soon as the server does
+                self._report(name, SourceReport(status="error", ms=took_ms, error=error.message))
             case SourceTimeout():
                 self._report_failure(name, SourceReport(status="timeout", ms=took_ms, error=error.message))
             case FlorilegiumError():

@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter as Totals
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -11,6 +12,8 @@ from config.settings import Settings
 from server.runtime import Runtime
 from server.runtime_metrics import RuntimeCollector
 from server.version import VERSION
+from server.worker_metrics import WorkerMetrics
+from server.worker_processes import WorkerPlace
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -45,6 +48,7 @@ class Metrics:
         self._response_counters: dict[int, Counter] = {}
         # The credential for reading them. Empty: only administrators may.
         self.token = ""
+        self._workers: WorkerMetrics | None = None
 
     def watch(self, runtime: Runtime) -> None:
         """Adds figures that are read from the services when the metrics are read."""
@@ -83,5 +87,16 @@ class Metrics:
                 totals[sample.labels[label]] += int(sample.value)
         return dict(totals)
 
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+    @asynccontextmanager
+    async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
+        """Renders the metrics of all workers, if this process is one of several."""
+        if place is None:
+            yield
+            return
+        workers = WorkerMetrics(place, self._registry)
+        async with workers.answering():
+            self._workers = workers
+            yield
+
+    async def render(self) -> bytes:
+        return generate_latest(self._registry if self._workers is None else await self._workers.merge())

@@ -41,7 +41,7 @@ class ServiceEndpoints:
             incoming = IncomingRequest.from_scope(request.scope)
             principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
             principal.require_scope(ADMIN)
-        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+        return Response(await self._metrics.render(), media_type=CONTENT_TYPE)
 
     async def resource_metadata(self, request: Request) -> Response:
         """Returns the authorization servers that issue tokens for this server (RFC 9728)."""

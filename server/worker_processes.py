@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 
 import msgspec
 from loguru import logger
@@ -26,12 +27,16 @@ _PAUSE_S = 0.2
 
 
 class WorkerPlace(Struct, frozen=True):
-    """What a worker inherits: the descriptors of its listening sockets and of both pipes. `is_first` is set for the
-    first start of the first worker, which prints what the server has to say."""
+    """What a worker inherits: its number, the descriptors of its listening sockets and of both pipes, and a directory
+    in which the workers reach each other. `is_first` is set for the first start of the first worker, which prints what
+    the server has to say."""
 
+    number: int
+    count: int
     sockets: tuple[int, ...]
     ready: int
     lifeline: int
+    directory: str
     is_first: bool
 
     def report_ready(self) -> None:
@@ -93,13 +98,14 @@ class WorkerProcesses:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._is_stopping = False
         self._has_served = False
+        self._directory = ""
 
     async def run(self) -> None:
         """Returns when all workers have ended after SIGTERM or SIGINT. Raises ConfigurationError if they do not
         start; they have logged why."""
         lifeline, held = os.pipe()
         try:
-            with self._passing_on_signals():
+            with self._passing_on_signals(), TemporaryDirectory(prefix="florilegium-workers-") as self._directory:
                 keepers = [asyncio.create_task(self._keep_running(number, lifeline)) for number in range(self._count)]
                 try:
                     await asyncio.gather(*keepers)
@@ -126,7 +132,7 @@ class WorkerProcesses:
     async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:
         """Returns whether the worker has served, and its exit code."""
         reading, ready = os.pipe()
-        place = WorkerPlace(self._sockets, ready, lifeline, is_first)
+        place = WorkerPlace(number, self._count, self._sockets, ready, lifeline, self._directory, is_first)
         environment = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
         inherited = (*self._sockets, ready, lifeline)
         try:

@@ -51,8 +51,13 @@ def is_connection_lost(error: BaseException) -> bool:
     code = error_code(error)
     if code:
         return code.startswith(_UNAVAILABLE) and code not in (_DISK_FULL, _QUERY_CANCELED)
-    # asyncpg's own errors: it noticed that the connection is closed.
-    return type(error).__module__.startswith("asyncpg") and "closed" in str(error)
+    asyncpg = sys.modules.get("asyncpg")
+    if asyncpg is None:
+        return False
+    # asyncpg's own errors: it noticed that the connection is closed, or got an answer that it did not expect.
+    return isinstance(error, asyncpg.InternalClientError) or (
+        isinstance(error, asyncpg.InterfaceError) and "closed" in str(error)
+    )
 
 
 def storage_error(error: BaseException) -> StorageError:

@@ -140,7 +140,11 @@ class _Service:
         with self._data_directory(), self._place.stop_with_parent() if self._place else nullcontext():
             if self._is_first:
                 remove_leftovers(Path(settings.data_dir))
-            async with open_runtime(settings, observer=metrics) as runtime, self._manager.watchdog():
+            async with (
+                open_runtime(settings, observer=metrics) as runtime,
+                metrics.shared(self._place),
+                self._manager.watchdog(),
+            ):
                 if self._is_demo:
                     await _fill(runtime)
                 if self._is_first:

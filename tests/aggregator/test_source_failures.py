@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.errors import (
+    DatabaseUnavailable,
     DiskFull,
     FlorilegiumError,
     InvalidParams,
@@ -46,6 +47,7 @@ ERRORS = {
     "storage": (StorageError("the file is damaged"), "error", "the file is damaged"),
     "disk full": (DiskFull(), "error", DiskFull().message),
     "engine deadline": (SourceTimeout("notes", 20), "timeout", SourceTimeout("notes", 20).message),
+    "server down": (DatabaseUnavailable(), "error", DatabaseUnavailable().message),
     "limit": (Unavailable("too many reads"), "error", "too many reads"),
     "overload": (Overloaded("too many calls"), "skipped", "too many calls"),
     "invalid query": (InvalidParams("query: too odd"), "error", "query: too odd"),
@@ -299,8 +301,10 @@ async def test_failures_of_one_user_do_not_skip_the_source_for_another() -> None
     assert uris(await fixture.search(user="ben")) == ["media://1"]
 
 
-@pytest.mark.parametrize("error", [InvalidParams("query: too odd"), Overloaded("too many calls")])
-async def test_rejected_query_and_overload_do_not_count_as_failures(error: FlorilegiumError) -> None:
+@pytest.mark.parametrize(
+    "error", [InvalidParams("query: too odd"), Overloaded("too many calls"), DatabaseUnavailable()]
+)
+async def test_what_is_not_the_fault_of_a_source_does_not_count_as_its_failure(error: FlorilegiumError) -> None:
     media = FailingSource("media", error)
     fixture = build_aggregator(*working("notes"), media, breaker_failures=1)
 

@@ -88,7 +88,7 @@ async def test_every_response_is_counted_by_its_status(status: int) -> None:
 
     await call_app(app, "GET", "/")
 
-    assert f'florilegium_http_responses_total{{status="{status}"}} 1.0' in metrics.render().decode()
+    assert f'florilegium_http_responses_total{{status="{status}"}} 1.0' in (await metrics.render()).decode()
 
 
 async def test_every_response_has_the_request_id_including_errors(tmp_path: Path, samples: SampleCatalog) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -59,10 +60,17 @@ class PostgresProcess:
     def __init__(self, programs: Path, directory: Path) -> None:
         self._programs = programs
         self._data = directory / "data"
+        libraries = programs.parent / "lib"
+        self._environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": str(libraries)}
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
         command = [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--no-sync"]
-        subprocess.run([*command, "--encoding=UTF8", "--locale=C.UTF-8"], check=True, capture_output=True, **_account())
+        command += ["--encoding=UTF8", "--locale=C.UTF-8"]
+        made = subprocess.run(
+            command, cwd=directory, env=self._environment, capture_output=True, text=True, check=False, **_account()
+        )
+        if made.returncode:
+            raise RuntimeError(f"initdb failed:\n{made.stdout}\n{made.stderr}")
 
     @property
     def url(self) -> str:
@@ -70,10 +78,13 @@ class PostgresProcess:
 
     def start(self) -> None:
         """As a supervisor does: tries again while processes of the killed server still use its memory."""
-        ends_at = time.monotonic() + _STARTS_WITHIN_S
         self.process = self._run()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        ends_at = time.monotonic() + _STARTS_WITHIN_S
         while time.monotonic() < ends_at:
-            if self.process.poll() is not None:
+            if self.process is None or self.process.poll() is not None:
                 self.process = self._run()
             try:
                 asyncio.run(_execute(self.url, "SELECT 1"))
@@ -99,22 +110,36 @@ class PostgresProcess:
 
     def _run(self) -> subprocess.Popen[bytes]:
         command = [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self.port)]
-        options = ("listen_addresses=127.0.0.1", f"unix_socket_directories={self._data}")
+        options = (
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self._data}",
+            # As the documentation recommends: otherwise recovery flushes every file by itself.
+            "recovery_init_sync_method=syncfs",
+        )
         for option in options:
             command += ["-c", option]
         with (self._data.parent / "log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_account())
+            return subprocess.Popen(
+                command,
+                cwd=self._data,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **_account(),
+            )
 
 
 @contextmanager
-def own_postgres(directory: Path) -> Iterator[PostgresProcess]:
-    """Runs a server with the programs of the shared one, in a directory that it makes its own."""
+def own_postgres() -> Iterator[PostgresProcess]:
+    """Runs a server with the programs of the shared one."""
     postgres_server()
     home = shared_directory() / _NAME
     if not (home / _INSTALLATION).exists():  # the shared server is that of TEST_DATABASE_URL
         _run_pg0(home)
         os.kill(_postmaster_pid(home), signal.SIGINT)
     programs = next((home / _INSTALLATION).glob("*/bin"))
+    directory = Path(mkdtemp(prefix=f"{_NAME}-", dir=shared_directory()))
     if os.geteuid() == 0:
         shutil.chown(directory, "nobody", "nogroup")
     server = PostgresProcess(programs, directory)
@@ -126,6 +151,7 @@ def own_postgres(directory: Path) -> Iterator[PostgresProcess]:
         if server.process is not None:
             server.process.send_signal(signal.SIGINT)
             server.process.wait()
+        shutil.rmtree(directory)
 
 
 def _start(home: Path) -> SharedServer:

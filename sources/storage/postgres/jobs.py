@@ -25,8 +25,10 @@ from sources.storage.postgres.errors import UnconfirmedWrite, is_repeatable
 T = TypeVar("T")
 
 _RETRY_PAUSE_S = 0.05
-# How long a job waits for a server that restarts. Longer would hold up the jobs of all users.
+# How long a job waits for a server that restarts. Longer would hold up the jobs of all users. A job also fails before
+# its time is over, so that its caller learns why: a search that is late counts as a failure of its source.
 _RETRY_MAX_S = 3.0
+_RETRY_SHARE = 0.5
 _CLOSE_MAX_S = 5.0
 
 
@@ -131,7 +133,7 @@ class LibraryThread(threading.Thread):
     def run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
         """Runs a job until it is committed, cannot succeed, or its time is over."""
         job.start()
-        retry_until = time.monotonic() + _RETRY_MAX_S
+        retry_until = time.monotonic() + min(_RETRY_MAX_S, job.limit_s * _RETRY_SHARE)
         while True:
             try:
                 return self._run_once(job, transaction(job.remaining_ms))

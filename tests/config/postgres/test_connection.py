@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 
 from config.errors import DatabaseUnavailable, StorageError
@@ -128,3 +129,9 @@ def test_errors_name_no_values(database_url: str) -> None:
     assert "secret" not in raised.value.message
     with pytest.raises(StorageError, match="does not exist"), postgres_errors():
         PostgresConnection.connect(ConnectionOptions(url=missing))
+
+
+def test_an_answer_that_asyncpg_does_not_expect_counts_as_a_lost_connection() -> None:
+    """Seen after kill -9 of the server: a part of an answer had arrived."""
+    with pytest.raises(DatabaseUnavailable), postgres_errors():
+        raise asyncpg.InternalClientError("got result for unknown protocol state 12")

@@ -1,10 +1,9 @@
 """Redis stops: calls are served without it, nothing unsafe is accepted, and everything works again afterwards.
 
-`REDIS_KILLS` sets how often the server is killed under load; `make test-redis` uses 30.
+`tests/server/workers/test_faults.py` kills it under load.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.live import NO_RATE_LIMITS, LiveServer
+from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
 from tests.server.http_client import fetch
 from tests.server.redis.servers import two_servers
 from tests.servers.valkey import ValkeyProcess, own_valkey
 
-KILLS = int(os.environ.get("REDIS_KILLS", "3"))
 # The promise of the documentation: after Redis is back, everything works again within this time.
 BACK_WITHIN_S = 5.0
 
@@ -112,56 +110,3 @@ async def test_servers_start_without_redis_and_use_it_when_it_is_there(valkey: V
         valkey.start()
         for server in (one, other):
             await wait_until_back(ModernClient(server, client.credential))
-
-
-class LoadedClient:
-    """A user who writes notes at both servers and searches, and remembers what was acknowledged."""
-
-    def __init__(self, servers: tuple[LiveServer, LiveServer], name: str, credential: dict[str, str]) -> None:
-        self.name = name
-        self.clients = [ModernClient(server, credential) for server in servers]
-        self.acknowledged: list[str] = []
-        self.problems: list[str] = []
-
-    async def run(self, stopping: asyncio.Event) -> None:
-        number = 0
-        while not stopping.is_set():
-            number += 1
-            client, title = self.clients[number % 2], f"{self.name} {number}"
-            created = await client.call("notes_create", {"title": title, "content": f"galleon of {self.name}"})
-            if created.status == 200 and not created.json()["result"].get("isError"):
-                self.acknowledged.append(title)
-            elif created.status != 503:
-                self.problems.append(f"{created.status} {created.body[:200]!r}")
-            found = await search(client)
-            self.problems += [item["title"] for item in found["results"] if not item["title"].startswith(self.name)]
-
-    async def stored(self) -> list[str]:
-        titles: list[str] = []
-        while True:
-            arguments = {"query": "galleon", "limit": 50, "offset": len(titles)}
-            response = (await self.clients[0].call("notes_search", arguments)).json()["result"]["structuredContent"]
-            titles += [item["title"] for item in response["results"]]
-            if not response["has_more"]:
-                return titles
-
-
-@pytest.mark.xdist_group("redis kills")
-async def test_kills_under_load_lose_nothing_and_mix_nothing(valkey: ValkeyProcess, tmp_path: Path) -> None:
-    async with deployment(valkey, tmp_path, **NO_RATE_LIMITS) as servers:
-        users = [LoadedClient(servers, name, await servers[0].bearer(name)) for name in ("ada", "ben")]
-        stopping = asyncio.Event()
-        running = [asyncio.create_task(user.run(stopping)) for user in users]
-        for _ in range(KILLS):
-            valkey.kill()
-            await search(users[0].clients[0])
-            valkey.start()
-            for client in users[0].clients:
-                await wait_until_back(client)
-        stopping.set()
-        await asyncio.gather(*running)
-
-        for user in users:
-            assert user.problems == []
-            assert user.acknowledged
-            assert sorted(await user.stored()) == sorted(user.acknowledged)

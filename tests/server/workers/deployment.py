@@ -22,8 +22,9 @@ from tests.transport_requests import TRANSPORT_REQUESTS
 
 WORKERS = 2
 # Only reached if a test fails.
-WAIT_MAX_S = 60.0
-_PAUSE_S = 0.02
+WAIT_MAX_S = 120.0
+_PAUSE_S = 0.1
+_ANSWER_MAX_S = 0.5
 
 
 class WorkersDeployment:
@@ -71,11 +72,19 @@ class WorkersDeployment:
 
     async def wait_until_all_serve(self) -> None:
         async with asyncio.timeout(WAIT_MAX_S):
-            while len(self.workers()) < WORKERS:
+            while len(self.workers()) < WORKERS or not await self._all_answer():
                 await asyncio.sleep(_PAUSE_S)
+
+    async def _all_answer(self) -> bool:
+        """Asks each worker, while the others are paused for a moment."""
         for worker in self.workers():
             with self.only(worker):
-                await fetch(self.url, "GET", "/healthz")
+                try:
+                    async with asyncio.timeout(_ANSWER_MAX_S):
+                        await fetch(self.url, "GET", "/healthz")
+                except (TimeoutError, OSError, EOFError):
+                    return False
+        return True
 
 
 @contextmanager
@@ -98,8 +107,8 @@ def run_workers(data_dir: Path, **changes: Any) -> Iterator[WorkersDeployment]:
         asyncio.run(deployment.wait_until_all_serve())
         yield deployment
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(WAIT_MAX_S)
 
 
 def _environment(settings: Settings, changes: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Every transport of `florilegium serve --workers 2`: what one worker has begun, the other continues."""
+"""Every transport of `florilegium serve --workers 2`: what one worker has begun, the other continues. Metrics of both."""
 
 import asyncio
 import signal
@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 from tests.server.http_client import HttpResponse, RawConnection, fetch
@@ -27,8 +28,9 @@ def deployment(
 ) -> Iterator[WorkersDeployment]:
     url = create_database(postgres_server)
     data_dir = tmp_path_factory.mktemp("workers")
+    services = shared_services(url, valkey_server, data_dir)
     limits = {"rate_user_burst": BURST, "rate_user_per_minute": 1}
-    with run_workers(data_dir, **shared_services(url, valkey_server, data_dir), **limits) as running:
+    with run_workers(data_dir, **services, **limits, metrics_token="scrape-me") as running:
         yield running
     drop_database(postgres_server, url)
 
@@ -131,6 +133,35 @@ async def test_notes_written_through_rest_are_found_by_their_owner_only(deployme
 
     assert [hit["title"] for hit in found["hugo"]] == ["Anchor of hugo"]
     assert [hit["title"] for hit in found["iris"]] == ["Anchor of iris"]
+
+
+async def read_searches(deployment: WorkersDeployment) -> dict[str, float]:
+    """Returns how often each worker has searched characters, which no other test does."""
+    scraped = await fetch(deployment.url, "GET", "/metrics", {"Authorization": "Bearer scrape-me"})
+    samples = [sample for family in text_string_to_metric_families(scraped.body.decode()) for sample in family.samples]
+    starts = {sample.labels["worker"] for sample in samples if sample.name == "process_start_time_seconds"}
+    searches = {
+        sample.labels["worker"]: sample.value
+        for sample in samples
+        if sample.name == "florilegium_mcp_calls_total" and sample.labels["tool"] == "characters_search"
+    }
+    return {worker: searches.get(worker, 0.0) for worker in sorted(starts)}
+
+
+async def test_one_scrape_has_the_metrics_of_all_workers(deployment: WorkersDeployment) -> None:
+    one, other = deployment.workers()
+    client = await ModernClient.of(deployment, "jane")
+    for worker, calls in ((one, 3), (other, 2)):
+        with deployment.only(worker):
+            for _ in range(calls):
+                await client.call("characters_search", {"query": "captain"})
+    with deployment.only(one):
+        alone = await read_searches(deployment)
+
+    scrapes = [await read_searches(deployment) for _ in range(4)]
+    assert [sorted(searches.values()) for searches in scrapes] == [[2, 3]] * 4
+    # A worker that does not answer is left out.
+    assert list(alone.values()) == [3]
 
 
 def test_sigterm_answers_what_was_sent_and_is_a_success(

@@ -1,4 +1,4 @@
-"""Every transport of `florilegium serve --workers 2`: what one worker has begun, the other continues. Metrics of both."""
+"""Every transport of `florilegium serve --workers 2`: what one worker has begun, the other continues."""
 
 import asyncio
 import signal

@@ -162,6 +162,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             100_000,
         ),
     ] = 0
+    postgres_statement_timeout_ms: Annotated[
+        int,
+        _number(
+            "ms",
+            "How long one statement of a call that reads or writes a library may take in PostgreSQL. 0: as long as the "
+            "call.",
+            0,
+            3_600_000,
+        ),
+    ] = 0
     postgres_lock_timeout_ms: Annotated[
         int, _number("ms", "How long a statement waits for a lock in PostgreSQL.", 1, 3_600_000)
     ] = 2_000

@@ -50,6 +50,7 @@ def open_libraries(
     options = PostgresOptions(
         **_connection_values(settings),
         connections=settings.postgres_connections,
+        statement_timeout_ms=settings.postgres_statement_timeout_ms,
         lock_timeout_ms=settings.postgres_lock_timeout_ms,
         idle_timeout_ms=settings.postgres_idle_timeout_ms,
     )

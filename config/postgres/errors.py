@@ -30,7 +30,7 @@ def driver_errors() -> tuple[type[Exception], ...]:
     return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
-def error_code(error: BaseException) -> str:
+def error_code(error: BaseException | None) -> str:
     """Returns the SQLSTATE of an error, or an empty text."""
     return getattr(error, "sqlstate", None) or ""
 
@@ -39,8 +39,8 @@ def is_lock_timeout(error: BaseException) -> bool:
     return error_code(error) in (_LOCK_NOT_AVAILABLE, _DEADLOCK)
 
 
-def is_canceled(error: BaseException) -> bool:
-    """Whether the statement exceeded its time or was interrupted."""
+def is_canceled(error: BaseException | None) -> bool:
+    """Whether the server stopped the statement, which exceeded its time."""
     return error_code(error) == _QUERY_CANCELED
 
 

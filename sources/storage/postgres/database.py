@@ -129,7 +129,7 @@ class PostgresDatabase:
             )
         except job_errors() as error:
             if not is_known or not is_removed_library(error):
-                raise translate(error, source, deadline_ms) from error
+                raise translate(error, source, deadline_ms, self._statement_timeout_ms(kind, deadline_ms)) from error
         self._schema = None
         return await self._run(source, lane, work, deadline_ms, kind)
 
@@ -138,10 +138,16 @@ class PostgresDatabase:
         return kind(
             schema=schema,
             is_read_only=kind is Transaction,
-            statement_timeout_ms=min(remaining_ms, options.statement_timeout_ms or remaining_ms),
+            statement_timeout_ms=self._statement_timeout_ms(kind, remaining_ms) or remaining_ms,
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
         )
+
+    def _statement_timeout_ms(self, kind: type[Transaction], remaining_ms: int) -> int | None:
+        """Returns the limit of one statement, if it is less than the remaining time of the call. Work on vectors is in
+        the background and has no other limit than its deadline."""
+        limit_ms = self._options.statement_timeout_ms if kind is not VectorTransaction else 0
+        return limit_ms if 0 < limit_ms < remaining_ms else None
 
     async def _open(self, source: str) -> LibrarySchema:
         await self._options.prepare()

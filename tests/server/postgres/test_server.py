@@ -2,25 +2,19 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from config.errors import ConfigurationError
 from tests.live import LiveServer, live, make_settings
+from tests.server.postgres.mcp_calls import call
 
 
 @pytest.fixture
 async def server(tmp_path: Path, database_url: str) -> AsyncIterator[LiveServer]:
     async with live(make_settings(tmp_path, storage_url=database_url)) as server:
         yield server
-
-
-async def call(client: httpx2.AsyncClient, server: LiveServer, user: str, name: str, **arguments: Any) -> Any:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-    response = await client.post(f"{server.url}/api/v1/mcp/request", json=body, headers=await server.bearer(user))
-    return response.json()["result"]["structuredContent"]
 
 
 async def test_notes_are_written_searched_and_read_by_their_owner(server: LiveServer) -> None:

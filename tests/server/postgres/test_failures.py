@@ -1,0 +1,143 @@
+"""What callers of a server see when PostgreSQL fails: nothing is half-written, and the next call is served."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import asyncpg
+import httpx2
+import pytest
+
+from tests.live import LiveServer, live, make_settings
+from tests.server.postgres.mcp_calls import call, call_tool
+from tests.servers.postgres_proxy import CommitProxy
+
+_LIBRARY = "SELECT schema_name FROM florilegium.libraries WHERE user_id = $1"
+_FAIL = """
+    CREATE SEQUENCE public.failures;
+    CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('public.failures') <= {count} THEN RAISE EXCEPTION 'failed' USING ERRCODE = '{code}'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER fail BEFORE INSERT ON {schema}.index_entries FOR EACH ROW EXECUTE FUNCTION public.fail();
+"""
+
+
+@asynccontextmanager
+async def _connect(url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _server(folder: Path, url: str, **settings: Any) -> AsyncIterator[tuple[LiveServer, httpx2.AsyncClient]]:
+    """Starts a server on which ada and ben have a note."""
+    async with (
+        live(make_settings(folder, storage_url=url, **settings)) as server,
+        httpx2.AsyncClient(timeout=30) as client,
+    ):
+        for user in ("ada", "ben"):
+            await call(client, server, user, "notes_create", title=f"First of {user}", content="tea")
+        yield server, client
+
+
+async def _schema(connection: "asyncpg.Connection[Any]", server: LiveServer, user: str) -> str:
+    name: str = await connection.fetchval(_LIBRARY, (await server.user(user)).id)
+    return name
+
+
+async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str) -> list[str]:
+    found = await call(client, server, user, "notes_search", query="tea")
+    return sorted(note["title"] for note in found["results"])
+
+
+async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_again(
+    tmp_path: Path, database_url: str
+) -> None:
+    limits = {"postgres_statement_timeout_ms": 200, "postgres_lock_timeout_ms": 5_000, "postgres_connections": 3}
+    async with _server(tmp_path, database_url, **limits) as (server, client), _connect(database_url) as connection:
+        async with connection.transaction():
+            # Every statement that reads the table waits for the end of this transaction.
+            await connection.execute(f"LOCK TABLE {await _schema(connection, server, 'ada')}.notes")
+            failed = [await call_tool(client, server, "ada", "notes_search", query="tea") for _ in range(5)]
+            other = await _titles(client, server, "ben")
+        after = await _titles(client, server, "ada")
+
+    for response in failed:
+        assert "notes: a statement took longer than 200 ms (postgres_statement_timeout_ms)" in str(response)
+    assert (after, other) == (["First of ada"], ["First of ben"])
+
+
+@pytest.mark.parametrize("code", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
+async def test_transaction_that_lost_a_conflict_is_repeated(tmp_path: Path, database_url: str, code: str) -> None:
+    async with _server(tmp_path, database_url) as (server, client), _connect(database_url) as connection:
+        schema = await _schema(connection, server, "ada")
+        await connection.execute(_FAIL.format(count=2, code=code, schema=schema))
+        created = await call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
+        attempts = await connection.fetchval("SELECT last_value FROM public.failures")
+        titles = await _titles(client, server, "ada")
+
+    assert (attempts, created["version"], titles) == (3, 1, ["First of ada", "Second of ada"])
+
+
+async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_url: str) -> None:
+    async with _connect(database_url) as connection:
+        name = database_url.rpartition("/")[2]
+        await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '200ms'")
+        async with _server(tmp_path, database_url) as (server, client):
+            schema = await _schema(connection, server, "ada")
+            async with connection.transaction():
+                await connection.execute(f"LOCK TABLE {schema}.notes IN EXCLUSIVE MODE")
+                writing = asyncio.create_task(
+                    call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
+                )
+                waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = $1"
+                while not await connection.fetchval(waiting, name):
+                    await asyncio.sleep(0.01)
+                # The server has locked this row, and waits for the table.
+                await connection.execute(f"SELECT 1 FROM {schema}.state WHERE name = 'writes' FOR UPDATE")
+            await writing
+            titles = await _titles(client, server, "ada")
+
+    assert titles == ["First of ada", "Second of ada"]
+
+
+async def test_full_disk_is_reported_and_nothing_is_half_written(tmp_path: Path, database_url: str) -> None:
+    async with _server(tmp_path, database_url) as (server, client), _connect(database_url) as connection:
+        schema = await _schema(connection, server, "ada")
+        # The row of the note is written before its entry in the index, for which there is no room.
+        await connection.execute(_FAIL.format(count=1, code="53100", schema=schema))
+        failed = await call_tool(client, server, "ada", "notes_create", title="Second of ada", content="tea")
+        rows = await connection.fetchval(f"SELECT count(*) FROM {schema}.notes")
+        await call(client, server, "ada", "notes_create", title="Third of ada", content="tea")
+        after = await _titles(client, server, "ada")
+        other = await _titles(client, server, "ben")
+
+    assert "the disk is full; nothing was written" in str(failed)
+    assert rows == 1
+    assert (after, other) == (["First of ada", "Third of ada"], ["First of ben"])
+
+
+@pytest.mark.parametrize(("loss", "is_stored"), [("before", False), ("after", True)])
+async def test_write_whose_commit_was_not_confirmed_is_never_repeated_by_the_server(
+    tmp_path: Path, database_url: str, loss: Literal["before", "after"], is_stored: bool
+) -> None:
+    second = {"title": "Second of ada", "content": "tea", "idempotency_key": "second"}
+    async with CommitProxy(database_url).running() as proxy, _server(tmp_path, proxy.url) as (server, client):
+        proxy.lose_next(loss, after=b".notes (")
+        failed = await call_tool(client, server, "ada", "notes_create", **second)
+        stored = await _titles(client, server, "ada")
+        repeated = await call(client, server, "ada", "notes_create", **second)
+        titles = await _titles(client, server, "ada")
+        other = await _titles(client, server, "ben")
+
+    assert "it may or may not have been stored; repeat it with the same idempotency key" in str(failed)
+    assert ("Second of ada" in stored) is is_stored
+    assert repeated["version"] == 1
+    assert (titles, other) == (["First of ada", "Second of ada"], ["First of ben"])

@@ -1,0 +1,80 @@
+"""A proxy before PostgreSQL that loses the connection at a COMMIT: before the server receives it, or after it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+# The message of a simple query: its type, its length and a text that ends with NUL.
+_COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+_READ_BYTES = 65_536
+
+Loss = Literal["before", "after"]
+
+
+class CommitProxy:
+    def __init__(self, url: str) -> None:
+        self._upstream = urlsplit(url)
+        self._loss: Loss | None = None
+        self._mark = b""
+        self.url = url
+
+    def lose_next(self, loss: Loss, after: bytes) -> None:
+        """Loses the next connection that commits a transaction in whose statements `after` occurs."""
+        self._loss, self._mark = loss, after
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["CommitProxy"]:
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        account = self._upstream.netloc.rpartition("@")[0]
+        self.url = urlunsplit(self._upstream._replace(netloc=f"{account}@127.0.0.1:{port}"))
+        try:
+            yield self
+        finally:
+            listener.close()
+
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        server, to_server = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
+        responses = asyncio.create_task(_copy(server, to_client))
+        is_marked = False
+        try:
+            while data := await client.read(_READ_BYTES):
+                is_marked = is_marked or bool(self._mark and self._mark in data)
+                is_commit = _COMMIT in data
+                if is_commit and is_marked and self._loss is not None:
+                    await self._lose(data, server, to_server, responses)
+                    break
+                is_marked = is_marked and not is_commit
+                to_server.write(data)
+                await to_server.drain()
+        except ConnectionError:
+            pass
+        finally:
+            responses.cancel()
+            to_server.close()
+            to_client.close()
+
+    async def _lose(
+        self,
+        commit: bytes,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+        responses: "asyncio.Task[None]",
+    ) -> None:
+        loss, self._loss = self._loss, None
+        responses.cancel()
+        await asyncio.wait([responses])
+        if loss == "after":
+            to_server.write(commit)
+            await server.read(_READ_BYTES)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(_READ_BYTES):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        writer.close()

@@ -196,7 +196,7 @@ class StoredItems(StoredCollection[RecordT, DraftT, IdT]):
         def work(connection: SqlConnection, context: WriteContext) -> Sequence[RecordT]:
             def write() -> Sequence[RecordT]:
                 rowids = [self.table.insert(connection, draft, context) for draft in drafts]
-                return [self.table.get_by_rowid(connection, rowid) for rowid in rowids]
+                return self.table.get_by_rowids(connection, rowids)
 
             if idempotency_key is None:
                 return write()

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
-from config.errors import Conflict
+from config.errors import Conflict, FlorilegiumError
 from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
 from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
+from sources.storage.postgres.pending_rows import PendingConflict, PendingRows
 from sources.storage.postgres.statements import to_postgres
 from sources.storage.tables.sql import SqlValue
 
@@ -23,7 +22,7 @@ LibraryWork = Callable[["LibraryConnection"], T]
 # Where a library counts its writes. Its row is also the lock that lets the writers of a library take turns.
 WRITES = "writes"
 _LAST_ID = "last_id:"
-_MESSAGES_PER_STATEMENT = 500
+_CONVERSATIONS, _MESSAGES = "conversations", "messages"
 _SAVE_LAST_ID = """
     INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
     WHERE CAST(state.value AS BIGINT) < CAST(excluded.value AS BIGINT)
@@ -91,14 +90,13 @@ class LibraryJob(Generic[T]):
 
 class LibraryConnection(PostgresConnection):
     """Implements `SqlConnection`. `changes` are the rows of item tables that the current job has written: the rowids
-    by table, from which full-text indexes are updated.
-
-    Messages are inserted together before the next statement, because an import inserts many of them, and each statement
-    waits for the server."""
+    by table, from which full-text indexes are updated."""
 
     job: LibraryJob[Any] | None = None
     changes: dict[str, set[int]]
-    _messages: list[Mapping[str, SqlValue]]
+    _pending: PendingRows
+    # The rowids of the next new rows, by table, once the job has inserted one: no other job can write meanwhile.
+    _next_ids: dict[str, int]
 
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
         self._prepare_statement()
@@ -108,16 +106,24 @@ class LibraryConnection(PostgresConnection):
         self._prepare_statement()
         return super().executemany(to_postgres(sql), parameters)
 
+    def executemany_later(self, sql: str, parameters: Iterable[Parameters], /) -> None:
+        self._pending.add_parameters(sql, parameters)
+
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
-        if table == "messages":
-            return self._add_message(values)
-        sql = _insert_sql(table, tuple(values))
-        row = self.execute(sql, tuple(values.values())).fetchone()
-        if row is None:
-            return None
-        [rowid] = row
+        """The first row of a job is inserted at once, which returns its rowid. Those of later ones follow from it, so
+        that they can be sent together."""
+        rowid = self._next_id(table, values)
+        if rowid is not None:
+            self._add_pending(table, {**values, "id": rowid})
+        else:
+            row = self.execute(_insert_sql(table, tuple(values)), tuple(values.values())).fetchone()
+            if row is None:
+                return None
+            rowid = int(row[0])
+            if "id" not in values:
+                self._next_ids[table] = rowid + 1
         self._add_change(table, rowid)
-        return int(rowid)
+        return rowid
 
     def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
@@ -135,46 +141,49 @@ class LibraryConnection(PostgresConnection):
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
         """Runs the work of a job. Its result is not committed yet."""
-        self.job, self.changes, self._messages = job, {}, []
+        self.job, self.changes, self._pending, self._next_ids = job, {}, PendingRows(), {}
         job.set_connection(self)
         try:
             self.begin(transaction)
             job.check()  # an interruption before the transaction began had no effect
-            result = job.work(self)
-            self._insert_messages()
-            return result
+            return self._run_work(job.work)
         finally:
             job.set_connection(None)
             self.job = None
 
+    def _run_work(self, work: LibraryWork[T]) -> T:
+        try:
+            try:
+                result = work(self)
+            except FlorilegiumError:
+                # An item that was to be inserted before may exist already, which is then the first error.
+                self._pending.send(self)
+                raise
+            self._pending.send(self)
+        except PendingConflict as error:
+            raise Conflict(str(error)) from None
+        return result
+
     def _prepare_statement(self) -> None:
         if self.job is not None:
             self.job.check()
-            self._insert_messages()
+            self._pending.send(self)
 
-    def _add_message(self, values: Mapping[str, SqlValue]) -> int:
-        """The table of messages gives the rowid itself."""
-        rowid = values["id"]
+    def _next_id(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
+        """Returns the rowid of a new row. None means that the row must be inserted at once: its rowid is unknown, or
+        another conversation may have its session. Messages come with their rowid."""
+        is_known = table in self._next_ids or table == _MESSAGES
+        if not is_known or (table == _CONVERSATIONS and values["session_id"]):
+            return None
+        rowid = values["id"] if "id" in values else self._next_ids[table]
         assert isinstance(rowid, int)
-        if self._messages and self._messages[0].keys() != values.keys():
-            self._insert_messages()
-        self._messages.append(values)
-        self._add_change("messages", rowid)
+        self._next_ids[table] = max(rowid + 1, self._next_ids.get(table, 0))
         return rowid
 
-    def _insert_messages(self) -> None:
-        """Raises Conflict if a message exists. An upsert knows which exist before it inserts any."""
-        messages, self._messages = self._messages, []
-        for start in range(0, len(messages), _MESSAGES_PER_STATEMENT):
-            batch = messages[start : start + _MESSAGES_PER_STATEMENT]
-            columns = ", ".join(batch[0])
-            record = f"json_populate_recordset(NULL::{quote_schema(self.schema)}.messages, ?::json)"
-            sql = f"INSERT INTO messages ({columns}) SELECT {columns} FROM {record} ON CONFLICT DO NOTHING RETURNING id"
-            rows = super().execute(sql, (msgspec.json.encode(batch).decode(),))
-            inserted = {rowid for (rowid,) in rows}
-            for values in batch:
-                if values["id"] not in inserted:
-                    raise Conflict(f"message {values['uuid']!r} already exists")
+    def _add_pending(self, table: str, values: Mapping[str, SqlValue]) -> None:
+        if not self._pending.fits(table, values):
+            self._pending.send(self)
+        self._pending.add_item(table, values)
 
     def _add_change(self, table: str, rowid: int) -> None:
         self.changes.setdefault(table, set()).add(rowid)

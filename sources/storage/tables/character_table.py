@@ -43,5 +43,5 @@ CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
     # The body is joined in the same way in the view that the index reads.
     index_forms=(index_form_of("name"), IndexFormColumn("body_seg", CHARACTER_FIELDS)),
     index=CHARACTERS_INDEX,
-    computed=(ComputedColumn("id", "id"),),
+    computed=(ComputedColumn("id", "characters.id"),),
 )

@@ -21,6 +21,10 @@ class SqlConnection(Protocol):
 
     def execute(self, sql: str, parameters: Any = (), /) -> SqlRows: ...
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> object: ...
+    def executemany_later(self, sql: str, parameters: Iterable[Any], /) -> object:
+        """Like `executemany`, but statements can be sent together before the next `execute`. Those that are equal are
+        then run together, so they must not depend on others that are sent later."""
+        ...
 
     # Rows of item tables, whose text is indexed
 

@@ -78,7 +78,7 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
             return super().insert(connection, draft, context, **columns)
         last_modified = validation.time(context.limits, "last_modified", draft.last_modified)
         rowid = super().insert(connection, draft, context, **columns)
-        connection.execute(TOUCH_CONVERSATION, (last_modified, rowid))
+        connection.executemany_later(TOUCH_CONVERSATION, [(last_modified, rowid)])
         return rowid
 
     def update(

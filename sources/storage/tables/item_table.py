@@ -274,8 +274,14 @@ class ItemTable(Generic[RecordT, DraftT]):
         rowid = connection.insert_row(self.name, values)
         if rowid is None:
             raise Conflict(f"{self.kind} {values['uuid']!r} already exists")
-        self._link_tags(connection, rowid, values)
+        self._link(connection, rowid, values)
         return rowid
+
+    def creation_time(self, draft: DraftT, context: WriteContext) -> str:
+        """Returns the creation time that `insert` stores for a valid draft."""
+        if draft.created_at is UNSET:
+            return context.time
+        return str(_CREATED_AT.validate(context.limits, _CREATED_AT.name, draft.created_at)) or context.time
 
     def update(
         self,
@@ -399,11 +405,15 @@ class ItemTable(Generic[RecordT, DraftT]):
             values["content_hash"] = content_hash(*(str(values[name]) for name in self._hashed))
         values.update({column.name: index_form(column.text(values)) for column in self._index_forms})
 
+    def _link(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+        """Inserts the rows of other tables by which a new item is found."""
+        self._link_tags(connection, rowid, values)
+
     def _link_tags(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         if values["tags"] == "[]":
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
-        connection.executemany(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
+        connection.executemany_later(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

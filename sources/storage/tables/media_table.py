@@ -89,7 +89,7 @@ MEDIA_ITEMS = MediaTable(
     index_forms=(index_form_of("title", has_tags=True),),
     index=MEDIA_INDEX,
     computed=(
-        ComputedColumn("id", "id"),
+        ComputedColumn("id", "media.id"),
         ComputedColumn("length_chars", "length_chars"),
         ComputedColumn("text_weight", "text_weight"),
         ComputedColumn("chunk_count", "chunk_count"),
@@ -119,9 +119,9 @@ def _require_chunk_count(body: MediaBody) -> None:
 
 
 def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None:
-    connection.execute("INSERT INTO texts (id, content) VALUES (?, ?)", (rowid, body.content))
+    connection.executemany_later("INSERT INTO texts (id, content) VALUES (?, ?)", [(rowid, body.content)])
     base = rowid << CHUNK_BITS
-    connection.executemany(
+    connection.executemany_later(
         'INSERT INTO chunks (id, uuid, start, "end", start_ms, end_ms, speaker, text, text_seg) '
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -129,7 +129,7 @@ def _insert_body(connection: SqlConnection, rowid: int, body: MediaBody) -> None
             for c in body.chunks
         ],
     )
-    connection.executemany(
+    connection.executemany_later(
         "INSERT INTO segments (media_id, position, start_ms, end_ms, speaker, text) VALUES (?, ?, ?, ?, ?, ?)",
         [(rowid, position, s.start_ms, s.end_ms, s.speaker, s.text) for position, s in enumerate(body.segments)],
     )

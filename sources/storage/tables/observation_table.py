@@ -59,9 +59,7 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
         if draft.uuid is UNSET:
             draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
         _require_line_order(draft)
-        rowid = super().insert(connection, draft, context, **columns)
-        self._link_values(connection, rowid)
-        return rowid
+        return super().insert(connection, draft, context, **columns)
 
     def update(
         self,
@@ -75,20 +73,23 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
         _require_line_order(draft)
         rowid = super().update(connection, key, draft, expected_version, context, **columns)
         connection.execute("DELETE FROM observations_values WHERE id = ?", (rowid,))
-        self._link_values(connection, rowid)
+        self._link_values(connection, rowid, self.stored_values(connection, key))
         return rowid
 
-    def _link_values(self, connection: SqlConnection, rowid: int) -> None:
-        observation = self.get_by_rowid(connection, rowid)
+    def _link(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
+        super()._link(connection, rowid, values)
+        self._link_values(connection, rowid, values)
+
+    def _link_values(self, connection: SqlConnection, rowid: int, values: Mapping[str, Any]) -> None:
         links = {
             (name, fold_tag(value), rowid)
             for name, fields in _FILTERED_FIELDS.items()
             for field in fields
-            for value in _values(observation, field)
+            for value in _listed_values(field, values[field])
         }
         links |= {(name, fold_tag(basename(value)), rowid) for name, value, _ in links if name == "files"}
         sql = "INSERT INTO observations_values (field, folded, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        connection.executemany(sql, sorted(links))
+        connection.executemany_later(sql, sorted(links))
 
 
 OBSERVATIONS = ObservationTable(
@@ -135,6 +136,5 @@ def _require_line_order(draft: ObservationDraft) -> None:
         raise invalid_field("line_end", expected=f"{start} (line_start) or more", got=str(end))
 
 
-def _values(observation: Observation, field: str) -> tuple[str, ...]:
-    value = getattr(observation, field)
-    return (value,) if isinstance(value, str) else value
+def _listed_values(field: str, stored: str) -> tuple[str, ...]:
+    return decode_texts(stored) if field in OBSERVATION_LISTS else (stored,)

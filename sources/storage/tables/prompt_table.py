@@ -33,5 +33,5 @@ PROMPTS: ItemTable[SavedPrompt, PromptDraft] = ItemTable(
         index_form_of(name) for name in ("name", "author", "details", "system_prompt", "user_prompt", "tags")
     ),
     index=PROMPTS_INDEX,
-    computed=(ComputedColumn("id", "id"),),
+    computed=(ComputedColumn("id", "prompts.id"),),
 )

@@ -17,9 +17,10 @@ from sources.storage.tables.conversation_tables import (
     UNKNOWN_ROLE,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlValue, json_array
+from sources.storage.tables.sql import json_array
 from sources.storage.tables.upsert import (
     DELETED,
+    NEW,
     UNCHANGED,
     UPDATED,
     StoredRow,
@@ -32,8 +33,6 @@ from sources.storage.tables.upsert import (
     withdraw_rows,
 )
 
-# A conversation is as new as its newest message. The messages inserted by one upsert have consecutive numbers.
-_NEWEST_OF_NEW = "SELECT max(created_at) FROM messages WHERE id BETWEEN ? AND ?"
 _NEWEST_OF_UPDATED = """
     SELECT max(r.last_modified) FROM json_each(?) wanted CROSS JOIN messages r ON r.id = CAST(wanted.value AS BIGINT)
 """
@@ -86,23 +85,20 @@ class ThreadUpserter:
         if own.outcome == "deleted":
             return ThreadUpsertResult(own, [DELETED] * len(thread.messages))
         conversation = self._conversations.rows[uuid_of(thread.draft)].rowid
-        first_number = self._messages.begin_conversation(conversation)
+        self._messages.begin_conversation(conversation, is_new=own == NEW)
         results = [self._messages.upsert_into(draft, is_outdated=is_outdated) for draft in thread.messages]
         updated = [draft for draft, result in zip(thread.messages, results, strict=True) if result == UPDATED]
-        self._touch(conversation, first_number, updated)
+        self._touch(conversation, updated)
         return ThreadUpsertResult(combine_results(own, results), results)
 
-    def _touch(self, conversation: int, first_number: int, updated: Sequence[MessageDraft]) -> None:
-        last_number = self._messages.next_number - 1
-        if last_number >= first_number:
-            self._touch_by_newest(conversation, _NEWEST_OF_NEW, (first_number, last_number))
+    def _touch(self, conversation: int, updated: Sequence[MessageDraft]) -> None:
+        """A conversation is as new as its newest message."""
+        newest = [self._messages.newest] if self._messages.newest else []
         if updated:
             rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
-            self._touch_by_newest(conversation, _NEWEST_OF_UPDATED, (rowids,))
-
-    def _touch_by_newest(self, conversation: int, sql: str, parameters: tuple[SqlValue, ...]) -> None:
-        [newest] = self._connection.execute(sql, parameters).fetchone()
-        self._connection.execute(TOUCH_CONVERSATION, (newest, conversation))
+            newest += self._connection.execute(_NEWEST_OF_UPDATED, (rowids,)).fetchone()
+        if newest:
+            self._connection.executemany_later(TOUCH_CONVERSATION, [(max(newest), conversation)])
 
 
 def withdraw_thread(connection: SqlConnection, uuid: str, context: WriteContext, *, keeps_edits: bool) -> list[str]:
@@ -143,15 +139,16 @@ class _MessageUpserter(Upserter[MessageDraft]):
         super().__init__(
             connection, MESSAGES, drafts, context, parent_column="r.conversation_id", keeps_edits=keeps_edits
         )
-        self.next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
+        self._next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
         self._next_position = 0
         self._conversation = 0
+        # The creation time of the newest message that was added to the conversation.
+        self.newest = ""
 
-    def begin_conversation(self, conversation: int) -> int:
-        """Returns the number that the first new message will get."""
-        self._conversation = conversation
-        [self._next_position] = self._connection.execute(NEXT_POSITION, (conversation,)).fetchone()
-        return self.next_number
+    def begin_conversation(self, conversation: int, *, is_new: bool) -> None:
+        self._conversation, self._next_position, self.newest = conversation, 0, ""
+        if not is_new:
+            [self._next_position] = self._connection.execute(NEXT_POSITION, (conversation,)).fetchone()
 
     def upsert_into(self, draft: MessageDraft, *, is_outdated: bool) -> UpsertResult:
         row = self.rows.get(draft.uuid) if isinstance(draft.uuid, str) else None
@@ -169,13 +166,14 @@ class _MessageUpserter(Upserter[MessageDraft]):
             self._connection,
             with_sender(draft),
             self._context,
-            id=self.next_number,
+            id=self._next_number,
             conversation_id=self._conversation,
             position=self._next_position,
             arrived=stamp,
         )
-        self.next_number += 1
+        self._next_number += 1
         self._next_position += 1
+        self.newest = max(self.newest, MESSAGES.creation_time(draft, self._context))
         return StoredRow(rowid, uuid, stamp, parent=self._conversation)
 
     def _update(self, row: StoredRow, draft: MessageDraft, import_stamp: str | None) -> None:

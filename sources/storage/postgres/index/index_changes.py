@@ -41,9 +41,12 @@ _ENTRIES_WITHOUT_MESSAGE = f"""
     DELETE FROM index_entries WHERE kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0
     AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id) RETURNING kind, id
 """
+# For each item by itself, so that the primary keys are used.
 _CHUNKS_OF = f"""
-    SELECT id FROM chunks WHERE id >= ?1 AND id < ?2
-    UNION SELECT id FROM index_entries WHERE kind = {MEDIA_ENTRIES.number} AND id >= ?1 AND id < ?2
+    SELECT chunk.id FROM unnest(CAST(? AS BIGINT[])) AS item (id) JOIN LATERAL (
+        SELECT c.id FROM chunks c WHERE c.id >= item.id << {CHUNK_BITS} AND c.id < (item.id + 1) << {CHUNK_BITS}
+        UNION SELECT e.id FROM index_entries e WHERE e.kind = {MEDIA_ENTRIES.number}
+            AND e.id >= item.id << {CHUNK_BITS} AND e.id < (item.id + 1) << {CHUNK_BITS}) AS chunk ON TRUE
 """
 # The two messages after each of these, whose context they are part of.
 _FOLLOWING = """
@@ -78,9 +81,8 @@ def index_changes(connection: PostgresConnection, changes: Mapping[str, Collecti
         index(CHAT_ENTRIES, messages | following)
     if conversations:
         index(CHAT_ENTRIES, [-rowid for rowid in conversations])
-    for item in sorted(changes.get("media", ())):
-        bounds = (item << CHUNK_BITS, (item + 1) << CHUNK_BITS)
-        index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, bounds)])
+    if media := changes.get("media"):
+        index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, (sorted(media),))])
     update_vectors(connection, indexed)
 
 

@@ -3,8 +3,9 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from sources.storage.tables.indexes import CHUNK_BITS
 from sources.storage.tables.sql import SqlValue
@@ -21,7 +22,11 @@ _ENQUEUE_PARTS = {
 
 
 class RowConnection(sqlite3.Connection):
-    """Implements the row methods of `SqlConnection`."""
+    """Implements `executemany_later` and the row methods of `SqlConnection`."""
+
+    def executemany_later(self, sql: str, parameters: Iterable[Any], /) -> object:
+        """Runs the statement at once: no other process has to be waited for."""
+        return self.executemany(sql, parameters)
 
     def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
         try:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import hypothesis.strategies as st
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
+from msgspec.structs import replace
 
 from config.errors import FlorilegiumError
 from sources.drafts import (
@@ -47,6 +48,8 @@ keys = st.tuples(uuids, st.integers(-1, 4) | st.just(2**70))
 versions = st.none() | st.integers(0, 3)
 pages = (st.integers(-1, 3), st.integers(-1, 2**70) | st.integers(0, 2))
 tag_lists = st.lists(st.sampled_from(TAGS), max_size=2)
+sessions = st.sampled_from(("", "", "s", " s"))
+times = st.sampled_from(("", "2026-05-01T00:00:00Z", "2027-05-01T00:00:00Z"))
 messages = st.lists(st.tuples(uuids, titles), max_size=3)
 
 
@@ -60,6 +63,9 @@ operations = st.lists(
         _operation("update", kinds, keys, titles, tag_lists, versions),
         _operation("remove", collections, keys, st.sampled_from(("delete", "purge", "restore")), versions),
         _operation("upsert", kinds, st.lists(st.tuples(uuids, titles), max_size=3), st.booleans()),
+        _operation("create_many", kinds, st.lists(st.tuples(uuids, titles, tag_lists), max_size=4)),
+        _operation("import_many", kinds, st.lists(st.tuples(uuids, titles, tag_lists, st.integers(0, 5)), max_size=4)),
+        _operation("import_threads", st.lists(st.tuples(uuids, titles, sessions, times, messages), max_size=3)),
         _operation("withdraw", collections, st.lists(uuids, max_size=2), st.booleans()),
         _operation("read", collections, keys),
         _operation("pages", collections, *pages, tag_lists),
@@ -101,6 +107,31 @@ class _Operations:
     async def upsert(self, kind: str, drafts: list[tuple[str, str]], keeps_edits: bool) -> Any:
         made = [DRAFTS[kind](title, uuid=uuid) for uuid, title in drafts]
         return await self._collection(kind).upsert_many(made, keeps_edits=keeps_edits)
+
+    async def create_many(self, kind: str, drafts: list[tuple[str, str, list[str]]]) -> Any:
+        made = [DRAFTS[kind](title, uuid=uuid, tags=tags) for uuid, title, tags in drafts]
+        return await self._collection(kind).create_many(made)
+
+    async def import_many(self, kind: str, drafts: list[tuple[str, str, list[str], int]]) -> Any:
+        """Some drafts have a preferred id, or a field that others leave unset."""
+        made = []
+        for uuid, title, tags, number in drafts:
+            fields: dict[str, Any] = {"metadata": {"number": number}} if number > 2 else {}
+            if number and kind in ("media", "characters", "prompts"):
+                fields["preferred_id"] = number
+            made.append(DRAFTS[kind](title, uuid=uuid, tags=tags, **fields))
+        results = await self._collection(kind).upsert_many(made)
+        return results, await self._collection(kind).list(10, 0)
+
+    async def import_threads(self, drafts: list[tuple[str, str, str, str, list[tuple[str, str]]]]) -> Any:
+        threads = []
+        for uuid, title, session, time, texts in drafts:
+            draft = ConversationDraft(uuid=uuid, title=title, session_id=session)
+            if time:
+                draft = replace(draft, created_at=time, last_modified=time)
+            threads.append(ThreadDraft(draft, _messages(texts)))
+        chats = self._library.chats
+        return await chats.upsert_many(threads), await chats.list(10, 0), await chats.messages("a", 5, 0)
 
     async def withdraw(self, kind: str, uuids: list[str], keeps_edits: bool) -> Any:
         return sorted(await self._collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits))
@@ -217,9 +248,23 @@ class _Engines:
         self._loop.close()
 
 
+# The first message exists already, and the second is invalid: the first error is reported.
+_TWO_ERRORS: list[tuple[Any, ...]] = [
+    ("converse", "a", "tea", [("b", "tea")], []),
+    ("converse", "B", "tea", [("b", "tea"), ("bad id", "tea")], []),
+]
+# More rows than one statement inserts.
+_LARGE_BATCH: list[tuple[Any, ...]] = [
+    ("upsert", "prompts", [(f"p{number}", "tea") for number in range(502)], False),
+    ("pages", "prompts", 502, 0, []),
+]
+
+
 # Without shrinking, which takes minutes: the operation that differs is part of the message.
 @settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
 @given(example=operations)
+@example(example=_TWO_ERRORS)
+@example(example=_LARGE_BATCH)
 def test_both_engines_agree(module_database_url: str, example: list[tuple[Any, ...]]) -> None:
     engines = _Engines(module_database_url)
     try:

@@ -90,7 +90,7 @@ def build_catalog(
     add_agentchatbus_tools(catalog, bus, settings)
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
-    catalog.add_tool(ServerInfoTool(settings, knowledge.sources, quotas).as_tool())
+    catalog.add_tool(ServerInfoTool(settings, knowledge.sources, libraries, quotas).as_tool())
     catalog.remove_tools_of(settings.sources_off)
     return catalog
 

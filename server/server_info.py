@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from auth.context import RequestContext
 from auth.quotas import QuotaOverrides, Quotas, apply_overrides
-from config.paths import stored_bytes_of_user
 from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
@@ -15,6 +14,7 @@ from server.version import VERSION
 from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
 from sources.search.arguments import LIMIT_MAX
 from sources.source import Source
+from sources.storage.contract import Libraries
 
 
 class ServerInfoInput(Struct, forbid_unknown_fields=True):
@@ -67,8 +67,11 @@ class ServerInfo(Struct, frozen=True):
 class ServerInfoTool:
     """Without `quotas`, those of the settings apply to every user."""
 
-    def __init__(self, settings: Settings, sources: Sequence[Source], quotas: Quotas | None = None) -> None:
+    def __init__(
+        self, settings: Settings, sources: Sequence[Source], libraries: Libraries, quotas: Quotas | None = None
+    ) -> None:
         self._settings = settings
+        self._libraries = libraries
         self._quotas = quotas
         self._sources = [source.name for source in sources]
         self._limits = ServerLimits(
@@ -124,7 +127,7 @@ class ServerInfoTool:
         else:
             limits = await self._quotas.limits(context.user_id)
         return ServerUsage(
-            bytes=stored_bytes_of_user(context.db_paths),
+            bytes=(await self._libraries.stored_bytes([context.user_id]))[context.user_id],
             max_bytes=limits.max_bytes,
             max_items=limits.max_items,
             max_passages=limits.max_passages,

@@ -1,5 +1,6 @@
 """Where a deployment keeps its data: in SQLite files of the data directory, or in PostgreSQL (`storage_url`)."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auth.audit import AuditFile, AuditLog
@@ -7,7 +8,7 @@ from auth.postgres_audit import PostgresAuditLog
 from auth.quotas import Quotas
 from auth.registry import ControlLocation
 from config.errors import ConfigurationError
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 
@@ -57,6 +58,15 @@ def open_libraries(
     return PostgresLibraries(
         options, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
     )
+
+
+async def stored_bytes(settings: Settings, data_root: DataRoot, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+    """Returns how much each user stores."""
+    libraries = open_libraries(settings, data_root)
+    try:
+        return await libraries.stored_bytes(user_ids)
+    finally:
+        await libraries.close()
 
 
 def require_sqlite(settings: Settings, command: str) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
-from auth.quotas import read_own_max_bytes
+from auth.quotas import Quotas, read_own_max_bytes
 from auth.registry import Registry, read_users
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, StorageError, Unavailable
@@ -35,7 +35,7 @@ from server.cli.semantic_checks import check_semantic
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.doctor.check import Check
-from server.stores import control_location
+from server.stores import control_location, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.report import SandboxMode, SandboxReport, probe_sandbox
 from sources.storage.sqlite.maintenance.file_faults import missing_files
@@ -116,12 +116,19 @@ def evaluate_disk(free_bytes: int) -> Check:
 
 async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
     """Connects, creates the tables on first use, and counts the users."""
+    url = describe_url(settings.storage_url)
     try:
         async with Registry.open(control_location(settings, root)) as registry:
-            users = await registry.list_users()
+            users, quotas = await registry.list_users(), Quotas(registry.database, settings)
+            sizes = await stored_bytes(settings, root, [user.id for user in users])
+            limits = {user.id: (await quotas.limits(user.id)).max_bytes for user in users}
     except FlorilegiumError as error:
-        return [Check("PostgreSQL", "fail", f"{describe_url(settings.storage_url)}: {error.message}")]
-    return [Check("PostgreSQL", "ok", f"{describe_url(settings.storage_url)} has {pluralize(len(users), 'users')}")]
+        return [Check("PostgreSQL", "fail", f"{url}: {error.message}")]
+    shares = [(sizes[user.id] / limits[user.id], user.name) for user in users if limits[user.id]]
+    return [
+        Check("PostgreSQL", "ok", f"{url} has {pluralize(len(users), 'users')}"),
+        evaluate_quotas(shares, settings.user_max_bytes),
+    ]
 
 
 def check_files(root: DataRoot, max_bytes: int) -> list[Check]:
@@ -170,23 +177,26 @@ def check_sample(root: DataRoot) -> Check:
 
 
 def check_quotas(root: DataRoot, max_bytes: int) -> Check:
-    """Warns about users whose quota is nearly used up."""
-    name = "quotas"
     try:
         users = read_users(root.control_path) if root.control_path.exists() else []
         own = read_own_max_bytes(root.control_path) if users else {}
     except FlorilegiumError as error:
-        return Check(name, "fail", f"cannot be checked: {error.message}")
+        return Check("quotas", "fail", f"cannot be checked: {error.message}")
     shares = [
         (stored_bytes_of_user(root.paths_of(user_id)) / quota, user)
         for user_id, user in users
         if (quota := own.get(user_id, max_bytes))
     ]
+    return evaluate_quotas(shares, max_bytes)
+
+
+def evaluate_quotas(shares: Sequence[tuple[float, str]], max_bytes: int) -> Check:
+    """Warns about users whose quota is nearly used up. `shares` are the used part of each user's quota and the name."""
     near = [f"{user} uses {share:.0%}" for share, user in sorted(shares, reverse=True) if share >= _QUOTA_WARN_SHARE]
     general = f"{max_bytes // _MIB} MiB per user (user_max_bytes)" if max_bytes else "no quota is set (user_max_bytes)"
     if near:
-        return Check(name, "warn", f"{', '.join(near[:_FAULTS_SHOWN])} of the quota; {general}")
-    return Check(name, "ok", general)
+        return Check("quotas", "warn", f"{', '.join(near[:_FAULTS_SHOWN])} of the quota; {general}")
+    return Check("quotas", "ok", general)
 
 
 def has_fts5() -> bool:

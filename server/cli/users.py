@@ -10,7 +10,7 @@ from auth.principal import Role
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
-from config.paths import UserId, stored_bytes_of_user
+from config.paths import UserId
 from config.settings import Settings
 from server.cli.admin import (
     data_root,
@@ -25,7 +25,7 @@ from server.cli.output import confirm, format_time, print_json, print_table
 from server.cli.remote import path_segment, remote_server
 from server.cli.urls import local_url
 from server.cli.user_quotas import quota
-from server.stores import open_audit_log, open_libraries
+from server.stores import open_audit_log, open_libraries, stored_bytes
 
 ROLE = click.Choice(get_args(Role))
 _USERS = "/api/v1/users"
@@ -140,14 +140,12 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
         return
     settings = overrides.load().settings
 
-    async def work(registry: Registry) -> list[tuple[UserRecord, int]]:
-        quotas = Quotas(registry.database, settings)
-        return [(record, (await quotas.limits(record.id)).max_bytes) for record in await registry.list_users()]
+    async def work(registry: Registry) -> list[tuple[UserRecord, int, int]]:
+        quotas, records = Quotas(registry.database, settings), await registry.list_users()
+        sizes = await stored_bytes(settings, data_root(settings), [record.id for record in records])
+        return [(record, sizes[record.id], (await quotas.limits(record.id)).max_bytes) for record in records]
 
-    users = [
-        (record, stored_bytes_of_user(data_root(settings).paths_of(record.id)), max_bytes)
-        for record, max_bytes in run_with_registry(settings, work)
-    ]
+    users = run_with_registry(settings, work)
     if as_json:
         print_json([{**_as_data(record), "bytes": size, "max_bytes": quota or None} for record, size, quota in users])
         return

@@ -11,7 +11,6 @@ from auth.principal import Role
 from auth.quotas import QuotaOverrides, Quotas, describe_limits
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound
-from config.paths import stored_bytes_of_user
 from config.times import format_time_seconds
 from server.rest.account import NoArguments, require_unrestricted
 from server.rest.admin_operation import admin_operation
@@ -89,16 +88,16 @@ class AdministrationEndpoints:
         self._quotas = quotas
 
     async def list_users(self, context: RequestContext, _request: NoArguments) -> UserList:
-        return UserList([self._user(record) for record in await self._registry.list_users()])
+        return UserList(await self._users(await self._registry.list_users()))
 
     async def get_user(self, context: RequestContext, request: UserRequest) -> User:
-        return self._user(await find_user(self._registry, request.name))
+        return await self._user(await find_user(self._registry, request.name))
 
     async def add_user(self, context: RequestContext, request: AddUserRequest) -> User:
         require_unrestricted(context.principal)
         record = await self._registry.add_user(request.name, request.issuer, request.subject, request.role)
         self._record(context, "user.add", record, request.role)
-        return self._user(record)
+        return await self._user(record)
 
     async def update_user(self, context: RequestContext, request: UpdateUserRequest) -> User:
         record = await find_other_user(self._registry, context, request.name)
@@ -111,11 +110,11 @@ class AdministrationEndpoints:
         elif request.is_disabled is False:
             record = await self._registry.enable_user(record.id)
             self._record(context, "user.enable", record)
-        return self._user(record)
+        return await self._user(record)
 
     async def delete_user(self, context: RequestContext, request: DeleteUserRequest) -> User:
         record = await find_other_user(self._registry, context, request.name)
-        deleted = self._user(record)
+        deleted = await self._user(record)
         await delete_user(self._runtime, record, purge=request.purge)
         self._record(context, "user.delete", record, "purged" if request.purge else "")
         return deleted
@@ -147,15 +146,23 @@ class AdministrationEndpoints:
             own=await self._quotas.overrides(record.id),
         )
 
-    def _user(self, record: UserRecord) -> User:
-        return User(
-            name=record.name,
-            id=record.id,
-            role=record.role,
-            is_disabled=record.is_disabled,
-            created_at=format_time_seconds(record.created_at),
-            bytes=stored_bytes_of_user(self._runtime.data_root.paths_of(record.id)),
-        )
+    async def _user(self, record: UserRecord) -> User:
+        [user] = await self._users([record])
+        return user
+
+    async def _users(self, records: Sequence[UserRecord]) -> list[User]:
+        sizes = await self._runtime.libraries.stored_bytes([record.id for record in records])
+        return [
+            User(
+                name=record.name,
+                id=record.id,
+                role=record.role,
+                is_disabled=record.is_disabled,
+                created_at=format_time_seconds(record.created_at),
+                bytes=sizes[record.id],
+            )
+            for record in records
+        ]
 
     def _record(self, context: RequestContext, action: str, user: UserRecord, detail: str = "") -> None:
         """`client` is the administrator."""

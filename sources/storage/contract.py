@@ -680,6 +680,10 @@ class Libraries(Protocol):
         """Returns figures for metrics."""
         ...
 
+    async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+        """Returns how much each user stores, also those who have no library yet."""
+        ...
+
     async def remove(self, user_id: UserId) -> None:
         """Deletes everything that a user stores. Raises Unavailable if the library stays in use."""
         ...

@@ -304,6 +304,9 @@ class FakeLibraries:
     def state(self) -> LibrariesState:
         raise NotImplementedError
 
+    async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+        return dict.fromkeys(user_ids, 0)
+
     async def remove(self, user_id: UserId) -> None:
         raise NotImplementedError
 

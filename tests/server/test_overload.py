@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from config.paths import UserId
 from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
+from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import SqliteLibraries
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params
@@ -32,7 +34,7 @@ def result_of(response: HttpResponse) -> dict[str, Any]:
     return result
 
 
-# -- no source can be searched -----------------------------------------------------------------------------------------
+# -- no source can be searched: SQLite, because the files are damaged --------------------------------------------------
 
 
 @asynccontextmanager
@@ -48,6 +50,7 @@ async def server_with_damaged_library(tmp_path: Path) -> AsyncIterator[LiveServe
         yield server
 
 
+@pytest.mark.sqlite
 async def test_a_search_that_no_source_answers_is_an_error_over_mcp(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
@@ -62,6 +65,7 @@ async def test_a_search_that_no_source_answers_is_an_error_over_mcp(tmp_path: Pa
     assert [hit["title"] for hit in result_of(answered)["structuredContent"]["results"]] == ["Tea of Ben"]
 
 
+@pytest.mark.sqlite
 async def test_a_search_that_no_source_answers_is_503_over_rest(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         failed, answered = await rest_search(server, "ada"), await rest_search(server, "ben")
@@ -72,6 +76,7 @@ async def test_a_search_that_no_source_answers_is_503_over_rest(tmp_path: Path) 
     assert (answered.status, len(answered.json()["results"])) == (200, 1)
 
 
+@pytest.mark.sqlite
 async def test_a_failed_search_has_its_own_outcome_in_the_metrics(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
@@ -114,6 +119,14 @@ class HeldJobs:
     def _end(self, job: QueuedJob) -> None:
         self._queue.finish(job)
         self._queue.leave(job)
+
+
+def library_jobs(server: LiveServer) -> JobQueue:
+    libraries = server.runtime.libraries
+    if isinstance(libraries, PostgresLibraries):
+        return libraries._threads.jobs
+    assert isinstance(libraries, SqliteLibraries)
+    return libraries._options.jobs
 
 
 @asynccontextmanager
@@ -208,8 +221,6 @@ async def test_searches_are_answered_again_when_the_queue_is_empty(tmp_path: Pat
 async def test_reading_that_would_wait_too_long_is_refused_over_every_transport(tmp_path: Path) -> None:
     """Resources and prompts are read from the library as tools read it, so the same wait is refused."""
     async with live(make_settings(tmp_path, library_jobs_max=1, library_wait_max_ms=10)) as server:
-        libraries = server.runtime.libraries
-        assert isinstance(libraries, SqliteLibraries)
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
         legacy = await LegacyClient.open(server, "ada")
         uris = [
@@ -224,7 +235,7 @@ async def test_reading_that_would_wait_too_long_is_refused_over_every_transport(
         }
         async with (
             WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
-            occupied(libraries._options.jobs, (await server.user("ada")).id),
+            occupied(library_jobs(server), (await server.user("ada")).id),
         ):
             responses = [await ada.request(method, params) for method, params in reads.items()]
             responses += [await legacy.request(method, params) for method, params in reads.items()]

@@ -9,6 +9,7 @@ from msgspec import Struct
 from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
+from config.tracing import span
 from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
@@ -78,15 +79,17 @@ class PostgresDatabase:
         job queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
         lane = min(self._readers, key=lambda reader: (reader.is_busy, reader.waiting))
-        return await self._run(source, lane, work, deadline_ms, Transaction)
+        with span("storage read", {"florilegium.source": source}):
+            return await self._run(source, lane, work, deadline_ms, Transaction)
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
         settings for a write that is known to be large."""
         self._meter.add_write()
         self._has_new_writes = True
-        indexed = partial(_work_and_index, work)
-        return await self._run(source, self._writer, indexed, self._options.deadline_ms + extra_ms, WriteTransaction)
+        indexed, deadline_ms = partial(_work_and_index, work), self._options.deadline_ms + extra_ms
+        with span("storage write", {"florilegium.source": source}):
+            return await self._run(source, self._writer, indexed, deadline_ms, WriteTransaction)
 
     async def write_vectors(self, source: str, work: LibraryWork[T]) -> T:
         """Runs work that changes vectors or leases only, while no text changes."""
@@ -101,19 +104,19 @@ class PostgresDatabase:
         """Raises SemanticUnavailable if the server has no pgvector."""
         if not self._options.extension.is_known:
             await self._options.prepare()
-            await self._run_control("embeddings", self._options.extension.check)
+            await self.run_control("embeddings", self._options.extension.check)
         return self._options.extension.require()
 
     async def exists(self) -> bool:
         """Whether the user has a library. Reading or writing creates it otherwise."""
-        return await self._run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
+        return await self.run_control("library", partial(self._options.schemas.find, self.user_id)) is not None
 
     async def schema_name(self) -> str:
         schema = self._schema or await self._open("library")
         return schema.name
 
     async def remove(self) -> None:
-        await self._run_control("library", partial(self._options.schemas.remove, self.user_id))
+        await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._schema = None
 
     async def _run(
@@ -151,15 +154,15 @@ class PostgresDatabase:
 
     async def _open(self, source: str) -> LibrarySchema:
         await self._options.prepare()
-        schema = await self._run_control(source, partial(self._options.schemas.find, self.user_id))
+        schema = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
         if schema is None:
-            schema = await self._run_control(source, partial(self._options.schemas.create, self.user_id))
+            schema = await self.run_control(source, partial(self._options.schemas.create, self.user_id))
         while not self._options.schemas.is_current(schema):
-            schema = await self._run_control(source, partial(self._options.schemas.migrate, self.user_id))
+            schema = await self.run_control(source, partial(self._options.schemas.migrate, self.user_id))
         self._schema = schema
         return schema
 
-    async def _run_control(self, source: str, work: LibraryWork[T]) -> T:
+    async def run_control(self, source: str, work: LibraryWork[T]) -> T:
         """Runs work on the table that maps users to schemas."""
 
         def transaction(remaining_ms: int) -> Transaction:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -26,6 +26,7 @@ from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.usage import stored_bytes
 from sources.storage.postgres.vectors.extension import VectorExtensionMemory
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
 from sources.storage.quota import QuotaLimits
@@ -154,6 +155,13 @@ class PostgresLibraries:
         self._wake(user_id, has_new_text=True)
         await self._embedding.wait_until_idle()
         return (await self._database(user_id)).quota.embedding_stop
+
+    async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+        if not user_ids:
+            return {}
+        await self._prepare()
+        database = await self._database(user_ids[0])
+        return await database.run_control("libraries", partial(stored_bytes, user_ids))
 
     async def remove(self, user_id: UserId) -> None:
         """Deletes the schema of a user. Calls that arrive meanwhile wait, and find an empty library."""

@@ -3,8 +3,10 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from config.paths import UserId
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.vectors.vector_tables import count_passages
 
@@ -18,6 +20,12 @@ _USED_BYTES = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = ? AND c.relkind = 'r'
+"""
+_USED_BYTES_OF_USERS = """
+    SELECT l.user_id, CAST(sum(pg_total_relation_size(c.oid)) AS BIGINT)
+    FROM libraries l JOIN pg_catalog.pg_namespace n ON n.nspname = l.schema_name
+    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relkind = 'r'
+    WHERE l.user_id = ANY (CAST(? AS TEXT[])) GROUP BY l.user_id
 """
 # Measuring takes some milliseconds. Between two measurements a library grows by what is written meanwhile, also by
 # other processes.
@@ -51,6 +59,12 @@ class SchemaMeter:
 
     async def count_passages(self) -> int:
         return await self._database.read(_SOURCE, count_passages)
+
+
+def stored_bytes(user_ids: Sequence[UserId], connection: LibraryConnection) -> dict[UserId, int]:
+    """Runs in a transaction of the control data."""
+    rows = connection.execute(_USED_BYTES_OF_USERS, (list(user_ids),)).fetchall()
+    return dict.fromkeys(user_ids, 0) | dict(rows)
 
 
 def _used_bytes(connection: LibraryConnection) -> int:

@@ -1,6 +1,6 @@
 """Libraries whose every use times out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from auth.context import RequestContext
@@ -20,6 +20,9 @@ class TimedOutLibraries:
 
     def state(self) -> LibrariesState:
         raise NotImplementedError
+
+    async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+        return dict.fromkeys(user_ids, 0)
 
     async def remove(self, user_id: UserId) -> None:
         raise NotImplementedError

@@ -19,6 +19,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
 from server.server_info import ServerInfoTool
 from server.transports.bridge import DELAY_MAX_S, DELAY_MIN_S, Bridge, RemoteServer, backoff
+from tests.aggregator.aggregator_fixture import FakeLibraries, FakeLibrary
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
@@ -113,7 +114,7 @@ class WaitTool:
 
     def catalog(self, settings: Settings) -> Catalog:
         catalog = Catalog()
-        catalog.add_tool(ServerInfoTool(settings, ()).as_tool())
+        catalog.add_tool(ServerInfoTool(settings, (), FakeLibraries(FakeLibrary())).as_tool())
         catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=NoInput, handler=self.wait))
         return catalog
 

@@ -67,6 +67,10 @@ _QUEUED = """
         SELECT q.id FROM vector_queue q WHERE q.kind = ordered.kind ORDER BY q.id DESC LIMIT ?
     ) AS queued ON TRUE ORDER BY ordered.place, queued.id DESC LIMIT ?
 """
+_DELETE_OLD = """
+    DELETE FROM vectors v USING (SELECT kind, id, model, passage FROM vectors WHERE model <> ? LIMIT ?) AS old
+    WHERE v.kind = old.kind AND v.id = old.id AND v.model = old.model AND v.passage = old.passage
+"""
 _LISTED = "unnest(CAST(? AS SMALLINT[]), CAST(? AS BIGINT[])) AS listed (kind, id)"
 
 
@@ -182,9 +186,7 @@ def drop_old_vectors(connection: PostgresConnection) -> bool:
     old_indexes = [index for index in state.indexes if index[0] != state.number]
     for index in old_indexes:
         connection.execute(f"DROP INDEX IF EXISTS {hnsw_index_name(*index)}")
-    old = "SELECT ctid FROM vectors WHERE model <> ? LIMIT ?"
-    sql = f"DELETE FROM vectors WHERE ctid = ANY (ARRAY({old}))"
-    is_finished = not connection.execute(sql, (state.number, _DROPPED_ROWS)).rowcount
+    is_finished = not connection.execute(_DELETE_OLD, (state.number, _DROPPED_ROWS)).rowcount
     indexes = tuple(index for index in state.indexes if index not in old_indexes)
     numbers = {state.model: state.number} if is_finished else state.numbers
     save_state(connection, replace(state, numbers=numbers, indexes=indexes))

@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -19,7 +19,7 @@ from auth.library_files import forget_file
 from auth.quotas import Quotas
 from config.errors import Overloaded, Unavailable
 from config.numbers import clamp
-from config.paths import DATABASE_KINDS, DataRoot, UserId
+from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
 from config.settings import Settings
 from config.times import steady_time
 from sources.semantic.service import SemanticService
@@ -115,6 +115,9 @@ class SqliteLibraries:
             queue=self._options.jobs.state(),
             embedding=self._embedding.state() if self._embedding is not None else EmbeddingState(),
         )
+
+    async def stored_bytes(self, user_ids: Sequence[UserId]) -> Mapping[UserId, int]:
+        return {user_id: stored_bytes_of_user(self._data_root.paths_of(user_id)) for user_id in user_ids}
 
     async def embed(self, user_id: UserId) -> str | None:
         """Also waits for the other users who have their turns meanwhile."""

@@ -9,11 +9,12 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
 	@echo "make test            run the whole test suite (ARGS='tests/auth -k jwt' narrows it)"
+	@echo "make test-postgres   run the test suite with PostgreSQL as the storage of all servers (ARGS as for make test)"
 	@echo "make check           format, lint, types, import contract"
 	@echo "make format          format the code"
 	@echo "make conformance     run the official MCP conformance suite, both eras"
@@ -59,6 +60,11 @@ serve: $(RUNTIME)
 # Tests of a file run on the same worker, except those that a worker with nothing left to do takes over at the end.
 test: $(DEVELOPMENT)
 	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Tests of SQLite files are left out.
+test-postgres: $(DEVELOPMENT)
+	TEST_STORAGE=postgres TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal -m "not sqlite" $(ARGS)
 
 check: check-style check-mypy check-pyright
 

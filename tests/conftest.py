@@ -1,5 +1,5 @@
 """The hypothesis profile of all tests, the check that tests named in a compatibility manifest use a transport, and the
-servers that tests share."""
+servers that tests share. A run of the whole suite in which no test used one of them fails."""
 
 import os
 import secrets
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compatibility.page import SYSTEMS
-from tests.servers import postgres, shared, valkey
+from tests.servers import citus, postgres, shared, storage, valkey
 from tests.transport_requests import require_transport
 
 # No deadlines, because timing on a busy machine says nothing about correctness.
@@ -20,12 +20,18 @@ settings.register_profile("florilegium", deadline=None, suppress_health_check=[H
 settings.load_profile("florilegium")
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
+_SERVERS = ("postgresql", "valkey")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with require_transport(item.nodeid, _NAMED_TESTS):
         return (yield)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    storage.drop_unused_databases()
 
 
 def _is_main_process(config: pytest.Config) -> bool:
@@ -37,14 +43,35 @@ def pytest_configure(config: pytest.Config) -> None:
         shared.prepare_directory()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_report_header() -> list[str]:
+    engine = "PostgreSQL" if storage.uses_postgres() else "SQLite, TEST_STORAGE=postgres changes it"
+    return [f"storage of the servers that tests start: {engine}", citus.describe_citus()]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.OK and _unused_servers(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _unused_servers(config: pytest.Config) -> list[str]:
+    """Returns the servers that a run of the whole suite should have used."""
+    is_whole = config.args == config.getini("testpaths") and not (config.option.keyword or config.option.collectonly)
+    if not is_whole or not _is_main_process(config):
+        return []
+    return [name for name in _SERVERS if name not in shared.running_servers()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for name, server in shared.running_servers().items():
         terminalreporter.write_line(f"{name}: {server.version}")
+    for name in _unused_servers(config):
+        terminalreporter.write_line(f"{name}: no test used it, so this run of the whole suite has failed", red=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not _is_main_process(config):
         return
+    storage.drop_all_databases()
     for server in shared.running_servers().values():
         if server.pid is not None:
             with suppress(ProcessLookupError):

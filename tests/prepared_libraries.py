@@ -1,4 +1,4 @@
-"""Data directories with empty libraries of users. Copying one is faster than creating it."""
+"""Data directories with empty libraries of users, and their databases. Copying one is faster than creating it."""
 
 import asyncio
 import atexit
@@ -10,12 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.servers.storage import copy_database, has_database
+
 CreateLibraries = Callable[[Path], Coroutine[Any, Any, None]]
 
 
 def copy_libraries(create: CreateLibraries, root: Path) -> Path:
     """Copies what `create` writes into a directory, which it does once per process. Returns the directory."""
-    shutil.copytree(_created(create), root, dirs_exist_ok=True)
+    original = _created(create)
+    shutil.copytree(original, root, dirs_exist_ok=True)
+    if has_database(original):
+        copy_database(original, root)
     return root
 
 

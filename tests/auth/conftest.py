@@ -38,7 +38,7 @@ def postgres_location(module_database_url: str) -> ConnectionOptions:
     return ConnectionOptions(url=module_database_url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.sqlite), "postgresql"])
 def control_location(request: pytest.FixtureRequest, control_path: Path) -> ControlLocation:
     """An empty control database of each engine."""
     if request.param == "sqlite":

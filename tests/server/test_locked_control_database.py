@@ -5,8 +5,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.live import live, make_settings
 from tests.server.clients import ModernClient
+
+# Processes lock a file of SQLite as a whole.
+pytestmark = pytest.mark.sqlite
 
 
 async def test_callers_get_503_while_another_process_holds_the_lock(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ import pytest
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient, text_of
 
+# PostgreSQL looks after its own files.
+pytestmark = pytest.mark.sqlite
+
 MISSING = "chacha.db of this library is missing or empty; restore it from a backup"
 
 

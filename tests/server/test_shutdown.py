@@ -132,6 +132,7 @@ async def test_a_websocket_call_is_answered_before_the_connection_closes(
 
 
 async def test_a_signal_closes_streams_and_connections_and_ends_the_process(tmp_path: Path) -> None:
+    make_settings(tmp_path)  # creates a database if tests use PostgreSQL
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -182,6 +183,7 @@ async def test_a_call_that_exceeds_the_grace_period_is_cancelled(
 
 @pytest.mark.parametrize("tool", list(TOOLS))
 async def test_a_signal_ends_the_process_whatever_a_tool_does_and_loses_no_write(tmp_path: Path, tool: str) -> None:
+    settings = make_settings(tmp_path)  # creates a database if tests use PostgreSQL
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -209,7 +211,7 @@ async def test_a_signal_ends_the_process_whatever_a_tool_does_and_loses_no_write
         _, stderr = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
     assert process.returncode == 0
     assert b"the server did not stop within 1 s; ending the process" in stderr
-    async with open_runtime(make_settings(tmp_path)) as runtime:
+    async with open_runtime(settings) as runtime:
         ada = await runtime.registry.user_by_name("ada")
         assert ada is not None
         async with runtime.libraries.library(local_context(ada, runtime.data_root)) as library:

@@ -37,20 +37,24 @@ def postgres_server() -> SharedServer:
     return shared_server(_NAME, _start)
 
 
-def create_database(server: SharedServer) -> str:
-    """Creates an empty database with the extensions and returns its URL."""
+def create_database(server: SharedServer, template_url: str | None = None) -> str:
+    """Creates an empty database with the extensions, or a copy of another, and returns its URL."""
     name = f"test_{uuid4().hex}"
-    asyncio.run(_execute(server.url, f'CREATE DATABASE "{name}" TEMPLATE {_TEMPLATE}'))
+    template = _name_of(template_url) if template_url else _TEMPLATE
+    asyncio.run(_execute(server.url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     return with_database(server.url, name)
 
 
 def drop_database(server: SharedServer, url: str) -> None:
-    name = urlsplit(url).path.lstrip("/")
-    asyncio.run(_execute(server.url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    asyncio.run(_execute(server.url, f'DROP DATABASE "{_name_of(url)}" WITH (FORCE)'))
 
 
 def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def _name_of(url: str) -> str:
+    return urlsplit(url).path.lstrip("/")
 
 
 class PostgresProcess:

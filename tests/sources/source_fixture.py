@@ -17,13 +17,14 @@ from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import Request
 from server.protocol.request_meta import legacy_call
+from server.stores import open_libraries
 from server.tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
-from sources.storage.sqlite import SqliteLibraries
 from tests.prepared_libraries import copy_libraries
 from tests.server.clients import text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher, make_principal, make_session
+from tests.servers.storage import has_database, storage_settings
 from tests.sources.storage.library_fixture import total_items
 
 SOURCES = ("notes", "media", "chats", "characters", "prompts")
@@ -134,7 +135,7 @@ class SourceFixture(Struct, frozen=True):
 async def open_source_fixture(
     root: Path, offer: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[SourceFixture]:
-    if not DataRoot(root).control_path.exists():
+    if not (DataRoot(root).control_path.exists() or has_database(root)):
         copy_libraries(_create_libraries, root)
     async with _open_source_fixture(root, offer, **changes) as fixture:
         yield fixture
@@ -151,9 +152,9 @@ async def _create_libraries(root: Path) -> None:
 async def _open_source_fixture(
     root: Path, offer: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[SourceFixture]:
-    settings, data_root = Settings(data_dir=str(root), **changes), DataRoot(root)
+    settings, data_root = Settings(data_dir=str(root), **storage_settings(root), **changes), DataRoot(root)
     data_root.prepare()
-    libraries = SqliteLibraries(data_root, settings)
+    libraries = open_libraries(settings, data_root)
     catalog = Catalog()
     add_sources(catalog, libraries, build_knowledge(settings, libraries), settings)
     dispatcher = make_dispatcher(catalog, **(offer or {}))

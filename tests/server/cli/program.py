@@ -14,7 +14,10 @@ from msgspec import Struct
 
 from auth.registry import Registry
 from config.paths import DataRoot, UserId
+from config.settings import Settings
+from server.stores import control_location
 from tests.server.cli.fork_server import fork_server
+from tests.servers.storage import storage_settings, uses_postgres
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 T = TypeVar("T")
@@ -52,7 +55,14 @@ class Program(Struct, frozen=True):
         return self.home / ".local" / "share" / "florilegium"
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), **more}
+        variables = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        if uses_postgres():
+            variables["FLORILEGIUM_STORAGE_URL"] = self.settings.storage_url
+        return {**variables, **more}
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(data_dir=str(self.data_dir), **storage_settings(self.data_dir))
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
         """Runs a command to its end, in a process of its own."""
@@ -99,7 +109,7 @@ class Program(Struct, frozen=True):
         async def run() -> T:
             root = DataRoot(self.data_dir)
             root.prepare()
-            async with Registry.open(root.control_path) as registry:
+            async with Registry.open(control_location(self.settings, root)) as registry:
                 return await work(registry)
 
         return asyncio.run(run())

@@ -13,6 +13,9 @@ import pytest
 from config.paths import DataRoot
 from tests.server.cli.program import Program
 
+# The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
+pytestmark = pytest.mark.sqlite
+
 
 def test_a_directory_with_libraries_but_no_control_database_is_not_served(program: Program) -> None:
     program.with_users("ada")

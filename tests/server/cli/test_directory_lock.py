@@ -8,6 +8,9 @@ from server.directory_lock import WAL_RESET_FIXED
 from tests.server.cli.program import Program
 from tests.server.cli.requests import who_am_i
 
+# A data directory without SQLite files needs no lock.
+pytestmark = pytest.mark.sqlite
+
 # With a fixed SQLite, commands that write share the directory with a server.
 needs_a_lock = pytest.mark.skipif(
     sqlite3.sqlite_version_info >= WAL_RESET_FIXED, reason="this SQLite allows several writing processes"

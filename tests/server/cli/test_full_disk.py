@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+# The disk of the SQLite files is full.
+pytestmark = pytest.mark.sqlite
+
 FULL = "the disk of the control database is full"
 
 

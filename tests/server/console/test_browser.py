@@ -15,9 +15,11 @@ from starlette.routing import Route
 from auth.audit import Audit, AuditFile
 from auth.browser_sessions import BrowserSessions
 from auth.registry import Registry
+from config.paths import DataRoot
 from config.settings import Settings
 from server.console.browser import BrowserGuard, safe_path
 from server.console.page_handler import PageHandler
+from server.stores import control_location
 from tests.live import make_settings
 
 BASE_URL = "https://kb.example.com"
@@ -80,7 +82,8 @@ def make_pages(registry: Registry, tmp_path: Path, **changes: Any) -> GuardedPag
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    async with Registry.open(tmp_path / "control.db") as registry:
+    location = control_location(make_settings(tmp_path), DataRoot(tmp_path))
+    async with Registry.open(location) as registry:
         yield registry
 
 

@@ -15,6 +15,7 @@ from auth.tokens import mint_token
 from config.paths import DataRoot
 from config.settings import Settings
 from server.doctor.local_token import explain_credential
+from server.stores import control_location
 from tests.live import JWT_SECRET, make_settings
 
 
@@ -30,7 +31,7 @@ async def explain(settings: Settings, credential: str) -> tuple[str, str]:
 
 async def test_tokens_are_explained(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    async with Registry.open(tmp_path / "control.db") as registry:
+    async with Registry.open(control_location(settings, DataRoot(tmp_path))) as registry:
         await registry.add_user("ada")
         await registry.disable_user((await registry.add_user("ben")).id)
     other = make_settings(tmp_path, public_url="https://other.example.com")
@@ -56,7 +57,7 @@ async def test_tokens_are_explained(tmp_path: Path) -> None:
 
 async def test_keys_are_explained(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    async with Registry.open(tmp_path / "control.db") as registry:
+    async with Registry.open(control_location(settings, DataRoot(tmp_path))) as registry:
         ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
         valid = await registry.create_key(ada.id, "laptop", [READ])
         revoked = await registry.create_key(ben.id, "phone", [READ])
@@ -75,7 +76,7 @@ async def test_keys_are_explained(tmp_path: Path) -> None:
 
 async def test_tokens_of_connected_applications_are_explained(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    async with Registry.open(tmp_path / "control.db") as registry:
+    async with Registry.open(control_location(settings, DataRoot(tmp_path))) as registry:
         tokens = [await connect(registry, settings, name) for name in ("ada", "ben", "carl")]
         _, ben, carl = await registry.list_users()
         grants = OAuthGrants(registry.database, settings)

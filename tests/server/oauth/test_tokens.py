@@ -12,6 +12,7 @@ from tests.live import free_port, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.oauth_client import OAuthTestClient, connect, post_form, user_of
+from tests.servers.control import stored_control_data
 
 
 async def test_refresh_replaces_both_tokens(tmp_path: Path) -> None:
@@ -161,12 +162,14 @@ async def test_token_of_another_address_of_the_server_is_refused(tmp_path: Path)
 
 
 async def test_credentials_are_stored_as_hashes(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as server:
+    settings = make_settings(tmp_path)
+    async with live(settings) as server:
         client = await OAuthTestClient.register(server)
         async with open_browser(server, "ada") as ada:
             code = await client.code(ada)
         tokens = (await client.redeem(code)).json()
-    stored = (tmp_path / "control.db").read_bytes()
+    stored = await stored_control_data(settings)
+    assert client.client_id.encode() in stored
 
     assert not [text for text in (code, tokens["access_token"], tokens["refresh_token"]) if text.encode() in stored]
 

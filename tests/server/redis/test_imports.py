@@ -21,7 +21,7 @@ from sources.importers.engine.importer import Importer
 from tests.server.rest.test_imports import BlockingImporter, upload, wait_until_ended
 from tests.servers.aging import age_keys
 from tests.sources.importers.line_format import LINES
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
 RedisSettings = Mapping[str, Any]
 RUNNING = ImportJob(
@@ -58,7 +58,7 @@ async def test_an_import_is_visible_to_its_owner_at_every_process(
 ) -> None:
     importer = BlockingImporter()
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         open_process(libraries, redis_settings, importer) as one,
         open_process(libraries, redis_settings, importer) as other,
     ):
@@ -80,7 +80,7 @@ async def test_an_import_is_visible_to_its_owner_at_every_process(
 async def test_an_import_is_cancelled_through_another_process(tmp_path: Path, redis_settings: RedisSettings) -> None:
     importer = BlockingImporter()
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         open_process(libraries, redis_settings, importer) as one,
         open_process(libraries, redis_settings, importer) as other,
     ):
@@ -96,7 +96,10 @@ async def test_an_import_is_cancelled_through_another_process(tmp_path: Path, re
 
 async def test_a_process_that_stops_leaves_its_import_to_another(tmp_path: Path, redis_settings: RedisSettings) -> None:
     blocking = BlockingImporter()
-    async with open_sqlite(tmp_path / "data") as libraries, open_process(libraries, redis_settings, LINES) as other:
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_process(libraries, redis_settings, LINES) as other,
+    ):
         ada = libraries.context("ada")
         async with open_process(libraries, redis_settings, blocking) as one:
             started = await one.start(ada, upload(tmp_path, *range(5)), "a.lines", None, is_dry_run=False)
@@ -111,7 +114,7 @@ async def test_the_import_of_a_killed_process_is_continued_once(tmp_path: Path, 
     """What a killed process leaves behind: the file, and an import on the board whose lease ends."""
     settings = Settings(**redis_settings)
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         open_redis(settings) as connection,
         open_peers(connection) as killed,
     ):

@@ -27,7 +27,7 @@ from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.importers.line_format import LINES, Line, write_lines
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
 FILE = {"Content-Type": "application/octet-stream"}
 JSON = {"Content-Type": "application/json"}
@@ -74,7 +74,7 @@ class BlockingImporter(Importer):
 
 
 async def test_job_imports_the_file_and_reports_the_result(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         for expected in (OutcomeCounts(new=5), OutcomeCounts(unchanged=5)):
             started = await jobs.start(
                 libraries.context("ada"), upload(tmp_path, *range(5)), "a.lines", None, is_dry_run=False
@@ -89,7 +89,7 @@ async def test_job_imports_the_file_and_reports_the_result(tmp_path: Path) -> No
 
 
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         started = await jobs.start(libraries.context("ada"), upload(tmp_path, 1), "a.lines", None, is_dry_run=True)
         assert (await wait_until_ended(jobs, libraries, started)).state == "done"
         async with libraries.library("ada") as ada:
@@ -99,7 +99,7 @@ async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
 async def test_job_is_visible_to_its_owner_only_and_jobs_are_limited(tmp_path: Path) -> None:
     importer = BlockingImporter()
     limits = {"import_jobs_max": 1, "import_queue_max": 0}
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer, **limits) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, importer, **limits) as jobs:
         ada, ben = libraries.context("ada"), libraries.context("ben")
         started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         for user, problem in ((ada, "another import of this user is running"), (ben, "too many imports are running")):
@@ -140,7 +140,7 @@ class EndlessImporter(Importer):
 async def test_users_with_long_imports_cannot_keep_others_from_importing(tmp_path: Path) -> None:
     importer = EndlessImporter()
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         open_jobs(libraries, importer, import_jobs_max=2, import_turn_s=0) as jobs,
     ):
         ada, ben, carl = (libraries.context(name) for name in ("ada", "ben", "carl"))
@@ -164,7 +164,10 @@ async def test_users_with_long_imports_cannot_keep_others_from_importing(tmp_pat
 
 async def test_waiting_job_can_be_cancelled(tmp_path: Path) -> None:
     importer = BlockingImporter()
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer, import_jobs_max=1) as jobs:
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_jobs(libraries, importer, import_jobs_max=1) as jobs,
+    ):
         ada, ben = libraries.context("ada"), libraries.context("ben")
         started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         waiting = await jobs.start(ben, io.BytesIO(b"x"), "a", None, is_dry_run=False)
@@ -177,7 +180,7 @@ async def test_waiting_job_can_be_cancelled(tmp_path: Path) -> None:
 
 async def test_cancelled_job_keeps_written_items_and_removes_the_upload(tmp_path: Path) -> None:
     importer = BlockingImporter()
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, importer) as jobs:
         ada = libraries.context("ada")
         started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         async for job in jobs.watch(ada, started.id, interval_s=0.01):
@@ -195,7 +198,7 @@ async def test_cancelled_job_keeps_written_items_and_removes_the_upload(tmp_path
 
 
 async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         uploads = tmp_path / "data" / "uploads"
         uploads.mkdir()
         # The entry is listed and cannot be examined, like the folder of a job that ends at this moment.
@@ -205,7 +208,7 @@ async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_pa
 
 
 async def test_job_with_an_unknown_format_fails(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         started = await jobs.start(libraries.context("ada"), upload(tmp_path, 1), "a", "odt", is_dry_run=False)
         done = await wait_until_ended(jobs, libraries, started)
         assert (done.state, done.problem) == ("failed", "format: expected one of lines, got 'odt'")
@@ -213,7 +216,7 @@ async def test_job_with_an_unknown_format_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
 async def test_job_that_can_read_nothing_fails(tmp_path: Path, is_dry_run: bool) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         ada = libraries.context("ada")
         started = await jobs.start(ada, io.BytesIO(b"PK\3\4" + bytes(900)), "a.zip", None, is_dry_run=is_dry_run)
         done = await wait_until_ended(jobs, libraries, started)
@@ -223,7 +226,7 @@ async def test_job_that_can_read_nothing_fails(tmp_path: Path, is_dry_run: bool)
 
 async def test_job_with_some_failures_is_done_and_reports_them(tmp_path: Path) -> None:
     file = io.BytesIO(upload(tmp_path, 1).read() + b"not a line\n")
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         started = await jobs.start(libraries.context("ada"), file, "a.lines", None, is_dry_run=False)
         done = await wait_until_ended(jobs, libraries, started)
     assert done.summary is not None
@@ -231,7 +234,7 @@ async def test_job_with_some_failures_is_done_and_reports_them(tmp_path: Path) -
 
 
 async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=2) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=2) as jobs:
         ada = libraries.context("ada")
         started = []
         for _ in range(4):
@@ -243,7 +246,7 @@ async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
 
 
 async def test_imports_are_remembered_over_a_restart_by_their_owner_only(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         ada, ben = libraries.context("ada"), libraries.context("ben")
         async with open_jobs(libraries, import_history_max=2) as jobs:
             for name, is_dry_run in (("a", False), ("b", True), ("c", False), ("d", False)):
@@ -260,7 +263,7 @@ async def test_imports_are_remembered_over_a_restart_by_their_owner_only(tmp_pat
 
 
 async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=1) as jobs:
+    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=1) as jobs:
         ada, ben = libraries.context("ada"), libraries.context("ben")
         of_ada = await jobs.start(ada, upload(tmp_path, 1), "a", None, is_dry_run=True)
         await wait_until_ended(jobs, libraries, of_ada)

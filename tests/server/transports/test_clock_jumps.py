@@ -12,6 +12,7 @@ from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry
 from auth.tokens import JwtVerifier
 from config.paths import DataRoot
+from server.stores import control_location
 from tests.live import live, make_settings
 from tests.server.clients import LegacyClient, handshake
 from tests.server.http_client import WAIT_MAX_S
@@ -37,7 +38,7 @@ async def test_a_good_token_works_again_after_the_clock_was_wrong(
     settings = make_settings(tmp_path, token_cache_ttl_s=0, token_failure_cache_ttl_s=0.05)
     clock, data_root = _WallClock(), DataRoot(tmp_path)
     data_root.prepare()
-    async with Registry.open(data_root.control_path) as registry:
+    async with Registry.open(control_location(settings, data_root)) as registry:
         keys = load_signing_keys(settings)
         assert keys is not None
         failures = RateLimits.from_settings(settings, in_process_limits(settings)).failures

@@ -12,7 +12,7 @@ from config.settings import Settings
 from server.following.runs import run_source
 from sources.following.state import SyncReport
 from sources.storage.contract import Library
-from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class FollowedLibrary:
 
     async def _open(self) -> LibraryFixture:
         if self._libraries is None:
-            self._libraries = await self._stack.enter_async_context(open_sqlite(self._root, Clock()))
+            self._libraries = await self._stack.enter_async_context(open_library_fixture(self._root, Clock()))
             user_id = self._libraries.context("ada").user_id
             self._record = self._record or FollowRecord(
                 id="followed",

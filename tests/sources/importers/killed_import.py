@@ -23,7 +23,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportSummary
 from tests.sources.importers.line_format import LINES, Line, LineImporter, write_lines
-from tests.sources.storage.library_fixture import Clock, open_sqlite
+from tests.sources.storage.library_fixture import Clock, open_library_fixture
 
 OWNERS = ("ada", "ben")
 SETTINGS = Settings(import_batch_items=20)
@@ -58,7 +58,7 @@ def _lines(notes: int, messages: int, word: str) -> Iterator[Line]:
 async def import_file(root: Path, path: Path, importer: Importer = LINES) -> list[ImportSummary]:
     """Imports the file for one owner after the other."""
     summaries = []
-    async with open_sqlite(root, Clock()) as libraries:
+    async with open_library_fixture(root, Clock()) as libraries:
         for owner in OWNERS:
             async with libraries.library(owner) as library:
                 file = DiscoveredFile(path, path.name, importer, path.stat().st_size)

@@ -30,7 +30,7 @@ from tests.sources.importers.chat_files import (
 )
 from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.importers.test_conversations import AT, conversation, message
-from tests.sources.storage.library_fixture import open_sqlite, total_items
+from tests.sources.storage.library_fixture import open_library_fixture, total_items
 
 SCHEMA = """
     CREATE TABLE conversations (
@@ -85,7 +85,7 @@ async def test_database_and_exported_json_give_the_same_conversation(tmp_path: P
     messages = [message("k1-a", "Parsnip soup?"), message("k1-c", "And pepper?", timestamp=LATER)]
     newer = json_file(tmp_path / "k1.json", conversation(messages=messages))
     path = database(tmp_path / "conversations.db")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
         third = await import_chats(libraries, "ada", newer)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:

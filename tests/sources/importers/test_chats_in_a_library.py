@@ -21,7 +21,7 @@ from tests.sources.importers.chat_exports import GEMINI, encoded
 from tests.sources.importers.chat_files import LIMITS, failures, imported_conversations, json_file, read, zip_file
 from tests.sources.importers.note_exports import KEEP
 from tests.sources.importers.office_files import packed
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 SETTINGS = Settings()
 
@@ -57,7 +57,7 @@ def all_unchanged(counts: OutcomeCounts) -> OutcomeCounts:
 @pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
 async def test_chats_are_searchable_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             hits = (await ada.chats.search(make_search("80 degrees"))).hits
@@ -86,7 +86,7 @@ async def test_newer_export_adds_messages_and_changes_the_canonical_path(tmp_pat
         "z": test_chatgpt.node("a", test_chatgpt.message("And white tea?", create_time=1700000100))
     }
     newer = test_chatgpt.BRANCHING | {"mapping": mapping, "current_node": "z"}
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_chats(libraries, "ada", chatgpt(tmp_path))
         summary = await import_chats(libraries, "ada", json_file(tmp_path / "newer.json", [newer]))
         async with libraries.library("ada") as ada:
@@ -114,7 +114,7 @@ async def test_older_export_after_a_newer_one_changes_nothing(tmp_path: Path) ->
     folder.mkdir()
     json_file(folder / "a-new.json", [test_chatgpt.BRANCHING])
     json_file(folder / "b-old.json", [older])
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_chats(libraries, "ada", folder)
         second = await import_chats(libraries, "ada", folder)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
@@ -131,7 +131,7 @@ async def test_older_claude_export_changes_nothing(tmp_path: Path) -> None:
     messages = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
     newer = test_claude_ai.chat(*messages, name="New", updated_at="2025-02-02T00:00:00Z")
     older = test_claude_ai.chat(*messages[:1], name="Old", updated_at="2025-02-01T00:00:00Z")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_chats(libraries, "ada", json_file(tmp_path / "a.json", [newer]))
         summary = await import_chats(libraries, "ada", json_file(tmp_path / "b.json", [older]))
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
@@ -145,7 +145,7 @@ async def test_problem_names_folder_file_and_location_once_each(tmp_path: Path) 
     (folder / "old").mkdir(parents=True)
     json_file(folder / "conversations.json", [test_chatgpt.BRANCHING, {"mapping": 7}])
     zip_file(folder / "old" / "export.zip", {"conversations.json": [{"mapping": 7}], "chat.html": b""})
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         summary = await import_chats(libraries, "ada", folder)
         async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
@@ -163,7 +163,7 @@ async def test_archive_with_several_products_is_read_by_the_importer_of_each(tmp
         "Takeout/archive_browser.html": "<html></html>",
     }
     path.write_bytes(packed(entries))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
         async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0

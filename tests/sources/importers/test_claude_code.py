@@ -41,7 +41,7 @@ from tests.sources.importers.session_files import (
     read_from,
     write_session,
 )
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -204,7 +204,7 @@ def test_summary_without_a_time_gets_that_of_the_session(tmp_path: Path) -> None
 
 async def test_old_session_with_a_summary_keeps_its_modification_time(tmp_path: Path) -> None:
     path = session(tmp_path, {"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"}, *OPENING)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_session(libraries, path)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert (await ada.chats.get(SESSION)).last_modified == "2026-11-15T08:10:00.000Z"
@@ -306,7 +306,7 @@ def test_long_session_is_yielded_in_parts(tmp_path: Path) -> None:
 
 async def test_grown_session_is_imported_into_its_owners_library_only(tmp_path: Path) -> None:
     path = session(tmp_path, *OPENING, b'{"half')
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_session(libraries, path)
         session(tmp_path, *OPENING, *LATER)
         second = await import_session(libraries, path)
@@ -329,7 +329,7 @@ async def test_items_before_the_position_count_as_unchanged(tmp_path: Path) -> N
         both,
     ]
     path = session(tmp_path, *lines)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_session(libraries, path)
         second = await import_session(libraries, path)
         session(tmp_path, *lines, line("user", "Thanks", 30))

@@ -38,7 +38,7 @@ from tests.sources.importers.session_files import (
     read_from,
     write_session,
 )
-from tests.sources.storage.library_fixture import open_sqlite, total_items
+from tests.sources.storage.library_fixture import open_library_fixture, total_items
 
 SESSION = "cccccccc-0000-7000-8000-000000000001"
 TIME = "2026-11-15T08:00:0{}.000Z"
@@ -187,7 +187,7 @@ def test_reading_in_two_steps_equals_reading_at_once(tmp_path: Path, cut: int) -
 async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_path: Path) -> None:
     path = session(tmp_path)
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):

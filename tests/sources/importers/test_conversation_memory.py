@@ -33,7 +33,7 @@ from tests.sources.importers.chat_files import (
 )
 from tests.sources.importers.session_files import imported_observations
 from tests.sources.importers.tldw_files import Content, database
-from tests.sources.storage.library_fixture import make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import make_search, open_library_fixture, total_items
 
 SCHEMA = (
     (
@@ -190,7 +190,7 @@ def test_longest_file_of_a_session_is_the_conversation_of_its_observations(tmp_p
 async def test_path_printed_by_the_plugin_finds_the_conversation_for_its_owner_only(tmp_path: Path) -> None:
     path = "/home/ada/.archive/kettle/s1.jsonl"
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
@@ -210,7 +210,7 @@ async def test_path_printed_by_the_plugin_finds_the_conversation_for_its_owner_o
 async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_path: Path) -> None:
     path = memory(tmp_path)
     async with (
-        open_sqlite(tmp_path / "data") as libraries,
+        open_library_fixture(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):

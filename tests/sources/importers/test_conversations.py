@@ -32,7 +32,7 @@ from tests.sources.importers.chat_files import (
     zip_file,
 )
 from tests.sources.importers.test_chats_in_a_library import import_chats
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 AT = "2025-10-09T19:37:47.783681+00:00"
 
@@ -59,7 +59,7 @@ async def export_archive(libraries: LibraryFixture, owner: str) -> bytes:
 
 
 async def test_exported_zip_is_imported_completely_and_exported_identically(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             for title in ("Tea", "Bread"):
                 messages = [MessageDraft(role="user", content=f"{title} {turn}?", sender="Ada") for turn in range(5)]
@@ -83,7 +83,7 @@ async def test_agentkit_export_is_imported_alone_or_zipped(tmp_path: Path, inden
     text = json.dumps(conversation(), indent=indent).encode()
     (tmp_path / "one.json").write_bytes(text)
     zip_file(tmp_path / "all.zip", {"conversation-k1.json": text, "conversation-k2.json": conversation("k2")})
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first, second = (
             await import_chats(libraries, "ada", tmp_path / "one.json"),
             await import_chats(libraries, "ada", tmp_path / "all.zip"),

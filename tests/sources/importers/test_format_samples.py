@@ -24,7 +24,7 @@ from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
 from tests.sources.importers.reading_files import READING_SAMPLES
 from tests.sources.importers.single_files import LIMITS, damaged_files, read_or_reject, write
 from tests.sources.importers.table_files import TABLE_SAMPLES
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 # Of the formats that have tests of their own; they must not be taken for another format.
 OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
@@ -73,7 +73,7 @@ async def import_samples(libraries: LibraryFixture, owner: str, folder: Path) ->
 async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> None:
     for name, (_, data) in OWN_SAMPLES.items():
         write(tmp_path / "samples" / name, data)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_samples(libraries, "ada", tmp_path / "samples")
         second = await import_samples(libraries, "ada", tmp_path / "samples")
         async with libraries.library("ben") as ben:

@@ -20,7 +20,7 @@ from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from sources.storage.contract import Library, Notes
 from tests.sources.importers.line_format import HEADER, LINES, Line, LineImporter, write_lines
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 SMALL = Settings(import_batch_items=3)
 
@@ -71,7 +71,7 @@ async def test_second_import_changes_only_what_changed(tmp_path: Path) -> None:
         tmp_path / "a.lines", *notes(*range(10)), chat(1, 8), Line(skip="empty message"), Line(skip="empty message")
     )
     newer = write_lines(tmp_path / "b.lines", *notes(*range(9)), *notes(9, text="teapot"), chat(1, 9))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_files(libraries, file)
         second = await import_files(libraries, newer)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
@@ -96,7 +96,7 @@ async def test_failed_items_are_reported_with_their_location_and_the_rest_is_imp
     with file.open("ab") as appended:
         appended.write(b'{"note": 7}\n')
     settings = Settings(item_max_chars=1_000)
-    async with open_sqlite(tmp_path / "data", item_max_chars=1_000) as libraries:
+    async with open_library_fixture(tmp_path / "data", item_max_chars=1_000) as libraries:
         summary = await import_files(libraries, file, settings=settings)
     assert summary.kinds == {"notes": OutcomeCounts(new=2, refused=1)}
     assert summary.failed_items == 2
@@ -110,7 +110,7 @@ async def test_failed_items_are_reported_with_their_location_and_the_rest_is_imp
 async def test_items_before_a_file_error_are_kept_and_the_next_file_is_read(tmp_path: Path) -> None:
     half = write_lines(tmp_path / "a.lines", *notes(*range(5)), Line(error="file is damaged"), *notes(6))
     whole = write_lines(tmp_path / "b.lines", *notes(10))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         summary = await import_files(libraries, half, tmp_path / "absent.lines", whole)
     assert summary.kinds == {"notes": OutcomeCounts(new=6)}
     assert (summary.files, summary.failed_files) == (2, 2)
@@ -122,7 +122,7 @@ async def test_items_before_a_file_error_are_kept_and_the_next_file_is_read(tmp_
 
 async def test_file_that_grew_is_read_from_the_last_checkpoint(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_files(libraries, file)
         write_lines(file, *notes(1, 2, 3))
         grown = await import_files(libraries, file)
@@ -146,7 +146,7 @@ async def test_dry_run_reads_everything_and_writes_nothing(tmp_path: Path) -> No
 async def test_cancelled_import_keeps_whole_batches_and_is_completed_by_the_next(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(*range(50)))
     importer = SignallingImporter(20)
-    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         discovered = DiscoveredFile(file, "a.lines", importer, 1)
         importing = asyncio.create_task(run_import(ada, [discovered], SMALL, ImportProgress()))
         await importer.reached.wait()
@@ -166,7 +166,7 @@ async def test_cancelled_import_keeps_whole_batches_and_is_completed_by_the_next
 async def test_problems_beyond_the_limit_are_counted_and_not_listed(tmp_path: Path) -> None:
     file = tmp_path / "a.lines"
     file.write_bytes(HEADER + b"\n" + b"no line\n" * 20)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         summary = await import_files(libraries, file, settings=Settings(import_problems_max=5))
     assert (summary.failed_items, len(summary.problems)) == (20, 5)
 
@@ -217,7 +217,7 @@ def test_unsupported_and_oversized_files_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [{"batch_max_items": 10}, {"import_batch_chars": 1_024}])
 async def test_long_conversation_is_written_in_parts_and_counted_once(tmp_path: Path, limit: dict[str, Any]) -> None:
     file = write_lines(tmp_path / "a.lines", chat(1, 100), chat(2, 0))
-    async with open_sqlite(tmp_path / "data", **limit) as libraries:
+    async with open_library_fixture(tmp_path / "data", **limit) as libraries:
         summary = await import_files(libraries, file, settings=Settings(**limit))
         async with libraries.library("ada") as ada:
             stored = (await ada.chats.messages("c1", 200, 0)).rows
@@ -251,7 +251,7 @@ async def test_batches_are_split_after_a_timeout(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(*range(20)))
     [discovered] = discover([file], import_limits(Settings()), [LINES])
     assert isinstance(discovered, DiscoveredFile)
-    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         slow: Any = SlowLibrary(ada, 3)
         summary = await run_import(slow, [discovered], Settings(), ImportProgress())
         stuck: Any = SlowLibrary(ada, 0)

@@ -17,7 +17,7 @@ from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers
 from tests.sources.importers.line_format import Line, LineImporter, write_lines
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
 SETTINGS = Settings()
 
@@ -70,7 +70,7 @@ async def import_file(
 async def test_unchanged_file_is_counted_and_not_read(tmp_path: Path, importer: RecordingImporter) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty message"))
     progress = ImportProgress()
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_file(libraries, importer, file)
         os.utime(file, (1, 1))
         second = await import_file(libraries, importer, file, progress=progress)
@@ -82,7 +82,7 @@ async def test_unchanged_file_is_counted_and_not_read(tmp_path: Path, importer: 
 
 async def test_changed_file_is_read_again(tmp_path: Path, importer: RecordingImporter) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_file(libraries, importer, file)
         write_lines(file, *notes(1, 3))
         changed = await import_file(libraries, importer, file)
@@ -95,7 +95,7 @@ async def test_changed_file_is_read_again(tmp_path: Path, importer: RecordingImp
 
 async def test_unchanged_file_is_read_again_on_request(tmp_path: Path, importer: RecordingImporter) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_file(libraries, importer, file)
         async with libraries.library("ada") as ada:
             await ada.notes.purge("n1")
@@ -111,7 +111,7 @@ async def test_copy_newer_importer_and_other_user_read_the_file_again(
 ) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
     copy = write_lines(tmp_path / "b.lines", *notes(1))
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_file(libraries, importer, file)
         await import_file(libraries, importer, copy)
         newer = NewerImporter()
@@ -128,7 +128,7 @@ async def test_incompletely_imported_file_is_read_again(
     tmp_path: Path, importer: RecordingImporter, line: Line
 ) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1), line)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_file(libraries, importer, file)
         second = await import_file(libraries, importer, file)
 

@@ -11,7 +11,7 @@ from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers
 from tests.sources.importers.single_files import write
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 SETTINGS = Settings()
 
@@ -34,7 +34,7 @@ async def stored_documents(libraries: LibraryFixture) -> dict[str, str]:
 async def test_moved_document_keeps_its_item(tmp_path: Path) -> None:
     folder = tmp_path / "shelf"
     write(folder / "new" / "tide.txt", "Low water.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_folder(libraries, folder)
         before = await stored_documents(libraries)
         (folder / "old").mkdir()
@@ -56,7 +56,7 @@ async def test_moved_document_keeps_its_item(tmp_path: Path) -> None:
 async def test_other_document_at_the_old_location_gets_its_own_item(tmp_path: Path) -> None:
     folder = tmp_path / "shelf"
     write(folder / "report.txt", "May.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_folder(libraries, folder)
         (folder / "archive").mkdir()
         shutil.move(folder / "report.txt", folder / "archive" / "may.txt")
@@ -73,7 +73,7 @@ async def test_other_document_at_the_old_location_gets_its_own_item(tmp_path: Pa
 async def test_copies_are_separate_items(tmp_path: Path) -> None:
     folder = tmp_path / "shelf"
     write(folder / "a.txt", "Low water.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_folder(libraries, folder)
         shutil.copy(folder / "a.txt", folder / "b.txt")
         copied = await import_folder(libraries, folder)
@@ -86,7 +86,7 @@ async def test_copies_are_separate_items(tmp_path: Path) -> None:
 
 async def test_copy_imported_alone_does_not_lose_the_original(tmp_path: Path) -> None:
     first, second = write(tmp_path / "one" / "a.txt", "Low water."), write(tmp_path / "two" / "a.txt", "Low water.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_folder(libraries, first.parent)
         await import_folder(libraries, second.parent)
         write(second, "High water.")

@@ -33,7 +33,7 @@ from sources.importers.registry import all_importers
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
 from tests.sources.importers.test_sillytavern import LINES, jsonl
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 LIMITS = import_limits(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
@@ -114,7 +114,7 @@ async def export(libraries: LibraryFixture, owner: str, folder: Path) -> dict[st
 
 
 async def test_export_imported_into_an_empty_library_is_exported_identically(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         first = await export(libraries, "ada", tmp_path / "first")
@@ -142,7 +142,7 @@ async def test_export_imported_into_its_own_library_changes_nothing_and_keeps_ed
     vault = tmp_path / "vault"
     (vault / ".obsidian").mkdir(parents=True)
     (vault / "tea.md").write_text("---\nz: 1\na: 2\n---\nSteep.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         await import_path(libraries, vault, "ada")
@@ -170,7 +170,7 @@ async def test_imported_items_are_still_recognized_after_moving_to_another_libra
     card = tmp_path / "card.json"
     card.write_bytes(msgspec.json.encode({"name": "Sera", "first_mes": "Hi", "extensions": {"z": 1, "a": 2}}))
     (tmp_path / "tea.md").write_text("Steep.")
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         for path in (chat, card, tmp_path / "tea.md"):
             await import_path(libraries, path, "ada")
         first = await export(libraries, "ada", tmp_path / "first")
@@ -190,7 +190,7 @@ async def test_imported_items_are_still_recognized_after_moving_to_another_libra
 
 
 async def test_export_has_every_field_and_no_deleted_items(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         files = await export(libraries, "ada", tmp_path / "out")
@@ -211,7 +211,7 @@ async def test_export_has_every_field_and_no_deleted_items(tmp_path: Path) -> No
 
 async def test_human_only_message_keeps_its_mark_in_an_export(tmp_path: Path) -> None:
     secret = MessageDraft(sender="Ana", content="the password is mango", metadata={"audience": "human"})
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await ada.chats.create(ConversationDraft(title="Talk"), [secret, MessageDraft(content="understood")])
         files = await export(libraries, "ada", tmp_path / "out")
@@ -224,7 +224,7 @@ async def test_human_only_message_keeps_its_mark_in_an_export(tmp_path: Path) ->
 
 async def test_long_conversation_with_deleted_messages_is_exported_completely(tmp_path: Path) -> None:
     drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await ada.chats.create(ConversationDraft(title="Long", uuid="long"), drafts)
             for number in (0, 50, 51, 52, 102, 1_202):
@@ -237,7 +237,7 @@ async def test_long_conversation_with_deleted_messages_is_exported_completely(tm
 
 
 async def test_zip_of_an_export_equals_the_folder(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         first = await export(libraries, "ada", tmp_path / "out")
@@ -250,7 +250,7 @@ async def test_zip_of_an_export_equals_the_folder(tmp_path: Path) -> None:
 async def test_export_into_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         with pytest.raises(Conflict, match="is not empty; choose another one"):
             await export_library(ada, tmp_path / "out")
 
@@ -258,7 +258,7 @@ async def test_export_into_a_folder_that_is_not_empty_is_rejected(tmp_path: Path
 
 
 async def test_exported_files_are_private(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         await export(libraries, "ada", tmp_path / "out")
@@ -275,7 +275,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample") / "out"
 
     async def export_sample() -> None:
-        async with open_sqlite(folder.parent / "data") as libraries, libraries.library("ada") as ada:
+        async with open_library_fixture(folder.parent / "data") as libraries, libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle", content="tea", uuid="n1"))
             messages = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(3)]
             await ada.chats.create(ConversationDraft(title="Talk", uuid="c1"), messages)
@@ -340,7 +340,7 @@ def test_malformed_line_is_reported_and_the_rest_is_read(sample: Path, tmp_path:
 
 async def test_invalid_version_is_rejected(sample: Path, tmp_path: Path) -> None:
     data = (sample / "notes.jsonl").read_bytes().replace(b'"version":1', b'"version":0')
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         summary = await import_path(libraries, copy_with(sample, tmp_path / "out", "notes.jsonl", data), "ben")
 
     assert summary.kinds["notes"] == OutcomeCounts(refused=1)

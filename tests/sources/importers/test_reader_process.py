@@ -15,14 +15,14 @@ from config.settings import Settings
 from server.import_history import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
 from sources.importers.registry import all_importers
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
 WAIT_MAX_S = 60
 
 
 @asynccontextmanager
 async def open_jobs(folder: Path, **changes: Any) -> AsyncIterator[tuple[LibraryFixture, ImportJobs]]:
-    async with open_sqlite(folder) as libraries:
+    async with open_library_fixture(folder) as libraries:
         settings = Settings(import_batch_items=1, **changes)
         async with open_import_jobs(settings, libraries.data_root, libraries.engine, all_importers) as jobs:
             yield libraries, jobs

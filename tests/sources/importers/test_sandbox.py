@@ -33,7 +33,7 @@ from sources.importers.sandbox.report import (
     probe_sandbox,
 )
 from tests.sources.importers.office_files import printed_pdf, word
-from tests.sources.storage.library_fixture import open_sqlite
+from tests.sources.storage.library_fixture import open_library_fixture
 
 SECRET = "a secret of another user"
 # Runs one attempt inside the sandbox and prints `done` or the name of the error.
@@ -212,7 +212,7 @@ DOCUMENTS = {"a.docx": word(), "a.pdf": printed_pdf(), "a.md": b"# Ship\n\nThe g
 
 
 async def _import(folder: Path, mode: str, name: str, data: bytes) -> ImportJob:
-    async with open_sqlite(folder) as libraries:
+    async with open_library_fixture(folder) as libraries:
         settings = msgspec.convert({"import_sandbox": mode}, Settings)
         async with open_import_jobs(settings, libraries.data_root, libraries.engine, all_importers) as jobs:
             context = libraries.context("ada")

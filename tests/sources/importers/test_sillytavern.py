@@ -31,7 +31,7 @@ from tests.sources.importers.chat_files import (
     read_or_reject,
     skip_reasons,
 )
-from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 HEADER: dict[str, Any] = {
     "user_name": "Ada",
@@ -248,7 +248,7 @@ async def test_backups_do_not_duplicate_a_chat(tmp_path: Path) -> None:
     jsonl(data / "backups" / "chat_seraphina_20240101-1.jsonl", _with_integrity(), LINES[1], edited)
     jsonl(data / "backups" / "chat_seraphina_20240102-1.jsonl", _with_integrity(), *LINES[1:])
     jsonl(data / "chats" / "Seraphina" / "First walk.jsonl", _with_integrity(), *LINES[1:])
-    async with open_sqlite(tmp_path / "libraries") as libraries:
+    async with open_library_fixture(tmp_path / "libraries") as libraries:
         await import_chats(libraries, "ada", data)
         second = await import_chats(libraries, "ada", data)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:

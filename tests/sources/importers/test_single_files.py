@@ -21,7 +21,7 @@ from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
 from tests.sources.importers.single_files import SINGLE_FILE_IMPORTERS, importer_for, read, read_draft, short_id, write
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, titles, total_items
 
 FILES = {
     "notes/tide.md": test_markdown.NOTE.encode(),
@@ -64,7 +64,7 @@ async def test_touched_or_copied_files_do_not_overwrite_edits(tmp_path: Path) ->
         write(folder / name, data)
     write(folder / "vault" / "x.md", "Kohlrabi.")
     (folder / "vault" / ".obsidian").mkdir()
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         await import_paths(libraries, "ada", folder / "vault", folder)
         async with libraries.library("ada") as ada:
             [hit] = (await ada.notes.search(make_search("kohlrabi"))).hits
@@ -86,7 +86,7 @@ async def test_folder_of_many_formats_is_imported_once(tmp_path: Path) -> None:
     folder = tmp_path / "things"
     for name, data in FILES.items():
         write(folder / name, data)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_paths(libraries, "ada", folder)
         second = await import_paths(libraries, "ada", folder)
         write(folder / "notes/plain.md", "About teapots.")

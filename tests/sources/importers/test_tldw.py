@@ -37,7 +37,7 @@ from tests.sources.importers.chat_files import (
     skip_reasons,
 )
 from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 N1, N2 = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 C1, C2 = "22222222-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
@@ -429,7 +429,7 @@ async def test_live_rows_are_searchable_and_a_second_import_changes_nothing(tmp_
     chacha(folder)
     media(folder, {"content": "zebra in a film"})
     database(folder / "prompts_user_dbs" / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_paths(libraries, tmp_path / "user_databases")
         second = await import_paths(libraries, tmp_path / "user_databases")
         changed = CHACHA_ROWS["notes"][0] | {"content": "A giraffe crossing", "version": 3}
@@ -485,7 +485,7 @@ def test_only_tldw_databases_are_recognized(tmp_path: Path) -> None:
 
 
 async def test_own_library_file_is_not_recognized(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
+    async with open_library_fixture(tmp_path) as libraries, libraries.library("ada") as library:
         await library.prompts.create(PromptDraft(name="mine"))
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
     assert [path.name for path in files] == ["prompts.db"]
@@ -570,7 +570,7 @@ async def test_items_keep_their_numbers_if_these_are_free(tmp_path: Path) -> Non
     chacha(tmp_path)
     media(tmp_path, {"id": 41, "content": "zebra in a film"}, Transcripts=rows)
     database(tmp_path / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
-    async with open_sqlite(tmp_path / "data") as libraries:
+    async with open_library_fixture(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await ada.prompts.create(PromptDraft(name="Mine", user_prompt="Write a log."))
         await import_paths(libraries, tmp_path)

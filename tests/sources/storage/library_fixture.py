@@ -18,6 +18,7 @@ from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.sqlite import SqliteLibraries
 from tests.prepared_libraries import copy_libraries
+from tests.servers.storage import has_database, storage_settings, uses_postgres
 
 START_S = 1_800_000_000.0
 
@@ -56,6 +57,21 @@ class LibraryFixture(Struct, frozen=True):
 
 
 OpenLibraries = Callable[..., AbstractAsyncContextManager[LibraryFixture]]
+
+
+@asynccontextmanager
+async def open_library_fixture(
+    root: Path, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[LibraryFixture]:
+    """Opens libraries on the storage engine of this run."""
+    if not uses_postgres():
+        async with open_sqlite(root, clock, **settings) as libraries:
+            yield libraries
+        return
+    if not has_database(root):
+        copy_libraries(_create_postgres_libraries, root)
+    async with _open_own_database(root, clock, **settings) as libraries:
+        yield libraries
 
 
 @asynccontextmanager
@@ -102,9 +118,25 @@ async def open_sqlite_with_libraries(
 
 async def _create_libraries(root: Path) -> None:
     async with open_sqlite(root) as libraries:
-        for owner in ("ada", "ben", "cyd"):
-            async with libraries.library(owner) as library:
-                await total_items(library)
+        await _use_libraries(libraries)
+
+
+async def _create_postgres_libraries(root: Path) -> None:
+    async with _open_own_database(root) as libraries:
+        await _use_libraries(libraries)
+
+
+async def _use_libraries(libraries: LibraryFixture) -> None:
+    for owner in ("ada", "ben", "cyd"):
+        async with libraries.library(owner) as library:
+            await total_items(library)
+
+
+def _open_own_database(
+    root: Path, clock: Clock | None = None, **settings: Any
+) -> AbstractAsyncContextManager[LibraryFixture]:
+    DataRoot(root).prepare()
+    return open_postgres(storage_settings(root)["storage_url"], root, "z" * 26, clock, **settings)
 
 
 def make_search(text: str, limit: int = 10, offset: int = 0, **filters: Any) -> Search:

@@ -8,7 +8,7 @@ from server.compat.conversation_memory.conversation_search import ConversationSe
 from server.compat.conversation_memory.schemas import MemorySearch
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
-from tests.sources.storage.library_fixture import open_sqlite
+from tests.sources.storage.library_fixture import open_library_fixture
 
 FOODS = ("bread", "butter", "cheese")
 
@@ -38,7 +38,11 @@ def make_query() -> MemoryQuery:
 
 async def test_conversations_found_before_the_deadline_are_returned_with_a_note(tmp_path: Path) -> None:
     settings = Settings(memory_scan_max=10, search_deadline_ms=1_000)
-    async with open_sqlite(tmp_path) as libraries, libraries.library("a") as ada, libraries.library("b") as ben:
+    async with (
+        open_library_fixture(tmp_path) as libraries,
+        libraries.library("a") as ada,
+        libraries.library("b") as ben,
+    ):
         await fill(ada)
         slow = await ConversationSearcher(
             ada.chats, libraries.context("a"), settings, make_query(), SteppingClock(0.25)

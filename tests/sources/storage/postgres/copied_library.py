@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 from msgspec.structs import replace
 
 from config.postgres.connection import ConnectionOptions, PostgresConnection, Transaction
+from config.postgres.sql import quote_schema
 from sources.records import HitPage
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, index_rows
@@ -23,7 +25,6 @@ from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 
 T = TypeVar("T")
 
-SCHEMA = f"u_{'a' * 26}"
 _RANKED_ROWS_MAX = 20_000
 _NEAR_WORDS_MAX = 20_000
 _TABLES = (
@@ -46,6 +47,7 @@ class CopiedLibrary:
     """A connection to the copy, which runs on a thread of its own."""
 
     def __init__(self, url: str) -> None:
+        self._schema = f"u_{uuid4().hex.translate(str.maketrans('0189', 'wxyz'))[:26]}"
         self._thread = ThreadPoolExecutor(1)
         self._connection = self._thread.submit(PostgresConnection.connect, ConnectionOptions(url=url)).result()
         self.counts = IndexCounts(VocabularyMemory(1_000_000))
@@ -55,7 +57,7 @@ class CopiedLibrary:
         self._thread.shutdown()
 
     def run(self, work: Callable[[PostgresConnection], T], *, is_read_only: bool = False) -> T:
-        transaction = Transaction(schema=SCHEMA, is_read_only=is_read_only)
+        transaction = Transaction(schema=self._schema, is_read_only=is_read_only)
         return self._thread.submit(self._connection.run, transaction, work).result()
 
     def copy(self, folder: Path) -> None:
@@ -80,7 +82,7 @@ class CopiedLibrary:
 
 
 def _copy(connection: PostgresConnection, folder: Path) -> None:
-    connection.run_script(f'CREATE SCHEMA "{SCHEMA}"')
+    connection.run_script(f"CREATE SCHEMA {quote_schema(connection.schema)}")
     copied: set[str] = set()
     for path in sorted(folder.rglob("*.db")):
         with closing(sqlite3.connect(path)) as file:

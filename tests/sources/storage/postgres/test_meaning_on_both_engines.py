@@ -55,11 +55,11 @@ class _Engines:
 
 
 @pytest.fixture
-async def engines(database_url: str, tmp_path: Path) -> AsyncIterator[_Engines]:
+async def engines(engine_url: str, id_ending: str, tmp_path: Path) -> AsyncIterator[_Engines]:
     async with AsyncExitStack() as stack:
         sqlite = await stack.enter_async_context(open_sqlite(tmp_path / "sqlite", **SEMANTIC))
         postgres = await stack.enter_async_context(
-            open_postgres(database_url, tmp_path / "postgres", "z" * 26, **SEMANTIC)
+            open_postgres(engine_url, tmp_path / "postgres", id_ending, **SEMANTIC)
         )
         yield _Engines(sqlite, postgres)
 

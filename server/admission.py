@@ -14,14 +14,15 @@ from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
 from auth.context import RequestContext, SessionId, build_context
 from auth.principal import READ, Principal
-from auth.rate_limits import RateLimits
 from auth.rejected_credentials import RejectedCredentials
 from auth.tickets import Tickets
 from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
+from server.call_limits import CallLimits
 from server.protocol.profiles import Profiles
+from server.read_ahead import CallNeeds
 from server.transports.client_connections import ClientConnection, connection_of
 from server.transports.headers import Headers
 from server.transports.open_streams import OpenStreams
@@ -130,7 +131,7 @@ class Admission:
         settings: Settings,
         data_root: DataRoot,
         authenticator: Authenticator,
-        limits: RateLimits,
+        limits: CallLimits,
         tickets: Tickets,
         profiles: Profiles,
         open_streams: OpenStreams,
@@ -165,7 +166,13 @@ class Admission:
         return principal
 
     async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
-        """Admits an MCP request. `profile` is the profile that the address names, if any.
+        """Admits an MCP request. `profile` is the profile that the address names, if any."""
+        admitted = await self.admit_uncharged(request, profile)
+        await self.charge(admitted.principal)
+        return admitted
+
+    async def admit_uncharged(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
+        """Admits an MCP request that the transport charges when it has read the message.
 
         The profile is checked before the credential: for a mistyped address that error is more useful.
         """
@@ -174,7 +181,6 @@ class Admission:
             self._profiles.get(profile)
         principal = await self.authenticate(request, request.authorization)
         _require_any_scope(principal)
-        await self.charge(principal)
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
@@ -201,7 +207,7 @@ class Admission:
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
         _require_sources(principal, operation)
-        await self.charge(principal)
+        await self.charge_call(CallNeeds(principal=principal, tool=operation.tools[0]))
         return self._admitted(request, principal, None)
 
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
@@ -230,19 +236,24 @@ class Admission:
         _identify(request, principal)
         return principal
 
-    async def readmit(self, principal: Principal) -> None:
+    async def readmit(self, needs: CallNeeds) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
         self.require_running()
-        await self._authenticator.recheck(principal)
-        await self.charge(principal)
+        await self._authenticator.recheck(needs.principal)
+        await self.charge_call(needs)
 
     def require_running(self) -> None:
         if self._open_streams.is_stopping:
             raise Unavailable("the server is stopping")
 
+    async def charge_call(self, needs: CallNeeds) -> None:
+        """Counts a request against the user's rate limit, and reads what else it needs in the same step."""
+        await self._limits.read_ahead(needs)
+        await self.charge(needs.principal)
+
     async def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""
-        await self._limits.user.take(principal.user_id, requests)
+        await self._limits.charge(principal, requests)
 
     def context(
         self,

@@ -172,7 +172,7 @@ def _build_runtime(
         stores.tickets,
         stores.recent_calls,
     )
-    call_limits = CallLimits(libraries, limits)
+    call_limits = CallLimits(libraries, limits, stores.read_ahead)
     browser_sessions = BrowserSessions(registry.database, settings)
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
     streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
@@ -193,7 +193,9 @@ def _build_runtime(
         limits=limits,
         call_limits=call_limits,
         tickets=tickets,
-        admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, streams, resources.audit),
+        admission=Admission(
+            settings, data_root, authenticator, call_limits, tickets, profiles, streams, resources.audit
+        ),
         audit=resources.audit,
         quotas=resources.quotas,
         open_streams=streams,

@@ -16,6 +16,7 @@ from config.settings import Settings
 from server.compat.agentchatbus.reply_tokens import ReplyTokenStore
 from server.import_board import ImportBoard, NoImportBoard
 from server.peers import NoPeers, Peers
+from server.read_ahead import NoReadAhead, ReadAhead
 from server.recent_calls import InProcessRecentCalls, RecentCalls
 from sessions.state import InProcessSessionStates, SessionStateLimits, SessionStates
 from sessions.store import InProcessSessionStore, SessionStore
@@ -24,6 +25,7 @@ from sessions.store import InProcessSessionStore, SessionStore
 class StateStores(Struct, frozen=True, kw_only=True):
     sessions: SessionStore
     session_states: SessionStates
+    read_ahead: ReadAhead
     make_limit: MakeLimit
     tickets: Tickets
     used_tokens: UsedTokens
@@ -50,6 +52,7 @@ def in_process_stores(settings: Settings) -> StateStores:
     return StateStores(
         sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
         session_states=InProcessSessionStates(session_state_limits(settings)),
+        read_ahead=NoReadAhead(),
         make_limit=in_process_limits(settings),
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),

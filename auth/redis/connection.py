@@ -8,27 +8,27 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from loguru import logger
 
 from auth.redis.protocol import Argument, RedisProtocol, RedisReplyError
+from auth.redis.scripts import RedisScript, ScriptRun, ScriptSequence
 from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
 
 _DEFAULT_PORT = 6379
+_DIGESTS_MAX = 1024
 _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 
 
-class RedisScript:
-    """A Lua script, which the server runs as one atomic step."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
+# Replies to scripts that the current call is going to run: see `RedisConnection.read_ahead`.
+_replies_ahead: ContextVar[dict[ScriptRun, Any] | None] = ContextVar("replies_ahead", default=None)
 
 
 class RedisConnection:
@@ -43,6 +43,7 @@ class RedisConnection:
         self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None
+        self._posted: list[ScriptRun] = []
         self._paused_until = 0.0
         self._has_failed = False
 
@@ -55,9 +56,10 @@ class RedisConnection:
         return ":".join((self._prefix, *parts))
 
     @staticmethod
-    def digest(value: object) -> str:
+    @lru_cache(_DIGESTS_MAX)
+    def digest(value: Hashable) -> str:
         """Returns a part of a key for a value that callers choose, such as a session id, so that no text of theirs can
-        form another key."""
+        form another key. Cached, because a call names the same values several times."""
         return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     async def call(self, *command: Argument) -> Any:
@@ -66,18 +68,57 @@ class RedisConnection:
 
     async def run(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> Any:
         """Runs a script. Raises SharedStateUnavailable."""
+        return await self.execute(ScriptRun(script, tuple(keys), arguments))
+
+    async def execute(self, run: ScriptRun) -> Any:
+        """Runs a script, unless this call has done so ahead. Raises SharedStateUnavailable."""
+        ahead = _replies_ahead.get()
+        return ahead.pop(run) if ahead and run in ahead else await self._execute(run)
+
+    async def read_ahead(self, sequence: ScriptSequence, runs: Sequence[ScriptRun | None]) -> None:
+        """Runs the scripts of a sequence in one step, without those that are None. `execute` then returns their replies
+        at once, in this task and those that it starts. If the server does not answer, `execute` fails at once, so that
+        each caller continues in its own way."""
+        if sum(run is not None for run in runs) < 2:
+            return
+        try:
+            replies = await self._execute(sequence.run(runs))
+        except SharedStateUnavailable:
+            return
+        _replies_ahead.set({run: reply for run, reply in zip(runs, replies, strict=False) if run is not None})
+
+    def take_ahead(self, run: ScriptRun) -> Any:
+        """Returns the reply to a script that this call has run ahead, or None."""
+        return (_replies_ahead.get() or {}).pop(run, None)
+
+    def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> bool:
+        """Runs a script without waiting for it, before all later commands of this process. It is lost if the server
+        does not answer. Returns whether there is a connection on which it can be sent."""
+        if not self._is_ready():
+            return False
+        if not self._posted:
+            asyncio.get_running_loop().call_soon(self.send_posted)
+        self._posted.append(ScriptRun(script, tuple(keys), arguments))
+        return True
+
+    def send_posted(self) -> None:
+        """Sends what was posted since the last command, in one packet."""
+        posted, self._posted = self._posted, []
+        if not posted or self._protocol is None or not self._is_ready():
+            return
+        commands = [(*self._script(run.script), len(run.keys), *run.keys, *run.arguments) for run in posted]
+        for reply in self._protocol.send_all(commands):
+            reply.add_done_callback(_ignore_error)
+
+    def _is_ready(self) -> bool:
+        return self._protocol is not None and self._protocol.is_open and self._clock() >= self._paused_until
+
+    async def _execute(self, run: ScriptRun) -> Any:
+        script, keys, arguments = run
         try:
             return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes="NOSCRIPT")
         except RedisReplyError:  # the server no longer has the script; nothing has run
             return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
-
-    def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> None:
-        """Runs a script without waiting for it, before all later commands of this process. It is lost if the server
-        does not answer."""
-        protocol = self._protocol
-        if protocol is not None and protocol.is_open and self._clock() >= self._paused_until:
-            reply = protocol.send(*self._script(script), len(keys), *keys, *arguments)
-            reply.add_done_callback(_ignore_error)
 
     def _script(self, script: RedisScript) -> tuple[str, str]:
         """The first use on a connection sends the text: a server that was restarted does not know the script."""
@@ -125,6 +166,8 @@ class RedisConnection:
             protocol = self._protocol
             if protocol is None or not protocol.is_open:
                 protocol = await self._open_once()
+            if self._posted:
+                self.send_posted()
             reply = await self._within_timeout(protocol.send(*command))
         except RedisReplyError as error:
             if passes and str(error).startswith(passes):

@@ -1,12 +1,12 @@
 """The wire protocol of Redis (RESP2) over an asyncio transport. Commands are pipelined: replies come in their order.
 
-redis-py takes 0.27 ms and 0.22 ms of CPU time for one script, most of it in its own layers, and a call needs several.
-This takes 0.10 ms and 0.07 ms.
+redis-py takes 0.27 ms and 0.22 ms of CPU time for one script, most of it in its own layers, and every call waits for
+one. This takes 0.10 ms and 0.07 ms.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 Argument = str | bytes | int | float
@@ -22,11 +22,8 @@ class _Incomplete(Exception):
 
 
 def encode_command(arguments: tuple[Argument, ...]) -> bytes:
-    parts = [b"*%d\r\n" % len(arguments)]
-    for argument in arguments:
-        value = argument if isinstance(argument, bytes) else str(argument).encode("utf-8", "surrogatepass")
-        parts += (b"$%d\r\n" % len(value), value, _CRLF)
-    return b"".join(parts)
+    values = [value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in arguments]
+    return b"".join((b"*%d\r\n" % len(values), *(b"$%d\r\n%b\r\n" % (len(value), value) for value in values)))
 
 
 def parse_reply(data: bytes, start: int) -> tuple[Any, int]:
@@ -110,12 +107,17 @@ class RedisProtocol(asyncio.Protocol):
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Sends a command. The future has its reply, or raises ConnectionError or RedisReplyError."""
+        return self.send_all([arguments])[0]
+
+    def send_all(self, commands: Sequence[tuple[Argument, ...]]) -> list[asyncio.Future[Any]]:
+        """Sends commands in one packet. They are written at once, and not by a task that first has to be scheduled."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection to Redis was lost")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        self._transport.write(encode_command(arguments))
-        return future
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
+        self._waiting.extend(futures)
+        self._transport.write(b"".join(map(encode_command, commands)))
+        return futures
 
     def push(self, *arguments: Argument) -> None:
         """Sends a command whose replies go to `on_push`."""

@@ -3,21 +3,27 @@
 While the server does not answer, each process limits by buckets of its own, which take part in no other's count.
 """
 
-from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit, in_process_limits
-from auth.redis.connection import RedisConnection, RedisScript
+from collections.abc import Callable
+
+from auth.rate_limits import LimitKey, LimitRule, RateLimit, in_process_limits
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript, ScriptRun
 from config.errors import RateLimited, SharedStateUnavailable
 from config.settings import Settings
 
 # A bucket is the time, in microseconds, at which it will be full again. Returns the wait, 0 if the tokens were taken.
-_TAKE = RedisScript("""
+TAKE = RedisScript(
+    """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local full_at = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now) + ARGV[1]
 local wait = full_at - now - ARGV[2]
 if wait > 0 then return math.ceil(wait) end
-redis.call('SET', KEYS[1], string.format('%.0f', full_at), 'PX', math.ceil((full_at - now) / 1000))
+redis.call('SET', KEYS[1], string.format('%.0f', full_at), 'PX', math.max(1, math.ceil((full_at - now) / 1000)))
 return 0
-""")
+""",
+    goes_on="reply == 0",
+)
 _GIVE_BACK = RedisScript("""
 local full_at = redis.call('GET', KEYS[1])
 if full_at then redis.call('SET', KEYS[1], string.format('%.0f', full_at - ARGV[1]), 'KEEPTTL') end
@@ -34,19 +40,24 @@ class RedisTokenBuckets:
         self._interval_us = rule.interval_s * _MICROSECONDS
 
     async def take(self, key: LimitKey, cost: float = 1) -> None:
-        if not self._interval_us:
+        run = self.run_of(key, cost)
+        if run is None:
             return
-        cost_us = round(min(cost, self._rule.burst) * self._interval_us)
         try:
-            wait_us = await self._connection.run(
-                _TAKE, [self._key(key)], cost_us, round(self._rule.burst * self._interval_us)
-            )
+            wait_us = await self._connection.execute(run)
         except SharedStateUnavailable:
             await self._take_from_fallback(key, cost)
             return
         if wait_us:
             self.refusals += 1
             raise RateLimited(self._rule.what, wait_us / _MICROSECONDS)
+
+    def run_of(self, key: LimitKey, cost: float = 1) -> ScriptRun | None:
+        """Returns what `take` runs: nothing if there is no limit."""
+        if not self._interval_us:
+            return None
+        cost_us = round(min(cost, self._rule.burst) * self._interval_us)
+        return ScriptRun(TAKE, (self._key(key),), (cost_us, round(self._rule.burst * self._interval_us)))
 
     async def _take_from_fallback(self, key: LimitKey, cost: float) -> None:
         try:
@@ -67,6 +78,6 @@ class RedisTokenBuckets:
         return self._connection.key("rate", self._rule.name, self._connection.digest(key))
 
 
-def redis_limits(connection: RedisConnection, settings: Settings) -> MakeLimit:
+def redis_limits(connection: RedisConnection, settings: Settings) -> Callable[[LimitRule], RedisTokenBuckets]:
     fallback = in_process_limits(settings)
     return lambda rule: RedisTokenBuckets(connection, rule, fallback(rule))

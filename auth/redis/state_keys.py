@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript
 from auth.state_keys import StateKeys
 from config.errors import SharedStateUnavailable
 

@@ -3,7 +3,8 @@
 import msgspec
 
 from auth.principal import Principal
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript
 from auth.tickets import new_ticket, ticket_hash, ticket_rejected, too_many_tickets
 from config.settings import Settings
 

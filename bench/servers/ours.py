@@ -10,7 +10,7 @@ import time
 
 from msgspec import Struct
 
-from auth.principal import READ
+from auth.principal import READ, WRITE
 from auth.tokens import mint_token
 from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE, Account, Announcement, announce
 from config.logging import configure
@@ -41,9 +41,10 @@ async def echo(call: Call, arguments: Text) -> Text:
 ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=Text, output=Text, handler=echo)
 
 
-def settings_for(data_dir: str) -> Settings:
+def settings_for(data_dir: str, session_url: str = "") -> Settings:
     settings = Settings(
         data_dir=data_dir,
+        session_url=session_url,
         port=0,
         jwt_secret=secrets.token_urlsafe(32),
         rate_user_per_minute=UNREACHABLE_RATE_PER_MINUTE,
@@ -63,16 +64,16 @@ async def create_account(runtime: Runtime, name: str, scopes: tuple[str, ...] = 
     return Account(token, key)
 
 
-async def main(data_dir: str) -> None:
-    settings = settings_for(data_dir)
+async def main(data_dir: str, session_url: str = "") -> None:
+    settings = settings_for(data_dir, session_url)
     configure(settings.log_level, settings.log_format)
     metrics = Metrics()
     async with open_runtime(settings, observer=metrics) as runtime:
         runtime.dispatcher.catalog.add_tool(ECHO)
-        accounts = tuple([await create_account(runtime, f"user{number}") for number in range(USERS)])
+        accounts = tuple([await create_account(runtime, f"user{number}", (READ, WRITE)) for number in range(USERS)])
         app = build_app(runtime, metrics)
         await serve(app, settings, runtime.open_streams, lambda url: announce(Announcement(url, accounts)))
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1]))
+    run(main(*sys.argv[1:]))

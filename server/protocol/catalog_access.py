@@ -33,9 +33,8 @@ class CatalogAccess:
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         return self.tools(profile).find(name) if isinstance(name, str) else None
 
-    def require_tool(self, call: Call, name: Any) -> Tool:
-        principal = call.context.principal
-        tool = self.find_tool(call.profile, name)
+    def require_tool(self, principal: Principal, profile: str, name: Any) -> Tool:
+        tool = self.find_tool(profile, name)
         if tool is None or not permits_source(principal, tool):
             raise (
                 InvalidParams(f"unknown tool {name!r}")

@@ -42,11 +42,12 @@ from server.protocol.request_meta import (
     with_handshake_defaults,
 )
 from server.protocol.versions import BATCH_VERSION
+from server.read_ahead import CallNeeds
 from sessions.session import Session
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate limit.
-Admit = Callable[[], Awaitable[None]]
+Admit = Callable[[CallNeeds], Awaitable[None]]
 BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
@@ -243,13 +244,23 @@ class Connection:
     async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
-            await self._admit()
+            await self._admit(self._needs(request))
             return result_message(request.id, await self._result(request, request_id))
         except FlorilegiumError as error:
             return error_message(request.id, error)
         except Exception as error:
             log_failure(request.method, error)
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
+
+    def _needs(self, request: Request) -> CallNeeds:
+        if self._session is None or has_modern_meta(request.params):
+            profile, session_id = (
+                self._dispatcher.profiles.choose(self._principal, self._profile),
+                self._modern_session_id(),
+            )
+        else:
+            profile, session_id = self._session.profile, self._session.id
+        return self._dispatcher.needs(self._principal, request, profile, session_id)
 
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
         if has_modern_meta(request.params) or request.method == "server/discover":

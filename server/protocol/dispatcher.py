@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from auth.principal import Owner
+from auth.context import SessionId
+from auth.principal import Owner, Principal
 from config.errors import (
     FlorilegiumError,
     Forbidden,
@@ -42,7 +43,9 @@ from server.protocol.request_state import RequestStateSigner
 from server.protocol.schema import read_arguments
 from server.protocol.subscriptions import StreamRegistry, SubscriptionMethods, resource_not_found
 from server.protocol.versions import MODERN_VERSIONS, Era
+from server.read_ahead import CallNeeds
 from sessions.session import Session
+from sessions.state import SessionHandle, handle_for
 
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 # Errors that end a tool call as a protocol error, because a model cannot correct them.
@@ -126,6 +129,23 @@ class Dispatcher:
             "subscriptions/listen": subscriptions.listen,
         }
         return {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
+
+    def needs(
+        self, principal: Principal, request: Request, profile: str | None, session: SessionId | None = None
+    ) -> CallNeeds:
+        """Returns what a request is going to ask the stores for. `profile` is None if it is not known yet, and
+        `session` is the session that the call belongs to."""
+        if request.method != "tools/call":
+            return CallNeeds(principal=principal)
+        tool = self._permitted_tool(principal, profile, request.params.get("name"))
+        return CallNeeds(principal=principal, tool=tool, state=_named_state(request.params.get("arguments"), session))
+
+    def _permitted_tool(self, principal: Principal, profile: str | None, name: Any) -> str | None:
+        """Returns the tool that a call is going to charge. One that is refused is not charged."""
+        try:
+            return None if profile is None else self._access.require_tool(principal, profile, name).name
+        except FlorilegiumError:
+            return None
 
     async def dispatch(self, call: Call, request: Request) -> Result:
         """Serves one request. With tracing, it is a span, which a client can make part of its own trace (MCP: `_meta`
@@ -261,7 +281,7 @@ class Dispatcher:
         return {}
 
     async def _call_tool(self, call: Call, params: Mapping[str, Any]) -> Result:
-        tool = self._access.require_tool(call, params.get("name"))
+        tool = self._access.require_tool(call.context.principal, call.profile, params.get("name"))
         arguments = params.get("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
@@ -302,6 +322,14 @@ class Dispatcher:
         work = prompt.handler(call, arguments)
         result = await run_handler(call, prompt.name, work, self.options.deadline_ms)
         return {"description": result.description or prompt.description, "messages": list(result.messages)}
+
+
+def _named_state(arguments: Any, session: SessionId | None) -> SessionHandle | None:
+    """Returns the handle that the arguments name, or else that of the call's session."""
+    name = arguments.get("session") if isinstance(arguments, dict) else None
+    if isinstance(name, str):
+        return SessionHandle(name)
+    return handle_for(session) if session is not None else None
 
 
 def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript
 from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from server.import_board import LEASE_S, PostedImport

@@ -14,8 +14,9 @@ import msgspec
 from loguru import logger
 from msgspec import Struct
 
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
 from auth.redis.protocol import RedisProtocol, RedisReplyError
+from auth.redis.scripts import RedisScript
 from config.errors import SharedStateUnavailable
 from server.peers import RECONNECTED, PeerHandler
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript
 from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from config.settings import Settings

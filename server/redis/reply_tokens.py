@@ -3,7 +3,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript
 from config.paths import UserId
 from config.settings import Settings
 from server.compat.agentchatbus.reply_tokens import ReplyToken, too_many_reply_tokens

@@ -12,6 +12,7 @@ from auth.redis.used_tokens import RedisUsedTokens
 from config.settings import Settings
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
+from server.redis.read_ahead import RedisReadAhead
 from server.redis.recent_calls import RedisRecentCalls
 from server.redis.reply_tokens import RedisReplyTokenStore
 from server.state_stores import StateStores, session_state_limits
@@ -28,9 +29,12 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
         open_state_keys(connection) as state_keys,
         open_peers(connection) as peers,
     ):
+        sessions = _sessions(connection, settings, peers)
+        session_states = RedisSessionStates(connection, session_state_limits(settings))
         yield StateStores(
-            sessions=_sessions(connection, settings, peers),
-            session_states=RedisSessionStates(connection, session_state_limits(settings)),
+            sessions=sessions,
+            session_states=session_states,
+            read_ahead=RedisReadAhead(connection, settings, sessions, session_states),
             make_limit=redis_limits(connection, settings),
             tickets=RedisTickets(connection, settings),
             used_tokens=RedisUsedTokens(connection),

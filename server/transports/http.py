@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from auth.context import RequestContext, SessionId
@@ -43,6 +44,7 @@ from server.protocol.request_meta import (
     read_request_meta,
 )
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
+from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, VERSION, check_headers
@@ -81,6 +83,7 @@ class HttpTransport:
         self._refusals = RepeatedRefusals(observer)
         # The request of a session that a message refers to may run in another process.
         self._peers = runtime.stores.peers
+        self._read_ahead = runtime.stores.read_ahead
         self._peers.handle(_CANCELLED, lambda content: self._in_flight.cancel(SessionId(content[0]), content[1]))
         self._peers.handle(_ANSWERED, self._resolve)
 
@@ -94,7 +97,9 @@ class HttpTransport:
         response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
         profile = profile_in(scope["path"])
         try:
-            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
+            request = await self._admission.admit_uncharged(IncomingRequest.from_scope(scope), profile)
+            if scope["method"] != "POST":
+                await self._admission.charge(request.principal)
             match scope["method"]:
                 case "POST":
                     await self._post(request, receive, response)
@@ -106,6 +111,7 @@ class HttpTransport:
                     await send_method_not_allowed(send)
         except Exception as error:
             await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
+        self._read_ahead.send_changes()
 
     async def _send_error(
         self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None
@@ -116,6 +122,37 @@ class HttpTransport:
     # -- POST ---------------------------------------------------------------------------------------------------
 
     async def _post(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> None:
+        """A request is charged when its message is known, because the message says what else the stores are asked
+        for."""
+        try:
+            message = await self._read(request, receive, response)
+        except FlorilegiumError:
+            await self._admission.charge(request.principal)
+            raise
+        await self._admission.charge_call(self._needs(request, message))
+        if isinstance(message, list):
+            await self._batch(request, message, response)
+        elif _is_modern(message, request.headers.get(VERSION)):
+            await self._modern(request, message, receive, response)
+        else:
+            await self._legacy(request, message, response)
+
+    def _needs(self, request: AdmittedRequest, message: Message | list[Any]) -> CallNeeds:
+        principal, session_id = request.principal, request.headers.get(SESSION)
+        if not isinstance(message, Request):
+            return CallNeeds(principal=principal)
+        if _is_modern(message, request.headers.get(VERSION)):
+            return self._dispatcher.needs(
+                principal, message, self._dispatcher.profiles.choose(principal, request.profile)
+            )
+        if session_id is None or message.method == "initialize":
+            return CallNeeds(principal=principal)
+        known = self._sessions.known(session_id, principal)
+        profile = known.profile if known is not None else None
+        needs = self._dispatcher.needs(principal, message, profile, SessionId(session_id))
+        return replace(needs, session=SessionId(session_id))
+
+    async def _read(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> Message | list[Any]:
         headers = request.headers
         if not headers.has_json_body():
             # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
@@ -126,8 +163,7 @@ class HttpTransport:
         value = decode_body(body, request.connection)
         response.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
         if isinstance(value, list):
-            await self._batch(request, value, response)
-            return
+            return value
         try:
             message = read_message(value)
         except MalformedMessage as error:
@@ -135,10 +171,7 @@ class HttpTransport:
             raise
         if isinstance(message, Request):
             response.request_id = message.id
-        if _is_modern(message, headers.get(VERSION)):
-            await self._modern(request, message, receive, response)
-        else:
-            await self._legacy(request, message, response)
+        return message
 
     async def _modern(
         self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse

@@ -19,6 +19,7 @@ from server.admission import AdmittedRequest, IncomingRequest
 from server.error_responses import raw_error_headers
 from server.protocol.connection import Connection
 from server.protocol.messages import error_message
+from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.http_messages import (
@@ -270,7 +271,7 @@ class _EventStream:
     async def _send_part(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _admit(self) -> None:
+    async def _admit(self, needs: CallNeeds) -> None:
         """The POST was admitted before, so only the server can have changed."""
         self._runtime.admission.require_running()
 

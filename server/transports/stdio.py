@@ -14,6 +14,7 @@ from auth.principal import Principal
 from config.errors import TooLarge
 from server.protocol.connection import Connection
 from server.protocol.messages import encode, error_message
+from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.lines import lines, open_reader
 
@@ -65,7 +66,7 @@ class _StdioServer:
             self._output.write(encode(message) + b"\n")
             self._output.flush()
 
-    async def _admit(self) -> None:
+    async def _admit(self, needs: CallNeeds) -> None:
         """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:

@@ -19,6 +19,7 @@ from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingReques
 from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
+from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import connection_of
 from server.transports.request_options import query_value
@@ -112,8 +113,8 @@ class _ConnectionHandler:
         with suppress(OSError):
             await self._send_raw({"type": "websocket.send", "text": encode(message).decode()})
 
-    async def _readmit(self) -> None:
-        await self._runtime.admission.readmit(self._request.principal)
+    async def _readmit(self, needs: CallNeeds) -> None:
+        await self._runtime.admission.readmit(needs)
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
         return self._runtime.admission.context(self._request, session_id, request_id=request_id)

@@ -1,30 +1,37 @@
 """Session state in Redis. Every operation is one script, so two processes never overwrite each other's changes.
 
-Items are stored as hashes of eight bytes: 500 of them take 6 KB, and a false match is about as likely as 1 in 10^14.
+Items are stored as hashes of eight bytes, one after the other in one string, the latest last: 500 of them take 4 KB,
+and a false match is about as likely as 1 in 10^14. Redis returns the string as it is, whereas a script copies every
+member of a set, which takes 40 us for 200 of them.
 While Redis does not answer, a search is served without the state of its session, and the response says so.
 """
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from auth.principal import Owner
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.numbers import clamp
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStateLimits, new_handle
 
 _HASH_BYTES = 8
+# A search with `dedupe` looks up all hits of its pages, 200 and more, and the next searches mostly the same ones: from
+# the cache, a hash takes 0.1 us instead of 3 us.
+_HASHES_MAX = 16_384
 # The size of an empty state, in units of one seen item.
 _BASE_SIZE = 4
 _NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 # KEYS: defaults (with an empty field, so that it exists), queries, seen items, and of the user: the states by last use,
 # and their sizes, with the total in an empty field. ARGV: the idle time in ms, the size that the states of a user may
-# have together, and the base size.
+# have together, the base size, and the bytes of a hash.
 _FUNCTIONS = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -36,7 +43,7 @@ local function resize(key, size)
 end
 
 local function forget(key)
-  redis.call('DEL', key, key .. ':queries', key .. ':seen')
+  redis.call('DEL', key, key .. ':queries', key .. ':items')
   redis.call('ZREM', KEYS[4], key)
   resize(key, 0)
 end
@@ -47,7 +54,8 @@ local function touch()
 end
 
 local function measure()
-  resize(KEYS[1], ARGV[3] + redis.call('HLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) + redis.call('ZCARD', KEYS[3]))
+  local items = redis.call('STRLEN', KEYS[3]) / ARGV[4]
+  resize(KEYS[1], ARGV[3] + redis.call('HLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) + items)
   touch()
   for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now - ttl * 1000)) do forget(key) end
   while tonumber(redis.call('HGET', KEYS[5], '')) > tonumber(ARGV[2]) do
@@ -58,11 +66,7 @@ local function measure()
 end
 
 local function state()
-  return {
-    redis.call('HGETALL', KEYS[1]),
-    redis.call('LRANGE', KEYS[2], 0, -1),
-    table.concat(redis.call('ZRANGE', KEYS[3], 0, -1)),
-  }
+  return {redis.call('HGETALL', KEYS[1]), redis.call('LRANGE', KEYS[2], 0, -1), redis.call('GET', KEYS[3])}
 end
 """
 _CREATE = RedisScript(
@@ -72,27 +76,33 @@ if redis.call('HSETNX', KEYS[1], '', '') == 1 then measure() else touch() end
 return state()
 """
 )
-_GET = RedisScript(
+GET_STATE = RedisScript(
     _FUNCTIONS
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local found = state()
+if #found[1] == 0 then return false end
 touch()
-return state()
+return found
 """
 )
-# ARGV 4 to 6: how many items and queries to keep, and the query; then the items.
+# ARGV 5 to 8: how many items and queries to keep, the query, and the items. Those seen before move to the end.
 _RECORD = RedisScript(
     _FUNCTIONS
     + """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-if ARGV[6] ~= '' then
-  redis.call('LREM', KEYS[2], 0, ARGV[6])
-  redis.call('RPUSH', KEYS[2], ARGV[6])
-  redis.call('LTRIM', KEYS[2], -ARGV[5], -1)
+if ARGV[7] ~= '' then
+  redis.call('LREM', KEYS[2], 0, ARGV[7])
+  redis.call('RPUSH', KEYS[2], ARGV[7])
+  redis.call('LTRIM', KEYS[2], -ARGV[6], -1)
 end
-local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] or 0
-for index = 7, #ARGV do redis.call('ZADD', KEYS[3], last + index, ARGV[index]) end
-redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -ARGV[4] - 1)
+local bytes, items = tonumber(ARGV[4]), redis.call('GET', KEYS[3]) or ''
+for first = 1, #ARGV[8], bytes do
+  local item = ARGV[8]:sub(first, first + bytes - 1)
+  local at = items:find(item, 1, true)
+  while at and at % bytes ~= 1 do at = items:find(item, at + 1, true) end
+  if at then items = items:sub(1, at - 1) .. items:sub(at + bytes) end
+end
+if ARGV[8] ~= '' then redis.call('SET', KEYS[3], (items .. ARGV[8]):sub(-ARGV[5] * bytes)) end
 measure()
 return true
 """
@@ -101,7 +111,7 @@ _SET_DEFAULTS = RedisScript(
     _FUNCTIONS
     + """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-if #ARGV > 3 then redis.call('HSET', KEYS[1], unpack(ARGV, 4)) end
+if #ARGV > 4 then redis.call('HSET', KEYS[1], unpack(ARGV, 5)) end
 measure()
 return state()
 """
@@ -121,46 +131,61 @@ _DELETE = RedisScript(_FUNCTIONS + "forget(KEYS[1])")
 
 
 class SeenHashes:
-    """The items of a session, of which only hashes are known."""
+    """The items of a session, of which only hashes are known. They are taken apart when the first is looked up: not all
+    calls do."""
 
     def __init__(self, joined: bytes) -> None:
-        self._hashes = {joined[at : at + _HASH_BYTES] for at in range(0, len(joined), _HASH_BYTES)}
+        self._joined = joined
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self._joined) // _HASH_BYTES
 
     def has(self, uri: str, version: int) -> bool:
         return _hash(uri, version) in self._hashes
+
+    @cached_property
+    def _hashes(self) -> frozenset[bytes]:
+        joined = self._joined
+        return frozenset(joined[at : at + _HASH_BYTES] for at in range(0, len(joined), _HASH_BYTES))
 
 
 class RedisSessionStates:
     def __init__(self, connection: RedisConnection, limits: SessionStateLimits) -> None:
         self._connection = connection
         user_max = min(limits.user_max, limits.total_max)
-        self._common = (round(limits.ttl_s * 1000), user_max, _BASE_SIZE)
+        self._common = (round(limits.ttl_s * 1000), user_max, _BASE_SIZE, _HASH_BYTES)
         self._seen_max = clamp(limits.seen_max, 1, user_max // 2)
         self._queries_max = clamp(limits.queries_max, 1, user_max // 4)
 
     async def create(self, owner: Owner) -> SessionState:
-        return await self.get_or_create(new_handle(), owner)
+        """Does not wait: a new state is empty."""
+        handle = new_handle()
+        if self._connection.post(_CREATE, self._keys(handle, owner), *self._common):
+            return SessionState(handle, NOTHING_SEEN, (), _NO_DEFAULTS)
+        return await self.get_or_create(handle, owner)
 
     async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
         try:
-            return _state(handle, await self._run(_CREATE, handle, owner))
+            reply = self._connection.take_ahead(self.run_of(handle, owner))
+            return _state(handle, reply or await self._run(_CREATE, handle, owner))
         except SharedStateUnavailable as error:
             return _without_state(handle, error)
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
         try:
-            return _state(handle, await self._require(_GET, handle, owner))
+            return _state(handle, await self._require(GET_STATE, handle, owner))
         except SharedStateUnavailable as error:
             return _without_state(handle, error)
 
+    def run_of(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
+        """Returns what `get` runs."""
+        return ScriptRun(GET_STATE, tuple(self._keys(handle, owner)), self._common)
+
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
-        items = [_hash(uri, version) for uri, version in delivered.items()]
+        items = b"".join(_hash(uri, version) for uri, version in delivered.items())
         limits = (self._seen_max, self._queries_max)
-        self._connection.post(_RECORD, self._keys(handle, owner), *self._common, *limits, query, *items)
+        self._connection.post(_RECORD, self._keys(handle, owner), *self._common, *limits, query, items)
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
         fields = [part for name, value in defaults.items() for part in (name, msgspec.json.encode(value))]
@@ -187,7 +212,7 @@ class RedisSessionStates:
         connection = self._connection
         state = connection.key("state", connection.digest((*owner, handle)))
         of_user = (connection.key("states", owner.user_id), connection.key("state sizes", owner.user_id))
-        return [state, f"{state}:queries", f"{state}:seen", *of_user]
+        return [state, f"{state}:queries", f"{state}:items", *of_user]
 
 
 def _state(handle: SessionHandle, reply: Any) -> SessionState:
@@ -196,12 +221,13 @@ def _state(handle: SessionHandle, reply: Any) -> SessionState:
         name.decode(): msgspec.json.decode(value) for name, value in zip(fields[::2], fields[1::2], strict=True) if name
     }
     texts = tuple(query.decode("utf-8", "surrogatepass") for query in queries)
-    return SessionState(handle, SeenHashes(seen), texts, MappingProxyType(defaults))
+    return SessionState(handle, SeenHashes(seen or b""), texts, MappingProxyType(defaults))
 
 
 def _without_state(handle: SessionHandle, error: SharedStateUnavailable) -> SessionState:
     return SessionState(handle, NOTHING_SEEN, (), _NO_DEFAULTS, error.message)
 
 
+@lru_cache(_HASHES_MAX)
 def _hash(uri: str, version: int) -> bytes:
     return hashlib.blake2b(f"{version} {uri}".encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from auth.context import SessionId
 from auth.principal import Owner
-from auth.redis.connection import RedisConnection, RedisScript
+from auth.redis.connection import RedisConnection
+from auth.redis.scripts import RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.settings import Settings
 from sessions.session import Session
@@ -47,7 +48,7 @@ end
 return 1
 """
 )
-_GET = RedisScript(
+GET_SESSION = RedisScript(
     _NOW
     + """
 local session = redis.call('GET', KEYS[1])
@@ -58,7 +59,8 @@ for index = 2, 3 do
   redis.call('PEXPIRE', KEYS[index], ARGV[1])
 end
 return session
-"""
+""",
+    goes_on="reply",
 )
 _END = RedisScript("""
 for index = 2, 3 do redis.call('ZREM', KEYS[index], KEYS[1]) end
@@ -111,7 +113,7 @@ class RedisSessionStore:
         if known is not None and known.owner != owner:
             raise SessionNotFound
         try:
-            content = await self._connection.run(_GET, self._keys(identifier, owner), self._ttl_ms)
+            content = await self._connection.execute(self.run_of(identifier, owner))
         except SharedStateUnavailable:
             if known is None:
                 raise
@@ -120,6 +122,14 @@ class RedisSessionStore:
             self._known.pop(identifier, None)
             raise SessionNotFound
         return self._remember(identifier, owner, content)
+
+    def run_of(self, session_id: SessionId, owner: Owner) -> ScriptRun:
+        """Returns what `get` runs."""
+        return ScriptRun(GET_SESSION, tuple(self._keys(session_id, owner)), (self._ttl_ms,))
+
+    def known(self, session_id: str, owner: Owner) -> Session | None:
+        session = self._known.get(SessionId(session_id))
+        return session if session is not None and session.owner == owner else None
 
     async def holds(self, session: Session) -> bool:
         try:

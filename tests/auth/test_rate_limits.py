@@ -59,6 +59,12 @@ async def test_full_bucket_allows_exactly_its_burst(limits: LimitsFixture) -> No
     assert [await is_allowed(limit, "alice") for _ in range(5)] == [True, True, True, False, False]
 
 
+async def test_a_rate_too_high_to_measure_refuses_nothing(limits: LimitsFixture) -> None:
+    limit = limits.make(rule(per_minute=1e9, burst=1_000_000_000))
+
+    assert all([await is_allowed(limit, "alice") for _ in range(5)])
+
+
 async def test_two_users_have_separate_buckets(limits: LimitsFixture) -> None:
     limit = limits.make(rule(burst=1))
     await limit.take("alice")

@@ -20,6 +20,7 @@ from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import encode
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
+from server.read_ahead import CallNeeds
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
@@ -73,7 +74,7 @@ class ConnectionClient:
         self.received.append(msgspec.json.decode(encode(body)))
         self._received.set()
 
-    async def _admit(self) -> None:
+    async def _admit(self, needs: CallNeeds) -> None:
         self._allowed -= 1
         if self._allowed < 0:
             raise RateLimited("calls", 3.0)

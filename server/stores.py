@@ -69,13 +69,11 @@ async def stored_bytes(settings: Settings, data_root: DataRoot, user_ids: Sequen
         await libraries.close()
 
 
-def require_sqlite(settings: Settings, command: str) -> None:
-    """Raises if the data is not in files."""
+def require_sqlite(settings: Settings, command: str, alternative: str) -> None:
+    """Raises if the data is not in files. `alternative` says what to do then."""
     if settings.storage_url:
-        raise ConfigurationError(
-            f"`florilegium {command}` works on SQLite files, but storage_url is set: use the tools of PostgreSQL, or "
-            "`florilegium migrate-store --to sqlite:DIRECTORY`"
-        )
+        reason = "works on SQLite files, but storage_url is set"
+        raise ConfigurationError(f"`florilegium {command}` {reason}: {alternative}")
 
 
 def _connection_options(settings: Settings) -> ConnectionOptions:

@@ -31,7 +31,11 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     Exit codes: 0 if everything was copied, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "backup")
+    require_sqlite(
+        settings,
+        "backup",
+        "back up the database with pg_dump, or copy it to files with `florilegium migrate-store --to sqlite:DIRECTORY`",
+    )
     users = run_with_registry(settings, _users)
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
     record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))

@@ -54,7 +54,7 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     Exit codes: 0 if everything is intact, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "check")
+    require_sqlite(settings, "check", "check the database with pg_amcheck")
     checks = check_users(settings, user)
     faults = [check for check in checks if check.file.state != "ok"]
     if as_json:

@@ -56,7 +56,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     Exit codes: 0 if all libraries are current, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "migrate")
+    require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
     if not check:
         _upgrade(settings)
     outdated = [file for file in _all(data_root(settings)) if file.state != "current"]

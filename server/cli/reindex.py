@@ -1,17 +1,18 @@
 """`florilegium reindex`: rebuilds the full-text indexes of a library."""
 
 import asyncio
+from collections.abc import Mapping
 
 import click
 
-from config.paths import DatabaseKind, UserId
+from config.paths import UserId
 from config.settings import Settings
 from server.cli.admin import data_root
 from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
-from server.stores import require_sqlite
+from sources.storage.postgres import PostgresLibraries
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses
@@ -24,13 +25,16 @@ from sources.storage.sqlite.maintenance.maintenance import schema_statuses
 def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Rebuild the full-text indexes of a library from its rows.
 
-    Needed if `florilegium check` reports a damaged index. Writes to the library wait until it is done.
+    Needed if `florilegium check` reports a damaged index. Writes to the library wait until it is done. In PostgreSQL
+    the index is built in batches, between which a server can write.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "reindex")
-    user_id = asyncio.run(_user_id(settings, user))
-    with locked_directory(data_root(settings).root, "reindex", "writer"):
-        entries = _reindex(settings, user_id)
+    if settings.storage_url:
+        entries = asyncio.run(_reindex_schema(settings, user))
+    else:
+        user_id = asyncio.run(_user_id(settings, user))
+        with locked_directory(data_root(settings).root, "reindex", "writer"):
+            entries = _reindex_files(settings, user_id)
     if as_json:
         print_json(entries)
     else:
@@ -40,12 +44,18 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
         )
 
 
+async def _reindex_schema(settings: Settings, user: str | None) -> Mapping[str, int]:
+    async with open_local(settings, user) as local:
+        assert isinstance(local.libraries, PostgresLibraries)
+        return await local.libraries.reindex(local.context.user_id)
+
+
 async def _user_id(settings: Settings, user: str | None) -> UserId:
     async with open_local(settings, user) as local:
         return local.context.user_id
 
 
-def _reindex(settings: Settings, user_id: UserId) -> dict[DatabaseKind, int]:
+def _reindex_files(settings: Settings, user_id: UserId) -> Mapping[str, int]:
     root = data_root(settings)
     options = sqlite_options(settings)
     return {status.kind: reindex_file(root, user_id, status.kind, options) for status in schema_statuses(root, user_id)}

@@ -31,7 +31,7 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
     Exit codes: 0 if the library is intact now and nothing was lost, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "repair")
+    require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
     root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
     with locked_directory(root.root, "repair", "maintenance"):
         checks = check_library(root, record.id)

@@ -37,7 +37,12 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
     Exit codes: 0 if everything is in the backup, 1 otherwise.
     """
     settings = overrides.load().settings
-    require_sqlite(settings, "restore")
+    require_sqlite(
+        settings,
+        "restore",
+        "restore a dump of the database with pg_restore, or restore into a data directory and copy that with "
+        "`florilegium migrate-store`",
+    )
     if user is not None:
         _restore_user(settings, folder, user, verify=verify, as_json=as_json)
         return

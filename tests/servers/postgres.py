@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from tests.servers.shared import SharedServer, shared_server
+from tests.servers.shared import SharedServer, directory, shared_server
 from tests.servers.shared import directory as shared_directory
 
 _NAME = "postgresql"
@@ -47,6 +47,15 @@ def create_database(server: SharedServer, template_url: str | None = None) -> st
 
 def drop_database(server: SharedServer, url: str) -> None:
     asyncio.run(_execute(server.url, f'DROP DATABASE "{_name_of(url)}" WITH (FORCE)'))
+
+
+def run_program(name: str, *arguments: str) -> None:
+    """Runs a program such as pg_dump: the one of the server, or one that is installed."""
+    installed = sorted((directory() / _NAME).glob(f".pg0/installation/*/bin/{name}"))
+    program, environment = name, dict(os.environ)
+    if installed:
+        program, environment["LD_LIBRARY_PATH"] = str(installed[-1]), str(installed[-1].parents[1] / "lib")
+    subprocess.run([program, *arguments], env=environment, timeout=60, check=True)
 
 
 def with_database(url: str, name: str) -> str:

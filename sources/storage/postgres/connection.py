@@ -122,13 +122,13 @@ class LibraryConnection(PostgresConnection):
             rowid = int(row[0])
             if "id" not in values:
                 self._next_ids[table] = rowid + 1
-        self._add_change(table, rowid)
+        self.add_changes(table, (rowid,))
         return rowid
 
     def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
         self.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), rowid))
-        self._add_change(table, rowid)
+        self.add_changes(table, (rowid,))
 
     def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
         self.update_row(table, rowid, values)
@@ -137,7 +137,7 @@ class LibraryConnection(PostgresConnection):
         [last] = self.execute(f"SELECT max(id) FROM {table}").fetchall()[0]
         self.execute(_SAVE_LAST_ID, (f"{_LAST_ID}{table}", str(last)))
         self.execute(f"DELETE FROM {table} WHERE id = ?", (rowid,))
-        self._add_change(table, rowid)
+        self.add_changes(table, (rowid,))
 
     def run_job(self, job: LibraryJob[T], transaction: Transaction) -> T:
         """Runs the work of a job. Its result is not committed yet."""
@@ -185,8 +185,9 @@ class LibraryConnection(PostgresConnection):
             self._pending.send(self)
         self._pending.add_item(table, values)
 
-    def _add_change(self, table: str, rowid: int) -> None:
-        self.changes.setdefault(table, set()).add(rowid)
+    def add_changes(self, table: str, rowids: Iterable[int]) -> None:
+        """Adds rows whose index entries must be made again."""
+        self.changes.setdefault(table, set()).update(rowids)
 
 
 @lru_cache

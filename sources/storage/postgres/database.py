@@ -14,6 +14,7 @@ from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
 from sources.storage.postgres.index.index_changes import index_changes
+from sources.storage.postgres.index.index_update import IndexUpdate
 from sources.storage.postgres.index.trigram_builder import TrigramIndexBuilder
 from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
@@ -69,6 +70,7 @@ class PostgresDatabase:
         self.coverage = CoverageMemory()
         self.index_builds = options.index_builds
         self.trigram_index = TrigramIndexBuilder(self)
+        self.index_update = IndexUpdate(self)
         self.process_id = options.process_id
         # The model whose vectors are searched, once they are those of the configured model.
         self.vector_model: str | None = None
@@ -115,7 +117,14 @@ class PostgresDatabase:
         schema = self._schema or await self._open("library")
         return schema.name
 
+    async def stop_background_work(self) -> None:
+        """Builds of indexes must have been stopped."""
+        await self.trigram_index.close()
+        await self.index_update.close()
+
     async def remove(self) -> None:
+        # It would create the library again.
+        await self.index_update.close()
         await self.run_control("library", partial(self._options.schemas.remove, self.user_id))
         self._schema = None
 
@@ -155,11 +164,14 @@ class PostgresDatabase:
     async def _open(self, source: str) -> LibrarySchema:
         await self._options.prepare()
         schema = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
+        is_new = schema is None
         if schema is None:
             schema = await self.run_control(source, partial(self._options.schemas.create, self.user_id))
         while not self._options.schemas.is_current(schema):
             schema = await self.run_control(source, partial(self._options.schemas.migrate, self.user_id))
         self._schema = schema
+        if not is_new:
+            self.index_update.start()
         return schema
 
     async def run_control(self, source: str, work: LibraryWork[T]) -> T:

@@ -22,6 +22,7 @@ from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
+from sources.storage.postgres.index.reindex import reindex_library
 from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
@@ -148,6 +149,10 @@ class PostgresLibraries:
             embedding=self._embedding.state() if self._embedding is not None else EmbeddingState(),
         )
 
+    async def reindex(self, user_id: UserId) -> dict[str, int]:
+        """Builds the full-text index of a user again. Returns the number of entries by collection."""
+        return await reindex_library(await self._database(user_id))
+
     async def embed(self, user_id: UserId) -> str | None:
         """Also waits for the other users who have their turns meanwhile."""
         if self._embedding is None:
@@ -182,7 +187,7 @@ class PostgresLibraries:
         """Running calls are stopped and no new ones are started."""
         self._options.index_builds.stop()
         for database in self._open.values():
-            await database.trigram_index.close()
+            await database.stop_background_work()
         if self._embedding is not None:
             await self._embedding.close()
         await self._threads.close()

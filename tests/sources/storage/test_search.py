@@ -235,3 +235,16 @@ async def test_term_weights_change_with_writes_to_any_file(ada: Library) -> None
     after = {hit.text: hit.score for hit in (await ada.notes.search(make_search("chai milk"))).hits}
     assert before["chai"] == before["milk"]
     assert after["chai"] > after["milk"]
+
+
+async def test_a_page_of_filtered_messages_has_a_total(ada: Library) -> None:
+    for number in range(4):
+        messages = [MessageDraft(sender="Ana", content=f"tea {number}"), MessageDraft(sender="Ben", content="milk")]
+        draft = ConversationDraft(title=f"Chat {number}", metadata={"project": "kitchen"})
+        await ada.chats.create(draft, messages)
+    await ada.chats.create(ConversationDraft(title="Other"), [MessageDraft(sender="Ana", content="tea")])
+
+    for filters in ({"projects": ("kitchen",)}, {"senders": ("ana",), "projects": ("kitchen",)}):
+        page, whole = [await ada.chats.search(make_search("tea", limit=limit, **filters)) for limit in (1, 100)]
+        assert len(whole.hits) >= 4
+        assert (len(page.hits), page.has_more, page.total) == (1, True, len(whole.hits))

@@ -53,7 +53,7 @@ def _one_of(connection: PostgresConnection, table: str, column: str, values: Seq
     folded = {value.casefold() for value in values}
     rows = connection.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
     found = [value for (value,) in rows if value.casefold() in folded]
-    return SqlFilter((f"r.{column} = ANY(CAST(? AS TEXT[]))",), (found,))  # type: ignore[arg-type]  # an array
+    return SqlFilter((f"r.{column} = ANY(CAST(? AS TEXT[]))",), (tuple(found),))  # type: ignore[arg-type]  # an array
 
 
 def _rows_with_literal(connection: PostgresConnection, target: SearchTarget, text: str) -> SqlFilter:
@@ -91,4 +91,4 @@ def _project(namespace: str, metadata: str) -> str:
 
 
 def _rowid_in(column: str, rowids: Sequence[int]) -> SqlFilter:
-    return SqlFilter((f"{column} = ANY(CAST(? AS BIGINT[]))",), (list(rowids),))  # type: ignore[arg-type]  # an array
+    return SqlFilter((f"{column} = ANY(CAST(? AS BIGINT[]))",), (tuple(rowids),))  # type: ignore[arg-type]  # an array

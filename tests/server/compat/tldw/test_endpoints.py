@@ -153,6 +153,7 @@ async def test_prompts_resources_and_modules_are_listed(api: RestClient, ada: Li
     assert (await api.get("/api/v1/mcp/health", None)).json()["status"] == "healthy"
 
 
+@pytest.mark.sqlite  # damages a file
 async def test_module_is_unhealthy_for_the_user_whose_library_is_damaged(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, breaker_failures=1) as api:
         paths = api.server.runtime.data_root.prepare_user((await api.server.user("ada")).id)

@@ -20,6 +20,7 @@ from server.following.deployments import DeploymentFolders
 from server.following.locations import allowed_deployment
 from server.following.runs import run_source
 from server.following.status import FollowedSource, describe
+from server.stores import control_location
 from sources.following.state import SyncReport
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def show_deployment(settings: Settings, deployment_id: str, *, as_json: bool) ->
     """Shows every user of the deployment. Each library is opened for it."""
 
     async def describe_source(record: FollowRecord) -> FollowedSource | None:
-        async with Registry.open(_control_path(settings)) as registry:
+        async with Registry.open(control_location(settings, data_root(settings))) as registry:
             user = await registry.user_by_id(record.user_id)
         if user is None or user.is_disabled:
             return None
@@ -121,7 +122,7 @@ def change_deployment(settings: Settings, deployment_id: str, action: str) -> No
 
 async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[str, SyncReport | FlorilegiumError]:
     """Reads the databases of all users of a deployment that are not paused, one after the other."""
-    async with Registry.open(_control_path(settings)) as registry:
+    async with Registry.open(control_location(settings, data_root(settings))) as registry:
         deployment = await Deployments(registry.database).get(deployment_id)
         folders = DeploymentFolders(settings, registry)
         await folders.follow_new(deployment)
@@ -144,10 +145,6 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
 
 def _with_deployments(settings: Settings, work: Callable[[Deployments], Awaitable[T]]) -> T:
     return run_with_registry(settings, lambda registry: work(Deployments(registry.database)))
-
-
-def _control_path(settings: Settings) -> Path:
-    return data_root(settings).control_path
 
 
 def _users_text(described: FollowedDeployment) -> str:

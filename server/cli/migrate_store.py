@@ -62,7 +62,9 @@ async def _migrate(settings: Settings, source: Store, target: Store) -> Migratio
     if isinstance(source, ConnectionOptions) and isinstance(target, DataRoot):
         click.echo(f"PostgreSQL at {describe_url(source.url)} -> {target.root}", err=True)
         return await migrate_to_sqlite(settings, source, target, _print_progress)
-    raise ConfigurationError("--to: expected the other engine; to copy SQLite files, use `florilegium backup`")
+    raise ConfigurationError(
+        "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; to copy PostgreSQL, `pg_dump`"
+    )
 
 
 def _print_progress(user: UserRecord, copy: LibraryCopy | None) -> None:

@@ -137,6 +137,7 @@ async def test_caller_cannot_override_the_request_context(ada: LibraryUser, argu
     assert f"{name}: unknown argument" in await ada.call_error("notes_search", query="galleon", **argument)
 
 
+@pytest.mark.sqlite  # the databases are files
 async def test_each_user_has_a_media_a_chacha_and_a_prompts_database(
     ada: LibraryUser, ben: LibraryUser, tmp_path: Path
 ) -> None:

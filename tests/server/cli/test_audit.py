@@ -48,6 +48,7 @@ def test_every_change_of_users_and_keys_is_recorded(program: Program) -> None:
     assert rows[0]["detail"] == "purged"
 
 
+@pytest.mark.sqlite  # a backup of files
 def test_a_backup_is_recorded(program: Program) -> None:
     program.expect("backup", "saved")
 
@@ -56,6 +57,7 @@ def test_a_backup_is_recorded(program: Program) -> None:
     assert event["detail"].startswith("2 users, ")
 
 
+@pytest.mark.sqlite  # a backup of files
 def test_the_log_is_part_of_a_backup(program: Program) -> None:
     before = program.run("audit", "--json").json
     program.expect("backup", "saved")

@@ -63,6 +63,7 @@ def test_demo_can_be_searched_without_a_server(program: Program) -> None:
 
 
 @pytest.mark.parametrize("command", ["search", "serve"])
+@pytest.mark.sqlite  # the demo library is always in files
 def test_demo_uses_the_given_data_directory(program: Program, command: str) -> None:
     data_dir = str(program.home / "here")
     if command == "serve":

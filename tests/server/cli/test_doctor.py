@@ -25,6 +25,7 @@ from server.doctor.check import Check
 from sources.importers.sandbox.report import SandboxReport
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
+from tests.servers.storage import uses_postgres
 from tests.sources.semantic.api_server import serve_api
 
 NOW = 1_800_000_000.0
@@ -65,8 +66,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
         "config file",
         "data directory",
         "disk",
-        "control database",
-        "libraries",
+        *(["PostgreSQL"] if uses_postgres() else ["control database", "libraries"]),
         "quotas",
         "SQLite",
         "port",
@@ -278,6 +278,7 @@ def test_a_reranker_that_fails_is_reported(program: Program) -> None:
     assert line["message"] == "the reranker answered with status 500; until then, hits keep their order"
 
 
+@pytest.mark.sqlite  # a data directory without files
 def test_the_command_reads_the_token_from_stdin_and_creates_nothing(program: Program) -> None:
     outcome = program.run("doctor", "--token", "-", "--json", stdin="flo_" + "a" * 43 + "\n")
     refused = program.run("doctor", "--token", "flo_secret")

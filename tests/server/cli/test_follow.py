@@ -382,3 +382,15 @@ def test_options_of_deployments_need_one(program: Program, vault: Path) -> None:
     assert "expected PATH, URL, or `tldw ROOT`" in refused.stderr
     refused = program.run("follow", "add", "tldw", str(program.home / "nowhere"))
     assert "expected the absolute path of an existing folder" in refused.stderr
+
+
+def test_deployment_is_followed_with_postgresql(program: Program, database_url: str) -> None:
+    root, store = program.home / "user_databases", {"FLORILEGIUM_STORAGE_URL": database_url}
+    make_user(root, 11)
+    program.expect("user", "add", "tldw-11", **store)
+    program.expect("follow", "add", "tldw", str(root), "--user-name", "tldw-{id}", **store)
+    [listed] = program.run("follow", "list", "--json", **store).json
+
+    assert program.run("follow", "run", listed["id"], "--json", **store).json["tldw user 11"]["new"] == 4
+    [shown] = program.run("follow", "show", listed["id"], "--json", **store).json["users"]
+    assert (shown["user"], shown["items"]) == ("tldw-11", 4)

@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.server.cli.program import Program
 
 
@@ -53,6 +55,7 @@ def test_an_interrupted_export_is_not_imported_as_notes(program: Program) -> Non
     assert program.run("list", "notes", "--user", "ben", "--json").json["total"] == 0
 
 
+@pytest.mark.sqlite  # about files
 def test_leftovers_of_a_killed_process_are_removed_at_start(program: Program) -> None:
     add_demo_users(program)
     home = next(program.data_dir.glob("users/*/*"))
@@ -66,6 +69,7 @@ def test_leftovers_of_a_killed_process_are_removed_at_start(program: Program) ->
     assert (home / "chacha.db").exists()
 
 
+@pytest.mark.sqlite  # about files
 def test_a_backup_is_verified_and_restored_into_an_empty_data_directory(program: Program) -> None:
     add_demo_users(program)
     elsewhere = ("--data-dir", str(program.home / "elsewhere"))
@@ -81,6 +85,7 @@ def test_a_backup_is_verified_and_restored_into_an_empty_data_directory(program:
     assert files_in(program.home / "first") == files_in(program.home / "second")
 
 
+@pytest.mark.sqlite  # about files
 def test_restore_rejects_a_damaged_backup_and_a_data_directory_in_use(program: Program) -> None:
     add_demo_users(program)
     program.expect("backup", "saved")
@@ -94,6 +99,7 @@ def test_restore_rejects_a_damaged_backup_and_a_data_directory_in_use(program: P
     assert "the backup is damaged: media.db of 'ada'" in damaged.stderr
 
 
+@pytest.mark.sqlite  # about files
 def test_purge_leaves_no_trace_of_the_user_on_disk(program: Program) -> None:
     program.expect("user", "add", "ada-lovelace", "--subject", "s-1")
     program.with_users("ben")
@@ -113,6 +119,7 @@ def test_purge_leaves_no_trace_of_the_user_on_disk(program: Program) -> None:
     assert program.states() == {"ben": "active"}
 
 
+@pytest.mark.sqlite  # about files
 def test_migrate_lists_and_upgrades_outdated_libraries(program: Program) -> None:
     add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/prompts.db"))
@@ -129,6 +136,7 @@ def test_migrate_lists_and_upgrades_outdated_libraries(program: Program) -> None
     assert path.with_name("prompts.db.schema-1").exists()
 
 
+@pytest.mark.sqlite  # about files
 def test_a_library_of_a_newer_version_is_reported(program: Program) -> None:
     add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/prompts.db"))
@@ -143,6 +151,7 @@ def test_a_library_of_a_newer_version_is_reported(program: Program) -> None:
     assert "written by a newer version of Florilegium" in reindexed.stderr
 
 
+@pytest.mark.sqlite  # about files
 def test_reindex_restores_lost_index_entries(program: Program) -> None:
     add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/chacha.db"))

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.server.cli.program import Program
 
 
+@pytest.mark.sqlite  # moves SQLite files
 def test_deployment_moves_to_postgresql_and_back(program: Program, tmp_path: Path, database_url: str) -> None:
     for name in ("ada", "ben"):
         program.expect("user", "add", name)
@@ -29,6 +32,7 @@ def test_deployment_moves_to_postgresql_and_back(program: Program, tmp_path: Pat
     assert "Kettle of ada" in returned
 
 
+@pytest.mark.sqlite  # moves SQLite files
 def test_password_is_in_no_message(program: Program) -> None:
     address = "postgresql://ada:secret@127.0.0.1:1/kb"
     program.expect("user", "add", "ada")

@@ -39,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Program:
                 NoteDraft(title="Dome", content=f"{ESCAPE}]0;renamed\x07 the dome\x9b2J of Ben", uuid="harmful")
             )
 
-    asyncio.run(provide(Settings(data_dir=str(program.data_dir))))
+    asyncio.run(provide(program.settings))
     return program
 
 

@@ -190,6 +190,7 @@ def test_an_open_address_without_authentication_is_refused(program: Program) -> 
     assert "no authentication is configured" in outcome.stderr
 
 
+@pytest.mark.sqlite  # PostgreSQL serves several workers
 def test_several_workers_are_refused_with_sqlite(program: Program) -> None:
     outcome = program.run("serve", "--workers", "2", FLORILEGIUM_SESSION_URL="redis://127.0.0.1:1/0")
     assert outcome.code == 2

@@ -100,6 +100,7 @@ def test_deleting_a_user_keeps_the_databases(program: Program) -> None:
     assert library.is_dir()
 
 
+@pytest.mark.sqlite  # the libraries are files
 def test_purging_deletes_only_that_users_databases(program: Program) -> None:
     libraries = []
     for user_id in program.with_users("ada", "ben").values():
@@ -112,6 +113,7 @@ def test_purging_deletes_only_that_users_databases(program: Program) -> None:
     assert program.states() == {"ben": "active"}
 
 
+@pytest.mark.sqlite  # the libraries are files
 def test_a_failed_purge_leaves_a_disabled_user_and_can_be_repeated(program: Program) -> None:
     ada = program.with_users("ada", "ben")["ada"]
     in_the_way = program.data_dir / "users" / ada[2:4] / ada
@@ -124,6 +126,7 @@ def test_a_failed_purge_leaves_a_disabled_user_and_can_be_repeated(program: Prog
     assert program.states() == {"ben": "active"}
 
 
+@pytest.mark.sqlite  # users are in the data directory
 def test_another_data_directory_has_other_users(program: Program) -> None:
     program.with_users("ada")
     elsewhere = str(program.home / "elsewhere")

@@ -93,7 +93,8 @@ class EntryKind(Struct, frozen=True):
         tokens = [index_tokens(form) for form in forms]
         prefixes = self.field_prefixes or [""] * len(tokens)
         columns = [IndexedColumn(*column) for column in zip(tokens, self.labels, prefixes, strict=True)]
-        words = {self.prefix + word for own in tokens for word in own if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
+        distinct = set().union(*tokens)
+        words = {self.prefix + word for word in distinct if NEAR_MIN_CHARS <= len(word) <= NEAR_MAX_CHARS}
         return sum(map(len, tokens[1:])), make_tsvector(columns, self.prefix), words
 
 

@@ -9,9 +9,10 @@ from sources.text.stemming import stem
 def index_tokens(form: str) -> list[str]:
     """Returns the stemmed tokens of index forms, and of texts that are their own index form (see `index_form`), joined
     by spaces."""
-    if folds_bytewise(form):
-        return [stem(token) for token in fold_bytewise(form).split()]
-    return [stem(token) for token in _folded_words(form)]
+    tokens = fold_bytewise(form).split() if folds_bytewise(form) else list(_folded_words(form))
+    # Long texts repeat their words.
+    stems = {token: stem(token) for token in set(tokens)}
+    return [stems[token] for token in tokens]
 
 
 def _folded_words(form: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ finding words that are 16,383 words apart. Positions that do not fit are left ou
 found longer than phrases.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -33,19 +34,26 @@ class IndexedColumn(Struct, frozen=True):
 def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
     """Returns a tsvector in its text form. `prefix` is put before each lexeme."""
     positions: dict[str, list[str]] = {}
-    position = 0
+    start = 0
     for column in columns:
         label = "" if column.label == "D" else column.label
-        for token in column.tokens:
-            position += 1
-            place = f"{(position - 1) % LAST_POSITION + 1}{label}"
+        for token, offsets in _offsets(column.tokens).items():
+            places = [f"{(start + offset) % LAST_POSITION + 1}{label}" for offset in offsets[:POSITIONS_PER_LEXEME]]
             word = clip_lexeme(token)
-            positions.setdefault(prefix + word, []).append(place)
+            positions.setdefault(prefix + word, []).extend(places)
             if column.field_prefix:
-                positions.setdefault(column.field_prefix + word, []).append(place)
+                positions.setdefault(column.field_prefix + word, []).extend(places)
         # No phrase extends from one column to the next.
-        position += 1
+        start += len(column.tokens) + 1
     return _fit(positions)
+
+
+def _offsets(tokens: Sequence[str]) -> dict[str, list[int]]:
+    """Returns where each token occurs."""
+    offsets: defaultdict[str, list[int]] = defaultdict(list)
+    for offset, token in enumerate(tokens):
+        offsets[token].append(offset)
+    return offsets
 
 
 def clip_lexeme(token: str) -> str:

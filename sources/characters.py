@@ -149,8 +149,7 @@ def _tags(query: str | list[str]) -> tuple[str, ...]:
 
 def _with_full_score(page: SourceHits) -> SourceHits:
     """A character that has all tags of the query contains the whole query."""
-    hits = [replace(hit, score=1.0, payload=replace(hit.payload, score=1.0)) for hit in page.hits]
-    return replace(page, hits=tuple(hits))
+    return replace(page, hits=tuple([replace(hit, score=1.0) for hit in page.hits]))
 
 
 async def _has_hits(library: Library, query: SourceQuery) -> bool:

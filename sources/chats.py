@@ -11,7 +11,7 @@ from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments, item_id_from
-from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, uri_of
+from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor
 from sources.reading.documents import AnchorPosition, read_snippet
@@ -119,9 +119,6 @@ class ChatsSource(LibrarySource):
             fields=_WITHOUT_CONTEXT if args.by == "no_context" else (),
         )
         return await self.find_hits(library.chats, query)
-
-    def hit_uri(self, hit: Hit) -> str:
-        return uri_of(self.name, hit.id) if hit.message_id is None else uri_of(self.name, hit.id, hit.message_id)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         """For a hit by title, the snippet shows the title and the first message. For a message that matches only

@@ -14,7 +14,7 @@ from config.settings import Settings
 from sources.item_ids import whole_item_id
 from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_time, short_title, uri_of
 from sources.query import Term
-from sources.records import Hit, HitPage, ListPage
+from sources.records import Hit, HitPage, ListPage, RankedMatch
 from sources.search.arguments import SourceQuery
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
@@ -99,8 +99,8 @@ class LibrarySource(ABC):
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
         """The `tokens` of a get that returns all of what the hit's URI names."""
 
-    def hit_uri(self, hit: Hit) -> str:
-        return uri_of(self.name, hit.id)
+    def _hit_uri(self, match: RankedMatch) -> str:
+        return uri_of(self.name, match.id) if match.part_id is None else uri_of(self.name, match.id, match.part_id)
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
@@ -122,35 +122,35 @@ class LibrarySource(ABC):
         if page.query is not None:
             query = replace(query, terms=page.query.terms, read_as=page.query.read_as)
         return SourceHits(
-            hits=tuple([self._ranked(hit, rank) for rank, hit in enumerate(page.hits, query.offset)]),
+            hits=tuple([self._ranked(match, rank) for rank, match in enumerate(page.matches, query.offset)]),
             has_more=page.has_more,
-            next_offset=query.offset + len(page.hits) if page.has_more else None,
+            next_offset=query.offset + len(page.matches) if page.has_more else None,
             total_estimated=page.total,
             read_as=query.read_as,
             query=query,
             semantic=page.semantic,
         )
 
-    def _ranked(self, hit: Hit, rank: int) -> RankedHit:
+    def _ranked(self, match: RankedMatch, rank: int) -> RankedHit:
+        content = _HitContent(match)
         return RankedHit(
             source=self.name,
-            uri=self.hit_uri(hit),
-            id=hit.conversation_id or hit.id,
+            uri=self._hit_uri(match),
+            id=match.id,
             rank=rank,
-            score=hit.score,
-            last_modified=hit.last_modified,
-            version=hit.version,
-            # Two items of equal length with the same matching passage are taken for copies.
-            content_key=(hit.text, hit.item_chars) if hit.text else None,
-            bm25=hit.bm25,
-            lexical=hit.lexical,
-            cosine=hit.cosine,
-            payload=hit,
-            text_chars=len(hit.text),
+            score=match.score,
+            last_modified=match.last_modified,
+            version=match.version,
+            content_key=content,
+            bm25=match.bm25,
+            lexical=match.lexical,
+            cosine=match.cosine,
+            payload=content,
+            text_chars=match.text_chars,
         )
 
     def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
-        stored: Hit = hit.payload
+        stored: Hit = hit.payload.hit
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
         return ResultItem(
             id=stored.id,
@@ -158,7 +158,7 @@ class LibrarySource(ABC):
             title=short_title(stored.title),
             snippet=snippet.text or None,
             uri=hit.uri,
-            score=stored.score,
+            score=hit.score,
             score_type=query.score_type,
             created_at=short_time(stored.created_at),
             last_modified=short_time(stored.last_modified),
@@ -175,6 +175,32 @@ class LibrarySource(ABC):
             more_in_item=stored.more_in_item or UNSET,
             cost_tokens=self.cost_tokens(stored, query.scale),
         )
+
+
+class _HitContent:
+    """The hit of a match, built when it is shown or compared. Two items of equal length with the same matching passage
+    are taken for copies, so only matches of equal length are compared."""
+
+    __slots__ = ("_hit", "_item_chars", "_match")
+
+    def __init__(self, match: RankedMatch) -> None:
+        self._match = match
+        self._item_chars = match.item_chars
+        self._hit: Hit | None = None
+
+    @property
+    def hit(self) -> Hit:
+        if self._hit is None:
+            self._hit = self._match.hit()
+        return self._hit
+
+    def __hash__(self) -> int:
+        return self._item_chars
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _HitContent) or self._item_chars != other._item_chars:
+            return False
+        return bool(self.hit.text) and self.hit.text == other.hit.text
 
 
 @lru_cache(maxsize=64)

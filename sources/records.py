@@ -5,7 +5,7 @@ conversations, messages and observations are UUIDs; those of media, characters a
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -317,15 +317,50 @@ class Hit(Struct, frozen=True, kw_only=True, gc=False):
     passage: tuple[int, int] | None = None
 
 
+class RankedMatch(Protocol):
+    """What ranking needs to know about a match. Its hit is built when it is needed: a search of all sources ranks about
+    a hundred matches to show twenty.
+
+    `part_id` is the id of the part of the item that matches, if parts have ids of their own. `text_chars` is at least
+    the length of the text from which the hit is built.
+    """
+
+    @property
+    def id(self) -> str | int: ...
+    @property
+    def part_id(self) -> str | None: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def last_modified(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def bm25(self) -> float | None: ...
+    @property
+    def lexical(self) -> float | None: ...
+    @property
+    def cosine(self) -> float | None: ...
+    @property
+    def item_chars(self) -> int: ...
+    @property
+    def text_chars(self) -> int: ...
+    def hit(self) -> Hit: ...
+
+
 class HitPage(Struct, frozen=True):
     """One page of hits. `total` is exact, or None if it is not known. `query` is what was searched for, if it is not
     the query of the search."""
 
-    hits: tuple[Hit, ...]
+    matches: tuple[RankedMatch, ...]
     has_more: bool
     total: int | None
     semantic: SemanticStatus = SEMANTIC_OFF
     query: "ParsedQuery | None" = None
+
+    @property
+    def hits(self) -> tuple[Hit, ...]:
+        return tuple([match.hit() for match in self.matches])
 
 
 class ListPage(Struct, Generic[T], frozen=True):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 
 from sources.query import Term
 from sources.search.term_matching import JoinedForms, pad, term_matcher
@@ -34,24 +33,20 @@ def term_counter(terms: tuple[Term, ...]) -> TermCounter:
     return TermCounter(terms)
 
 
-def best_fields(items: Sequence[Mapping[str, str]], counter: TermCounter) -> list[tuple[str, str] | None]:
-    """Returns the name and text of the field of each item that matches most terms; if none matches, of the first that
-    is not empty."""
-    filled = [[(name, text) for name, text in fields.items() if text] for fields in items]
-    counts = iter(counter.count_each(JoinedForms([text for fields in filled for _, text in fields])))
-    return [_best_field(fields, list(islice(counts, len(fields))), counter) for fields in filled]
-
-
-def _best_field(
-    fields: Sequence[tuple[str, str]], counts: Sequence[TermCounts], counter: TermCounter
-) -> tuple[str, str] | None:
-    if len(fields) < 2 or not counts:  # without terms there are no counts
-        return fields[0] if fields else None
+def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, str] | None:
+    """Returns the name and text of the field that matches most terms; if none matches, of the first that is not empty.
+    Returns None if all are empty."""
+    filled = [(name, text) for name, text in fields.items() if text]
+    if len(filled) < 2:
+        return filled[0] if filled else None
+    counts = counter.count_each(JoinedForms([text for _, text in filled]))
+    if not counts:  # without terms
+        return filled[0]
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
     if not any(map(any, counts)):
-        counts = [tuple(counter.count(segment(text))) for _, text in fields]
-    best, best_field = (0, 0), fields[0]
-    for field, in_field in zip(fields, counts, strict=True):
+        counts = [tuple(counter.count(segment(text))) for _, text in filled]
+    best, chosen = (0, 0), filled[0]
+    for field, in_field in zip(filled, counts, strict=True):
         if any(in_field) and (matches := (len(in_field) - in_field.count(0), sum(in_field))) > best:
-            best, best_field = matches, field
-    return best_field
+            best, chosen = matches, field
+    return chosen

@@ -1,15 +1,22 @@
 """Candidates: index entries that may become hits, with the columns that scoring and hits need."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from sources.records import Hit
-from sources.search.term_counting import TermCounter, best_fields
-from sources.storage.contract import Search
+from sources.search.term_counting import TermCounter, best_field
 from sources.storage.search.passages import field_at
 from sources.storage.tables.item_table import decode_texts
+from sources.text.text_work import SHORT_CHARS
+
+
+class FieldChoice(Struct, frozen=True):
+    """Decides which field of an item a hit shows: one that was searched, and matches best."""
+
+    searched: tuple[str, ...]
+    counter: TermCounter
 
 
 class RankingResult(Struct, kw_only=True, gc=False):
@@ -27,6 +34,9 @@ class RankingResult(Struct, kw_only=True, gc=False):
     lexical: float | None = None
     cosine: float | None = None
     passage: tuple[int, int] | None = None
+    # For hits that show one of several fields: how it is chosen, and the hit if it is already built.
+    field_choice: FieldChoice | None = None
+    complete_hit: Hit | None = None
 
     @property
     def is_by_meaning(self) -> bool:
@@ -35,7 +45,8 @@ class RankingResult(Struct, kw_only=True, gc=False):
 
 
 class HitCandidate(RankingResult, gc=False):
-    """The columns that every source selects first, in this order; subclasses add their own columns after them."""
+    """The columns that every source selects first, in this order; subclasses add their own columns after them.
+    Implements `RankedMatch`."""
 
     id: str | int
     title: str
@@ -76,16 +87,28 @@ class HitCandidate(RankingResult, gc=False):
         """The length of both texts, by which scores are normalized."""
         raise NotImplementedError
 
+    @property
+    def part_id(self) -> str | None:
+        return None
+
+    @property
+    def item_chars(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def text_chars(self) -> int:
+        return self.chars
+
     @classmethod
-    def hits(cls, candidates: Sequence[Self], search: Search, counter: TermCounter) -> tuple[Hit, ...]:
-        """Returns the hits of candidates of this class."""
-        return tuple([candidate.hit() for candidate in candidates])
+    def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
+        """Stores what the hits of candidates of this class need to know about the search."""
 
     def hit(self) -> Hit:
         raise NotImplementedError
 
-    def make_hit(self, text: str, item_chars: int, **details: Any) -> Hit:
-        """Returns a hit with the fields that all sources have; `details` are those of one source."""
+    def make_hit(self, text: str, **details: Any) -> Hit:
+        """Returns a hit with the fields that all sources have; `details` are those of one source, or replace them."""
+        passage = details.pop("passage", self.passage)
         return Hit(
             id=self.id,
             title=self.title,
@@ -94,13 +117,13 @@ class HitCandidate(RankingResult, gc=False):
             bm25=self.bm25,
             lexical=self.lexical,
             cosine=self.cosine,
-            passage=self.passage,
+            passage=passage,
             created_at=self.created_at,
             last_modified=self.last_modified,
             version=self.version,
             tags=() if self.tags == "[]" else decode_texts(self.tags),
             content_hash=self.content_hash,
-            item_chars=item_chars,
+            item_chars=self.item_chars,
             **details,
         )
 
@@ -123,6 +146,10 @@ class TextCandidate(HitCandidate, gc=False):
     @property
     def chars(self) -> int:
         return len(self.title) + len(self.text)
+
+    @property
+    def text_chars(self) -> int:
+        return len(self.text)
 
 
 class FieldsCandidate(HitCandidate, gc=False):
@@ -153,43 +180,49 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
     # Fields that are embedded together, in this order.
     embedded: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def text_chars(self) -> int:
+        return self.item_chars
+
     @classmethod
-    def hits(  # pyright: ignore[reportIncompatibleMethodOverride]  # it takes Self for the base class
-        cls, candidates: Sequence[Self], search: Search, counter: TermCounter
-    ) -> tuple[Hit, ...]:
-        fields = [candidate.fields() for candidate in candidates]
-        searched = [
-            {} if candidate.is_by_meaning else cls._searched(one, search)
-            for candidate, one in zip(candidates, fields, strict=True)
-        ]
-        best = best_fields(searched, counter)
-        hits = []
-        for candidate, all_fields, shown in zip(candidates, fields, best, strict=True):
-            field, text = shown or candidate.nearest_field(all_fields)
-            hits.append(candidate.make_hit(text, candidate.item_chars, field=field, fields=all_fields))
-        return tuple(hits)
+    def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
+        for candidate in candidates:
+            candidate.field_choice = choice
+            # Choosing a field takes time in proportion to the text, and hits are built on the event loop.
+            if candidate.item_chars > SHORT_CHARS:
+                candidate.complete_hit = candidate.hit()
+
+    def hit(self) -> Hit:
+        if self.complete_hit is not None:
+            return self.complete_hit
+        fields = self.fields()
+        shown = None if self.is_by_meaning else self._best_field(fields)
+        if shown is not None:
+            field, text = shown
+            return self.make_hit(text, field=field, fields=fields)
+        field, text, passage = self._nearest_field(fields)
+        return self.make_hit(text, field=field, fields=fields, passage=passage)
 
     def fields(self) -> dict[str, str]:
         """Returns the texts of all fields but the name."""
         raise NotImplementedError
 
-    @property
-    def item_chars(self) -> int:
-        raise NotImplementedError
+    def _best_field(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
+        assert self.field_choice is not None
+        searched = self._searched(fields, self.field_choice.searched)
+        return best_field(searched, self.field_choice.counter)
 
-    def nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Returns the field of the nearest passage, and makes the passage relative to it; the name if there is none."""
+    def _nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str, tuple[int, int] | None]:
+        """Returns the field of the nearest passage, and the passage relative to it; the name if there is none."""
         if self.passage is None or not any(fields[name] for name in self.embedded):
-            self.passage = None
-            return "name", self.title
+            return "name", self.title, None
         start, end = self.passage
         index, offset = field_at([fields[name] for name in self.embedded], start)
-        self.passage = offset, offset + end - start
-        return self.embedded[index], fields[self.embedded[index]]
+        return self.embedded[index], fields[self.embedded[index]], (offset, offset + end - start)
 
     @classmethod
-    def _searched(cls, fields: Mapping[str, str], search: Search) -> Mapping[str, str]:
-        if not search.fields and not cls.unsearched:
+    def _searched(cls, fields: Mapping[str, str], searched: Sequence[str]) -> Mapping[str, str]:
+        if not searched and not cls.unsearched:
             return fields
-        requested = {name: text for name, text in fields.items() if name in search.fields}
+        requested = {name: text for name, text in fields.items() if name in searched}
         return requested or {name: text for name, text in fields.items() if name not in cls.unsearched}

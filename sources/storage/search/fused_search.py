@@ -71,7 +71,7 @@ class FusedSearch(TextSearch):
             candidate.score = round(candidate.cosine, SCORE_DIGITS)
         has_more = len(entries) > end
         self._locate(candidates)
-        return HitPage(self._hits(candidates), has_more=has_more, total=None if has_more else len(entries))
+        return HitPage(self._complete(candidates), has_more=has_more, total=None if has_more else len(entries))
 
     def _rank(self, tiers: Sequence[MatchTier], scoring: BlockScoring) -> tuple[list[HitCandidate], bool]:
         if not self._scan.has_vectors:

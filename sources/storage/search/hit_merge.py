@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from heapq import merge
 
-from sources.records import Hit, HitPage
+from sources.records import HitPage, RankedMatch
 from sources.storage.contract import Search
 
 
@@ -11,11 +11,11 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
     """Each page must begin at the first hit and reach to the end of the requested one. Their own order is kept, so the
     result is the same however it is divided into pages."""
     end = search.offset + search.limit
-    hits = tuple(merge(*(page.hits for page in pages), key=_sort_key(search), reverse=True))
+    matches = tuple(merge(*(page.matches for page in pages), key=_sort_key(search), reverse=True))
     totals = [page.total for page in pages]
     return HitPage(
-        hits[search.offset : end],
-        has_more=len(hits) > end or any(page.has_more for page in pages),
+        matches[search.offset : end],
+        has_more=len(matches) > end or any(page.has_more for page in pages),
         total=None if None in totals else sum(total for total in totals if total is not None),
         # The one that covers less: both kinds of hits are on one page.
         semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
@@ -23,7 +23,7 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
     )
 
 
-def _sort_key(search: Search) -> Callable[[Hit], str | float]:
+def _sort_key(search: Search) -> Callable[[RankedMatch], str | float]:
     if search.order == "recent" or search.query.expression is None:
-        return lambda hit: hit.last_modified
-    return lambda hit: hit.score
+        return lambda match: match.last_modified
+    return lambda match: match.score

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sources.records import Hit
 from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
 from sources.storage.search.candidates import HitCandidate
@@ -89,6 +88,5 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
         """Returns the candidates of these index entries, in the same order."""
         return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
 
-    def with_context(self, _connection: SearchConnection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
-        """Adds the texts of other items by which hits were found."""
-        return hits
+    def add_context(self, _connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
+        """Adds the texts of other items by which candidates were found."""

@@ -16,13 +16,13 @@ from operator import attrgetter, or_
 from msgspec.json import Decoder
 
 from sources.query import Term
-from sources.records import Hit, HitPage
+from sources.records import HitPage
 from sources.search.query_boosts import QueryBoosts
 from sources.search.scoring import Scorer, TermStatistics, term_weights, title_share
 from sources.search.term_counting import TermCounter, TermCounts, term_counter
 from sources.search.term_matching import JoinedForms
 from sources.storage.contract import Search
-from sources.storage.search.candidates import HitCandidate, RankingResult
+from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
 from sources.storage.search.engine import MatchedEntry, MatchStatements, SearchConnection, SearchStatistics
 from sources.storage.search.match_counter import MatchCounter
 from sources.storage.search.match_tiers import MatchTier, TierPlanner
@@ -235,7 +235,7 @@ class TextSearch:
         elif total is None and matches_max <= self._ranked_rows_max:
             total = self._count_hits(all_matches) + self._count_extra(None)
         self._locate(candidates)
-        return HitPage(self._hits(candidates), has_more=has_more, total=total)
+        return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
@@ -290,9 +290,11 @@ class TextSearch:
             candidate.more_in_item = max(0, entries[int(candidate.id)] - 1)
         return total
 
-    def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
-        hits = self._target.candidate.hits(candidates, self._search, self._term_counter)
-        return self._target.with_context(self._connection, hits)
+    def _complete(self, candidates: Sequence[HitCandidate]) -> tuple[HitCandidate, ...]:
+        """Adds what the hits need in addition to the candidates."""
+        self._target.add_context(self._connection, candidates)
+        self._target.candidate.prepare_hits(candidates, FieldChoice(self._search.fields, self._term_counter))
+        return tuple(candidates)
 
     def _list(self) -> HitPage:
         """Returns what passes the filters, newest first."""
@@ -303,7 +305,7 @@ class TextSearch:
         rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
         candidates = self._fetch([rowid for rowid, _ in rows])
         [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
-        return HitPage(self._hits(candidates), has_more=search.offset + len(candidates) < total, total=total)
+        return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
 
 
 class BlockScoring(ABC):

@@ -34,7 +34,7 @@ class ChatCandidate(HitCandidate, gc=False):
     """A message, or the title of a conversation. For a title, the message fields are None and `rowid` is negative."""
 
     content: str
-    item_chars: int
+    content_chars: int
     message_id: str | None
     position: int | None
     sender: str | None
@@ -43,6 +43,8 @@ class ChatCandidate(HitCandidate, gc=False):
     context: str
     rowid: int
     is_canonical: int
+    # The messages through which it matches.
+    found_through: str = ""
 
     @property
     def sort_key(self) -> str | int:
@@ -68,17 +70,33 @@ class ChatCandidate(HitCandidate, gc=False):
     def chars(self) -> int:
         return len(self.own) + len(self.context)
 
+    @property
+    def part_id(self) -> str | None:
+        return self.message_id
+
+    @property
+    def item_chars(self) -> int:
+        return self.content_chars
+
+    @property
+    def text_chars(self) -> int:
+        return len(self.content)
+
+    @property
+    def is_found_through_others(self) -> bool:
+        return self.is_matched_aside and self.rowid > 0
+
     def hit(self) -> Hit:
         return self.make_hit(
             self.content,
-            self.item_chars,
             conversation_id=self.id,
             message_id=self.message_id,
             message_index=self.position,
             sender=self.sender,
             role=self.role,
             branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
-            via="context" if self.is_matched_aside and self.rowid > 0 else None,
+            via="context" if self.is_found_through_others else None,
+            context=self.found_through,
         )
 
 
@@ -179,13 +197,12 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
-    def with_context(self, connection: SearchConnection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+    def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
-        return tuple([self._with_context(connection, hit) if hit.via == "context" else hit for hit in hits])
-
-    def _with_context(self, connection: SearchConnection, hit: Hit) -> Hit:
-        [text] = connection.execute(self.context_sql, (hit.message_id,)).fetchone()
-        return replace(hit, context=text)
+        for candidate in candidates:
+            if isinstance(candidate, ChatCandidate) and candidate.is_found_through_others:
+                row = connection.execute(self.context_sql, (candidate.message_id,)).fetchone()
+                [candidate.found_through] = row
 
 
 _PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"

@@ -22,10 +22,13 @@ class MediaCandidate(TextCandidate, gc=False):
     start_ms: int | None
     text_weight: int | None
 
+    @property
+    def item_chars(self) -> int:
+        return self.length_chars
+
     def hit(self) -> Hit:
         return self.make_hit(
             self.text or self.title,
-            self.length_chars,
             media_type=self.media_type,
             url=self.url,
             chunk_index=self.chunk_index,

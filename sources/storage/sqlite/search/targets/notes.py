@@ -8,8 +8,12 @@ from sources.storage.tables.indexes import NOTES_INDEX
 
 
 class NoteCandidate(TextCandidate, gc=False):
+    @property
+    def item_chars(self) -> int:
+        return len(self.text)
+
     def hit(self) -> Hit:
-        return self.make_hit(self.text or self.title, len(self.text))
+        return self.make_hit(self.text or self.title)
 
 
 NOTES_TARGET = SearchTarget(

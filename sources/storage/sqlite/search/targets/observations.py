@@ -16,9 +16,16 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     narrative: str
     facts: str
 
+    @property
+    def item_chars(self) -> int:
+        return len(self._text)
+
     def hit(self) -> Hit:
-        text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
-        return self.make_hit(text or self.title, len(text))
+        return self.make_hit(self._text or self.title)
+
+    @property
+    def _text(self) -> str:
+        return "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
 
 
 # Qualified, because `json_each` also has a column `type`.

@@ -115,12 +115,14 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
     if len(segments) == 1:
-        return f"{source}://{_quote(str(segments[0]))}"
-    return f"{source}://" + "/".join([_quote(str(segment)) for segment in segments])
+        return f"{source}://{_quote(segments[0])}"
+    return f"{source}://" + "/".join([_quote(segment) for segment in segments])
 
 
-def _quote(segment: str) -> str:
+def _quote(segment: str | int) -> str:
     """Skips quoting for ids of our own, which contain only characters that are safe in a URI."""
+    if isinstance(segment, int):
+        return str(segment)
     return segment if segment.isascii() and segment.replace("-", "").isalnum() else quote(segment, safe="")
 
 

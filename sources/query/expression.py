@@ -1,52 +1,53 @@
 """The meaning of a query, as a closed union of frozen values.
 
 Leaves carry the index tokens to search for, so an engine only quotes and joins them. Tokens are folded but not stemmed,
-because the index stems them itself.
+because the index stems them itself. Hashes are cached, because expressions are the keys of several caches that every
+source of a search uses.
 """
 
 from msgspec import Struct
 
 
-class Phrase(Struct, frozen=True):
+class Phrase(Struct, frozen=True, cache_hash=True):
     """Tokens that are consecutive in the index, or a single token. `text` is how the phrase is written."""
 
     text: str
     tokens: tuple[str, ...]
 
 
-class Prefix(Struct, frozen=True):
+class Prefix(Struct, frozen=True, cache_hash=True):
     """Like `Phrase`, but the last token is only the beginning of one."""
 
     text: str
     tokens: tuple[str, ...]
 
 
-class Word(Struct, frozen=True):
+class Word(Struct, frozen=True, cache_hash=True):
     """A search term. It matches if any of its alternatives does."""
 
     text: str
     alternatives: tuple[Phrase | Prefix, ...]
 
 
-class Title(Struct, frozen=True):
+class Title(Struct, frozen=True, cache_hash=True):
     """A word that matches only in the title of an item."""
 
     word: Word
 
 
-class AnyOf(Struct, frozen=True):
+class AnyOf(Struct, frozen=True, cache_hash=True):
     """Two or more parts of which at least one must match."""
 
     parts: tuple["Expression", ...]
 
 
-class AllOf(Struct, frozen=True):
+class AllOf(Struct, frozen=True, cache_hash=True):
     """Two or more parts that must all match."""
 
     parts: tuple["Expression", ...]
 
 
-class Without(Struct, frozen=True):
+class Without(Struct, frozen=True, cache_hash=True):
     """Matches what `keep` matches and `drop` does not. There is no bare negation: it would match the whole library."""
 
     keep: "Expression"

@@ -44,7 +44,7 @@ from sources.text.vietnamese import is_vietnamese
 from sources.times import TimeMention, TimeSpan
 
 
-class Term(Struct, frozen=True):
+class Term(Struct, frozen=True, cache_hash=True):
     """A word to score and to highlight, and how often the query contains it. A near term is not in the query: it may be
     what another term, of which this is the index, was meant to be."""
 
@@ -82,7 +82,7 @@ class ParsedQuery(Struct, frozen=True):
     @property
     def own_terms(self) -> tuple[Term, ...]:
         """The terms that the query contains; near terms follow them."""
-        return tuple(term for term in self.terms if term.near is None)
+        return tuple([term for term in self.terms if term.near is None])
 
     @property
     def is_filter_only(self) -> bool:

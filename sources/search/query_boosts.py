@@ -17,4 +17,6 @@ class QueryBoosts:
         self.is_neutral = not self.time.periods and self.sender.is_neutral
 
     def apply(self, score: float, created_at: str, sender: str) -> float:
-        return self.sender.apply(self.time.apply(score, created_at), sender)
+        if self.time.periods:
+            score = self.time.apply(score, created_at)
+        return self.sender.apply(score, sender) if sender else score

@@ -4,7 +4,7 @@ The default score is comparable across sources and pages: it depends on the quer
 but never on the other hits. `scale_to_range` is the alternative, which ranks within one result list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 
 from msgspec import Struct
@@ -47,6 +47,17 @@ def _term_weight(rows: int, term: TermStatistics) -> float:
     return log(1 + (rows - term.rows_with_term + 0.5) / (term.rows_with_term + 0.5)) * sqrt(term.count)
 
 
+class TermTally(Struct, frozen=True, gc=False):
+    """What several texts contain of a query, each list by text: the sum of the saturated weights of the terms, the
+    weights of those in the prominent part and of all, and the terms of both as bits."""
+
+    saturated: list[float]
+    in_title: list[float]
+    matched: list[float]
+    prominent: list[int]
+    terms: list[int]
+
+
 class Scorer:
     """Scores hits by the share of the query that they contain, weighted and saturated. Titles that match add to it.
     `total` is the weight of the whole query, if not that of all terms."""
@@ -59,27 +70,42 @@ class Scorer:
         self._damping = _SATURATION * (1 - _LENGTH_SHARE)
         self._damping_per_char = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
 
-    def score(self, prominent: Sequence[int], other: Sequence[int], length_chars: int, title_share: float) -> float:
-        """Returns the score of a hit.
+    def tally(self, counts: Sequence[Mapping[int, int]], lengths_chars: Sequence[int]) -> TermTally:
+        """Adds up the terms of several texts. Most texts contain few terms of a query, so only those are visited.
 
-        `prominent` and `other` are the number of occurrences of each term in the prominent part (the title, if there is
-        one) and in the rest, `length_chars` is the length of all indexed text, and `title_share` the share of the title
-        that the query contains.
+        `counts` are the numbers of occurrences of each term. The number of a text is that of its prominent part (the
+        title, if there is one); the rest of it follows after the prominent parts of all texts. `lengths_chars` are the
+        lengths of all indexed text.
         """
-        if self._total <= 0:
+        texts = len(lengths_chars)
+        dampings = [self._damping + self._damping_per_char * length for length in lengths_chars]
+        saturated, in_title, matched = [0.0] * texts, [0.0] * texts, [0.0] * texts
+        prominent, terms = [0] * texts, [0] * texts
+        bit = 1
+        for weight, parts in zip(self._weights, counts, strict=True):
+            for part, count in parts.items():
+                index, occurrences = part - texts, count
+                if part < texts:
+                    index, occurrences = part, self._prominence * count + parts.get(part + texts, 0)
+                    in_title[index] += weight
+                    prominent[index] |= bit
+                elif index in parts:
+                    continue  # counted with the prominent part
+                saturated[index] += weight * occurrences / (occurrences + dampings[index])
+                matched[index] += weight
+                terms[index] |= bit
+            bit <<= 1
+        return TermTally(saturated, in_title, matched, prominent, terms)
+
+    def score(self, tally: TermTally, index: int, title_share: float) -> float:
+        """Returns the score of a text. `title_share` is the share of its title that the query contains."""
+        total = self._total
+        if total <= 0:
             return 0.0
-        damping = self._damping + self._damping_per_char * length_chars
-        saturated = in_title = matched = 0.0
-        for weight, in_prominent, in_other in zip(self._weights, prominent, other, strict=True):
-            if in_prominent or in_other:
-                occurrences = self._prominence * in_prominent + in_other
-                saturated += weight * occurrences / (occurrences + damping)
-                in_title += weight if in_prominent else 0.0
-                matched += weight
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        saturated *= sqrt(min(1.0, matched / self._total))
-        return min(1.0, (saturated + _TITLE_SHARE * in_title * title_share) / self._total / (1 + _TITLE_SHARE))
+        saturated = tally.saturated[index] * sqrt(min(1.0, tally.matched[index] / total))
+        return min(1.0, (saturated + _TITLE_SHARE * tally.in_title[index] * title_share) / total / (1 + _TITLE_SHARE))
 
 
 def raise_odds(score: float, factor: float) -> float:

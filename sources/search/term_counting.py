@@ -7,8 +7,8 @@ from sources.query import Term
 from sources.search.term_matching import JoinedForms, pad, term_matcher
 from sources.text.segmentation import segment
 
-# How often each term of a query matches.
-TermCounts = tuple[int, ...]
+# How often a term of a query matches, by the number of the text.
+TermCounts = dict[int, int]
 
 
 class TermCounter:
@@ -23,8 +23,9 @@ class TermCounter:
         return [matcher.count(padded) for matcher in self._matchers]
 
     def count_each(self, forms: JoinedForms) -> list[TermCounts]:
-        """Returns how often each term matches in each of several texts, which are searched as one."""
-        return list(zip(*[matcher.count_each(forms) for matcher in self._matchers], strict=True))
+        """Returns how often each term matches, by the number of the text, in those of several texts that have it. The
+        texts are searched as one."""
+        return [matcher.count_each(forms) for matcher in self._matchers]
 
 
 @lru_cache(maxsize=64)
@@ -39,12 +40,12 @@ def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, st
     filled = [(name, text) for name, text in fields.items() if text]
     if len(filled) < 2:
         return filled[0] if filled else None
-    counts = counter.count_each(JoinedForms([text for _, text in filled]))
-    if not counts:  # without terms
-        return filled[0]
+    forms = JoinedForms([text for _, text in filled])
+    by_term = counter.count_each(forms)
+    counts = [[in_fields.get(field, 0) for in_fields in by_term] for field in range(len(forms))]
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
     if not any(map(any, counts)):
-        counts = [tuple(counter.count(segment(text))) for _, text in filled]
+        counts = [counter.count(segment(text)) for _, text in filled]
     best, chosen = (0, 0), filled[0]
     for field, in_field in zip(filled, counts, strict=True):
         if any(in_field) and (matches := (len(in_field) - in_field.count(0), sum(in_field))) > best:

@@ -39,11 +39,16 @@ class JoinedForms:
         start = self._starts[index] + 1
         return self.padded[start : start + self._lengths[index]]
 
-    def count_per_form(self, offsets: Iterable[int]) -> list[int]:
-        """Returns how many of the offsets into `padded` are in each form."""
-        counts, starts = [0] * len(self._lengths), self._starts
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def count_per_form(self, offsets: Iterable[int]) -> dict[int, int]:
+        """Returns how many of the offsets into `padded` are in each form that has any."""
+        counts: dict[int, int] = {}
+        starts = self._starts
         for offset in offsets:
-            counts[bisect_right(starts, offset) - 1] += 1
+            form = bisect_right(starts, offset) - 1
+            counts[form] = counts.get(form, 0) + 1
         return counts
 
 
@@ -62,11 +67,13 @@ class TermMatcher:
             return self._matchers[0].count(padded)
         return max(matcher.count(padded) for matcher in self._matchers)
 
-    def count_each(self, forms: JoinedForms) -> list[int]:
-        """Counts the matches in each of several texts."""
-        if len(self._matchers) == 1:
-            return forms.count_per_form(self._matchers[0].starts(forms.padded))
-        return list(map(max, *[forms.count_per_form(matcher.starts(forms.padded)) for matcher in self._matchers]))
+    def count_each(self, forms: JoinedForms) -> dict[int, int]:
+        """Counts the matches in each of several texts that has any."""
+        counts = forms.count_per_form(self._matchers[0].starts(forms.padded))
+        for matcher in self._matchers[1:]:
+            for form, count in forms.count_per_form(matcher.starts(forms.padded)).items():
+                counts[form] = max(count, counts.get(form, 0))
+        return counts
 
     def spans(self, padded: str) -> list[Span]:
         """Returns the start and end of each match, as offsets in the form without its padding."""

@@ -49,7 +49,7 @@ class TimeBoost:
         return any(period.start <= created_at < period.end for period in self._inside)
 
     def apply(self, score: float, created_at: str) -> float:
-        return raise_odds(score, self.factor(created_at)) if self.periods else score
+        return raise_odds(score, self.factor(created_at))
 
 
 def _periods(span: TimeSpan) -> list[BoostedPeriod]:

@@ -123,6 +123,17 @@ class Search(Struct, frozen=True, kw_only=True):
             or self.character_id is not None
         )
 
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether every item of the source passes the filters."""
+        return (
+            not self.has_filters
+            and self.within is None
+            and self.namespace is None
+            and self.contains is None
+            and self.by == "both"
+        )
+
 
 class MessageSearch(Struct, frozen=True, kw_only=True):
     """A case-insensitive substring search over messages; `%`, `_` and `"` have no special meaning. Without a text it

@@ -9,9 +9,9 @@ the page size and offset it is requested with.
 
 from abc import ABC, abstractmethod
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from operator import attrgetter, or_
+from operator import attrgetter
 
 from msgspec.json import Decoder
 
@@ -331,20 +331,21 @@ class _ComparableScoring(BlockScoring):
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: list[HitCandidate]) -> None:
-        forms, counts = _count_terms(block, self._counter)
-        own_terms, score_of = self._own_terms, self._scorer.score
-        is_adjusted, is_boosted = bool(self._near_terms or self._time_terms), not self._boosts.is_neutral
-        for index, (candidate, in_prominent, counted) in enumerate(counts):
-            prominent, other = in_prominent, counted
-            if is_adjusted:
-                prominent, other = self._without_repetition(prominent, self._with_times(candidate, other))
-            is_prominent = any(prominent)
+        forms, counts, is_in_other = _count_terms(block, self._counter)
+        if self._time_terms:
+            self._add_times(block, counts)
+        if self._near_terms:
+            _remove_repetition(self._near_terms, counts, len(block))
+        tally = self._scorer.tally(counts, [candidate.chars for candidate in block])
+        own_terms, is_boosted = (1 << self._own_terms) - 1, not self._boosts.is_neutral
+        for index, candidate in enumerate(block):
+            is_prominent = tally.prominent[index] > 0
             share = self._title_share(candidate, forms.form(index)) if is_prominent and candidate.has_title else 0.0
-            if not candidate.has_all_terms:
-                candidate.has_all_terms = all(map(or_, prominent[:own_terms], other[:own_terms]))
-            candidate.is_matched_in_other = any(counted)
-            candidate.is_matched_aside = candidate.is_matched_in_other and not is_prominent
-            score = score_of(prominent, other, candidate.chars, share)
+            if tally.terms[index] & own_terms == own_terms:
+                candidate.has_all_terms = True
+            candidate.is_matched_in_other = is_in_other[index]
+            candidate.is_matched_aside = is_in_other[index] and not is_prominent
+            score = self._scorer.score(tally, index, share)
             if is_boosted:
                 score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
             candidate.score = round(score, SCORE_DIGITS)
@@ -357,18 +358,12 @@ class _ComparableScoring(BlockScoring):
         title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
         return title_share(_title_stems(title), self._query_stems)
 
-    def _without_repetition(self, prominent: TermCounts, other: TermCounts) -> tuple[TermCounts, TermCounts]:
-        """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
-        if not self._near_terms:
-            return prominent, other
-        repeated = {near for near, index in self._near_terms.items() if prominent[index] or other[index]}
-        return _zero_at(repeated, prominent), _zero_at(repeated, other)
-
-    def _with_times(self, candidate: HitCandidate, counts: TermCounts) -> TermCounts:
+    def _add_times(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> None:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
-        if not self._time_terms or not self._boosts.time.contains(candidate.created_at):
-            return counts
-        return tuple([max(count, term in self._time_terms) for term, count in enumerate(counts)])
+        for number, candidate in enumerate(block, len(block)):
+            if self._boosts.time.contains(candidate.created_at):
+                for term in self._time_terms:
+                    counts[term].setdefault(number, 1)
 
 
 class _QueryScoring(BlockScoring):
@@ -380,27 +375,37 @@ class _QueryScoring(BlockScoring):
 
     def score(self, block: list[HitCandidate]) -> None:
         scores = self._scale([candidate.bm25 for candidate in block])
-        _, counts = _count_terms(block, self._counter)
-        for (candidate, prominent, other), score in zip(counts, scores, strict=True):
-            candidate.has_all_terms = all(map(or_, prominent, other))
-            candidate.is_matched_in_other = any(other)
-            candidate.is_matched_aside = candidate.is_matched_in_other and not any(prominent)
+        _, counts, is_in_other = _count_terms(block, self._counter)
+        for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
+            prominent = [index in parts for parts in counts]
+            candidate.has_all_terms = all(index in parts or index + len(block) in parts for parts in counts)
+            candidate.is_matched_in_other = is_in_other[index]
+            candidate.is_matched_aside = is_in_other[index] and not any(prominent)
             candidate.score = round(score, SCORE_DIGITS)
 
 
 def _count_terms(
     block: Sequence[HitCandidate], counter: TermCounter
-) -> tuple[JoinedForms, Iterable[tuple[HitCandidate, TermCounts, TermCounts]]]:
-    """Returns the index forms of the block's texts, the prominent ones first, and each candidate with its counts in
-    the prominent and in the other text."""
-    texts = [candidate.prominent_text for candidate in block] + [candidate.other_text for candidate in block]
+) -> tuple[JoinedForms, list[TermCounts], list[bool]]:
+    """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
+    occurs in them, and whether the other text of each candidate contains any."""
+    texts = [candidate.prominent_text for candidate in block]
+    texts += [candidate.other_text for candidate in block]
     forms = JoinedForms(texts)
     counts = counter.count_each(forms)
-    return forms, zip(block, counts[: len(block)], counts[len(block) :], strict=True)
+    is_in_other = [False] * len(texts)
+    for parts in counts:
+        for part in parts:
+            is_in_other[part] = True
+    return forms, counts, is_in_other[len(block) :]
 
 
-def _zero_at(indexes: Collection[int], counts: TermCounts) -> TermCounts:
-    return tuple([0 if index in indexes else count for index, count in enumerate(counts)])
+def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
+    """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
+    for near, meant in near_terms.items():
+        for index in {part % texts for part in counts[meant]}:
+            counts[near].pop(index, None)
+            counts[near].pop(index + texts, None)
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,8 @@ from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.match_sql import MatchSql
 from sources.storage.tables.sql import SqlFilter
 
+_NO_FILTER = SqlFilter()
+
 
 class Fts5Engine:
     """Implements `SearchEngine`."""
@@ -21,7 +23,7 @@ class Fts5Engine:
         return text
 
     def filter(self, connection: SearchConnection, target: SearchTarget, search: Search) -> SqlFilter:
-        return target.filter(search)
+        return _NO_FILTER if search.is_unrestricted else target.filter(search)
 
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
         if target is None:

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -101,7 +102,7 @@ class MatchSql(Struct, frozen=True):
 
     @property
     def _bm25(self) -> str:
-        return f"bm25({self.target.index.table}, {', '.join(map(str, self.target.weights))})"
+        return _bm25_sql(self.target.index.table, self.target.weights)
 
     @property
     def _rowid(self) -> str:
@@ -134,3 +135,8 @@ class MatchSql(Struct, frozen=True):
     def _rowids_of_match(self) -> str:
         table = self.target.index.table
         return f"SELECT rowid FROM {table} WHERE {table} MATCH ?"
+
+
+@lru_cache
+def _bm25_sql(table: str, weights: tuple[float, ...]) -> str:
+    return f"bm25({table}, {', '.join(map(str, weights))})"

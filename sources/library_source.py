@@ -132,7 +132,6 @@ class LibrarySource(ABC):
         )
 
     def _ranked(self, match: RankedMatch, rank: int) -> RankedHit:
-        content = _HitContent(match)
         return RankedHit(
             source=self.name,
             uri=self._hit_uri(match),
@@ -141,16 +140,17 @@ class LibrarySource(ABC):
             score=match.score,
             last_modified=match.last_modified,
             version=match.version,
-            content_key=content,
+            content_key=_ContentKey(match),
             bm25=match.bm25,
             lexical=match.lexical,
             cosine=match.cosine,
-            payload=content,
+            payload=match,
             text_chars=match.text_chars,
         )
 
     def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
-        stored: Hit = hit.payload.hit
+        match: RankedMatch = hit.payload
+        stored = match.hit()
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
         return ResultItem(
             id=stored.id,
@@ -177,30 +177,24 @@ class LibrarySource(ABC):
         )
 
 
-class _HitContent:
-    """The hit of a match, built when it is shown or compared. Two items of equal length with the same matching passage
-    are taken for copies, so only matches of equal length are compared."""
+class _ContentKey:
+    """Equal for matches with the same content: two items of equal length with the same matching passage are taken for
+    copies. The passages are compared only if the lengths are equal, because some have to be found first."""
 
-    __slots__ = ("_hit", "_item_chars", "_match")
+    __slots__ = ("_item_chars", "_match")
 
     def __init__(self, match: RankedMatch) -> None:
         self._match = match
         self._item_chars = match.item_chars
-        self._hit: Hit | None = None
-
-    @property
-    def hit(self) -> Hit:
-        if self._hit is None:
-            self._hit = self._match.hit()
-        return self._hit
 
     def __hash__(self) -> int:
         return self._item_chars
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _HitContent) or self._item_chars != other._item_chars:
+        if not isinstance(other, _ContentKey) or self._item_chars != other._item_chars:
             return False
-        return bool(self.hit.text) and self.hit.text == other.hit.text
+        text = self._match.hit_text
+        return bool(text) and text == other._match.hit_text
 
 
 @lru_cache(maxsize=64)

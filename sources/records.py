@@ -321,8 +321,8 @@ class RankedMatch(Protocol):
     """What ranking needs to know about a match. Its hit is built when it is needed: a search of all sources ranks about
     a hundred matches to show twenty.
 
-    `part_id` is the id of the part of the item that matches, if parts have ids of their own. `text_chars` is at least
-    the length of the text from which the hit is built.
+    `part_id` is the id of the part of the item that matches, if parts have ids of their own. `hit_text` is the text of
+    the hit, and `text_chars` at least the length of the text that has to be read to build it.
     """
 
     @property
@@ -345,6 +345,8 @@ class RankedMatch(Protocol):
     def item_chars(self) -> int: ...
     @property
     def text_chars(self) -> int: ...
+    @property
+    def hit_text(self) -> str: ...
     def hit(self) -> Hit: ...
 
 

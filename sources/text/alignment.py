@@ -124,14 +124,18 @@ class AlignedForm:
 
     def _tone_source(self, start: int, end: int) -> Span:
         """Returns the words of `letters` that tokens with marks come from."""
-        lengths = [len(tone_token(self.letters[first:last]) or "") + 1 for first, last in self._tone_spans]
-        starts = list(accumulate(lengths, initial=self._part_starts[-1]))
-        first, last = (bisect_right(starts, offset) - 1 for offset in (start, end - 1))
+        first, last = (bisect_right(self._tone_starts, offset) - 1 for offset in (start, end - 1))
         return self._tone_spans[first][0], self._tone_spans[last][1]
 
     @cached_property
     def _tone_spans(self) -> list[Span]:
         return tone_spans(self.letters)
+
+    @cached_property
+    def _tone_starts(self) -> list[int]:
+        """The offset of each token with marks in the full form."""
+        lengths = [len(tone_token(self.letters[first:last]) or "") + 1 for first, last in self._tone_spans]
+        return list(accumulate(lengths, initial=self._part_starts[-1]))
 
     @cached_property
     def _steps(self) -> "list[_Step]":

@@ -99,6 +99,10 @@ class HitCandidate(RankingResult, gc=False):
     def text_chars(self) -> int:
         return self.chars
 
+    @property
+    def hit_text(self) -> str:
+        return self.hit().text
+
     @classmethod
     def prepare_hits(cls, candidates: Sequence[Any], choice: FieldChoice) -> None:
         """Stores what the hits of candidates of this class need to know about the search."""
@@ -151,6 +155,10 @@ class TextCandidate(HitCandidate, gc=False):
     def text_chars(self) -> int:
         return len(self.text)
 
+    @property
+    def hit_text(self) -> str:
+        return self.text or self.title
+
 
 class FieldsCandidate(HitCandidate, gc=False):
     """A candidate with a title and several other fields. `body` joins their index forms."""
@@ -190,11 +198,14 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
             candidate.field_choice = choice
             # Choosing a field takes time in proportion to the text, and hits are built on the event loop.
             if candidate.item_chars > SHORT_CHARS:
-                candidate.complete_hit = candidate.hit()
+                candidate.hit()
 
     def hit(self) -> Hit:
-        if self.complete_hit is not None:
-            return self.complete_hit
+        if self.complete_hit is None:
+            self.complete_hit = self._build_hit()
+        return self.complete_hit
+
+    def _build_hit(self) -> Hit:
         fields = self.fields()
         shown = None if self.is_by_meaning else self._best_field(fields)
         if shown is not None:

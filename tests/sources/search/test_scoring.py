@@ -1,6 +1,7 @@
 """Tests of scores: from 0 to 1, dependent only on hit and query, and equal to the measured values."""
 
 from collections.abc import Sequence
+from math import sqrt
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from sources.search.scoring import (
 RARE_AND_COMMON = term_weights(20_000, [TermStatistics(10), TermStatistics(1_000)])
 
 COUNTS = st.integers(0, 10_000)
+# Occurrences in the prominent part and in the rest, of which most are 0.
+PARTS = st.tuples(st.integers(0, 2), st.integers(0, 3))
 TERMS = st.lists(st.tuples(st.builds(TermStatistics, COUNTS, st.integers(1, 9)), COUNTS, COUNTS), max_size=8)
 
 
@@ -31,8 +34,28 @@ def score(
     prominence: Prominence = TITLE_AND_BODY,
 ) -> float:
     """Scores a hit, given the occurrences of each term in its prominent part and in the rest."""
-    prominent, other = [count for count, _ in frequencies], [count for _, count in frequencies]
-    return Scorer(weights, prominence).score(prominent, other, length_chars, title)
+    scorer = Scorer(weights, prominence)
+    counts = [{part: count for part, count in enumerate(parts) if count} for parts in frequencies]
+    return scorer.score(scorer.tally(counts, [length_chars]), 0, title)
+
+
+def reference_score(
+    weights: Sequence[float], text: Sequence[tuple[int, int]], length_chars: int, title: float, prominence: Prominence
+) -> float:
+    """The formula as documented, computed for one text and all terms."""
+    if not weights:
+        return 0.0
+    damping = 1.2 * (1 - 0.75) + 1.2 * 0.75 / 600 * length_chars
+    saturated = in_title = matched = 0.0
+    for weight, (in_prominent, in_other) in zip(weights, text, strict=True):
+        occurrences = prominence.weight * in_prominent + in_other
+        if occurrences:
+            saturated += weight * occurrences / (occurrences + damping)
+            in_title += weight if in_prominent else 0.0
+            matched += weight
+    total = sum(weights)
+    saturated *= sqrt(min(1.0, matched / total))
+    return min(1.0, (saturated + 0.3 * in_title * title) / total / 1.3)
 
 
 def test_weights_equal_the_measured_ones() -> None:
@@ -59,6 +82,42 @@ def test_every_score_is_between_zero_and_one(
     frequencies = [(prominent, other) for _, prominent, other in terms]
     assert all(weight > 0 for weight in weights)
     assert 0 <= score(weights, *frequencies, length_chars=length_chars, title=share) <= 1
+
+
+@given(
+    st.lists(st.floats(0.01, 20), max_size=5).flatmap(
+        lambda weights: st.tuples(
+            st.just(weights),
+            st.lists(st.tuples(st.lists(PARTS, min_size=len(weights), max_size=len(weights)), st.integers(0, 9_000))),
+        )
+    ),
+    st.sampled_from([TITLE_AND_BODY, MESSAGE_AND_CONTEXT]),
+    st.sampled_from([0.0, 0.25, 1.0]),
+)
+def test_texts_scored_together_have_the_scores_of_each_alone(
+    query: tuple[list[float], list[tuple[list[tuple[int, int]], int]]], prominence: Prominence, title: float
+) -> None:
+    weights, texts = query
+    scorer = Scorer(weights, prominence)
+    counts = [
+        {
+            part * len(texts) + number: text[term][part]
+            for part in (0, 1)
+            for number, (text, _) in enumerate(texts)
+            if text[term][part]
+        }
+        for term in range(len(weights))
+    ]
+
+    tally = scorer.tally(counts, [length_chars for _, length_chars in texts])
+
+    assert [scorer.score(tally, number, title) for number in range(len(texts))] == [
+        reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts
+    ]
+    assert tally.terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]
+    assert tally.prominent == [
+        sum(1 << term for term, (in_prominent, _) in enumerate(text) if in_prominent) for text, _ in texts
+    ]
 
 
 def test_score_without_terms_is_zero() -> None:

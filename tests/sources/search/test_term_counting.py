@@ -1,14 +1,14 @@
 """Tests of term counting: a term is counted as often as FTS5 finds it."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_counting import TermCounter, best_fields
+from sources.search.term_counting import TermCounter, best_field
 from sources.search.term_matching import JoinedForms
 from sources.storage.tables.text_index import index_form
 from sources.text.segmentation import TOKENIZER, segment
@@ -36,6 +36,12 @@ def count_by_fts5(connection: sqlite3.Connection, text: str, phrase: Phrase | Pr
     sql = "SELECT highlight(texts, 0, '\x01', '\x02') FROM texts WHERE texts MATCH ?"
     row = connection.execute(sql, (quoted,)).fetchone()
     return row[0].count("\x01") if row else 0
+
+
+def count_each(counter: TermCounter, forms: Sequence[str]) -> list[list[int]]:
+    """Returns how often each term matches in each text."""
+    by_term = counter.count_each(JoinedForms(forms))
+    return [[counts.get(number, 0) for counts in by_term] for number in range(len(forms))]
 
 
 def count(text: str, phrase: Phrase | Prefix) -> int:
@@ -72,7 +78,7 @@ def test_phrase_is_counted_as_often_as_fts5_finds_it(
 def test_several_texts_are_counted_like_each_alone(texts: list[list[str]], query: str) -> None:
     counter = TermCounter(parse(query).terms)
     forms = [segment(" ".join(words)) for words in texts]
-    assert counter.count_each(JoinedForms(forms)) == [tuple(counter.count(form)) for form in forms]
+    assert count_each(counter, forms) == [counter.count(form) for form in forms]
 
 
 @given(
@@ -83,15 +89,13 @@ def test_stored_texts_are_counted_like_their_index_forms(texts: list[str], query
     counter = TermCounter(parse(query).terms)
     stored = [text if (form := index_form(text)) is None else form for text in texts]
 
-    counts = counter.count_each(JoinedForms(stored))
-
-    assert counts == [tuple(counter.count(segment(text))) for text in texts]
+    assert count_each(counter, stored) == [counter.count(segment(text)) for text in texts]
 
 
 def test_no_phrase_matches_across_two_texts() -> None:
     counter = TermCounter(parse('"hope run"').terms)
-    assert counter.count_each(JoinedForms(["I hope", "run", "hope run"])) == [(0,), (0,), (1,)]
-    assert counter.count_each(JoinedForms(["надежда hope", "run"])) == [(0,), (0,)]
+    assert counter.count_each(JoinedForms(["I hope", "run", "hope run"])) == [{2: 1}]
+    assert counter.count_each(JoinedForms(["надежда hope", "run"])) == [{}]
 
 
 def test_prefix_is_counted_at_the_beginning_of_words() -> None:
@@ -110,10 +114,8 @@ def test_best_field_matches_most_terms() -> None:
     unmatched = {"empty": "", "first": "nothing", "second": "none"}
     camel_case = {"first": "nothing", "second": "getTea"}
 
-    assert best_fields([fields, unmatched, {"empty": ""}, camel_case], counter) == [
-        ("both", "milk and tea"),
-        ("first", "nothing"),
-        None,
-        ("second", "getTea"),
-    ]
-    assert best_fields([fields], TermCounter(())) == [("first", "nothing")]
+    assert best_field(fields, counter) == ("both", "milk and tea")
+    assert best_field(unmatched, counter) == ("first", "nothing")
+    assert best_field({"empty": ""}, counter) is None
+    assert best_field(camel_case, counter) == ("second", "getTea")
+    assert best_field(fields, TermCounter(())) == ("first", "nothing")

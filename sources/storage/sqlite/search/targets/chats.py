@@ -83,6 +83,10 @@ class ChatCandidate(HitCandidate, gc=False):
         return len(self.content)
 
     @property
+    def hit_text(self) -> str:
+        return self.content
+
+    @property
     def is_found_through_others(self) -> bool:
         return self.is_matched_aside and self.rowid > 0
 

@@ -28,7 +28,7 @@ class MediaCandidate(TextCandidate, gc=False):
 
     def hit(self) -> Hit:
         return self.make_hit(
-            self.text or self.title,
+            self.hit_text,
             media_type=self.media_type,
             url=self.url,
             chunk_index=self.chunk_index,

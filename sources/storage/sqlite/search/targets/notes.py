@@ -13,7 +13,7 @@ class NoteCandidate(TextCandidate, gc=False):
         return len(self.text)
 
     def hit(self) -> Hit:
-        return self.make_hit(self.text or self.title)
+        return self.make_hit(self.hit_text)
 
 
 NOTES_TARGET = SearchTarget(

@@ -41,27 +41,48 @@ class ProductPattern(NamedTuple):
     is_anchored: bool
 
 
+class _KeptPattern(NamedTuple):
+    """A pattern of a module or class. `attribute` is the name by which it is used: empty inside a tuple or table."""
+
+    name: str
+    attribute: str
+    pattern: AnyPattern
+
+
 # -- collecting --------------------------------------------------------------------------------------------------------
 
 
 def product_patterns(root: Path, packages: Iterable[str]) -> Iterator[ProductPattern]:
     """Yields the patterns that modules and classes keep, and those that functions pass to `re`."""
-    trees: dict[str, ast.Module] = {}
-    for package in packages:
-        for path in sorted((root / package).rglob("*.py")):
-            relative = path.relative_to(root).with_suffix("")
-            name = ".".join(relative.parts).removesuffix(".__init__")
-            if relative.name != "__main__":
-                trees[name] = ast.parse(path.read_text())
+    texts = _module_texts(root, packages)
+    kept = {module: list(_kept(module)) for module in texts}
+    trees = _trees(texts, {pattern.attribute for patterns in kept.values() for pattern in patterns})
     uses = {module: _uses(tree) for module, tree in trees.items()}
     all_uses = _merged(uses.values())
     seen: set[tuple[object, int]] = set()
-    for module, tree in trees.items():
-        passed = _passed(module, tree) if "re" in uses[module] else ()
-        for name, pattern, methods in (*_kept(module, uses[module], all_uses), *passed):
+    for module in texts:
+        own_uses = uses.get(module, {})
+        passed = _passed(module, trees[module]) if "re" in own_uses else ()
+        for name, pattern, methods in (*_kept_uses(kept[module], own_uses, all_uses), *passed):
             if (pattern.pattern, pattern.flags) not in seen:
                 seen.add((pattern.pattern, pattern.flags))
                 yield ProductPattern(name, pattern, bool(methods) and methods <= _ANCHORED)
+
+
+def _module_texts(root: Path, packages: Iterable[str]) -> dict[str, str]:
+    texts = {}
+    for package in packages:
+        for path in sorted((root / package).rglob("*.py")):
+            relative = path.relative_to(root).with_suffix("")
+            if relative.name != "__main__":
+                texts[".".join(relative.parts).removesuffix(".__init__")] = path.read_text()
+    return texts
+
+
+def _trees(texts: Mapping[str, str], attributes: Set[str]) -> dict[str, ast.Module]:
+    """Parses the modules that use `re` or one of these names. The others, most of them, would only take time."""
+    words = re.compile(r"\b(?:re|" + "|".join(re.escape(name) for name in sorted(attributes) if name) + r")\b")
+    return {module: ast.parse(text) for module, text in texts.items() if words.search(text)}
 
 
 def _uses(tree: ast.Module) -> Uses:
@@ -84,13 +105,20 @@ def _merged(all_uses: Iterable[Uses]) -> Uses:
     return merged
 
 
-def _kept(module: str, own_uses: Uses, all_uses: Uses) -> Iterator[tuple[str, AnyPattern, Set[str]]]:
+def _kept(module: str) -> Iterator[_KeptPattern]:
     loaded = import_module(module)
     for name, value in vars(loaded).items():
         for attribute, pattern in _patterns_in(value, loaded, name):
-            # A private name can mean another pattern in another module.
-            uses = own_uses if attribute.startswith("_") else all_uses
-            yield f"{module}.{name}", pattern, uses.get(attribute, frozenset())
+            yield _KeptPattern(f"{module}.{name}", attribute, pattern)
+
+
+def _kept_uses(
+    kept: Iterable[_KeptPattern], own_uses: Uses, all_uses: Uses
+) -> Iterator[tuple[str, AnyPattern, Set[str]]]:
+    for name, attribute, pattern in kept:
+        # A private name can mean another pattern in another module.
+        uses = own_uses if attribute.startswith("_") else all_uses
+        yield name, pattern, uses.get(attribute, frozenset())
 
 
 def _patterns_in(value: object, module: ModuleType, name: str) -> Iterator[tuple[str, AnyPattern]]:

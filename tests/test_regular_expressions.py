@@ -69,6 +69,10 @@ def problem_with(product: ProductPattern, attack: AttackText, reference_s: float
     if cpu_time(product.pattern, text, is_anchored=product.is_anchored) < COST_NOTICED * reference_s:
         return None
     longer = attack.of_length(CHARS * GROWTH)
+    limit_s = COST_MAX * reference_s * len(longer) / CHARS
+    # A pattern whose time grew too fast from this cost on would exceed the limit, too.
+    if cpu_time(product.pattern, longer, is_anchored=product.is_anchored) < limit_s:
+        return None
     short_s, long_s = (
         min(cpu_time(product.pattern, subject, is_anchored=product.is_anchored) for _ in range(3))
         for subject in (text, longer)

@@ -7,6 +7,7 @@ import asyncpg
 
 from config.paths import DataRoot
 from config.settings import Settings
+from tests.servers.postgres import delete_rows_sql
 
 _TABLES = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = 'florilegium' AND tablename <> 'control_state'"
 
@@ -39,8 +40,6 @@ def _as_bytes(value: object) -> bytes:
 async def _delete(url: str) -> None:
     connection = await asyncpg.connect(url, statement_cache_size=0)
     try:
-        names = [f'florilegium."{name}"' for (name,) in await connection.fetch(_TABLES)]
-        if names:
-            await connection.execute(f"TRUNCATE {', '.join(names)}")
+        await connection.execute(delete_rows_sql("florilegium", kept_table="control_state"))
     finally:
         await connection.close()

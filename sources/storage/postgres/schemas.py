@@ -62,9 +62,7 @@ class LibrarySchemas:
         existing = self.find(user_id, connection)
         if existing is not None:
             return existing
-        schema = LibrarySchema(_new_name(), len(self._migrations))
-        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
-        _run_statements(connection, schema, [sql for migration in self._migrations for sql in migration.statements])
+        schema = self._create_tables(connection)
         state = {
             WRITES: 0,
             "segment_version": SEGMENT_VERSION,
@@ -72,6 +70,12 @@ class LibrarySchemas:
         }
         _save_state(connection, schema, state)
         connection.execute(_INSERT, (user_id, schema.name, schema.version, time.time()))
+        return schema
+
+    def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
+        schema = LibrarySchema(_new_name(), len(self._migrations))
+        connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
+        _run_statements(connection, schema, [sql for migration in self._migrations for sql in migration.statements])
         return schema
 
     def migrate(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:

@@ -21,6 +21,7 @@ from tests.sources.storage.library_fixture import (
     open_sqlite_with_libraries,
     total_items,
 )
+from tests.sources.storage.reused_schemas import ReusedSchemas
 
 _POSTGRES_ENGINES = [pytest.param(name) for name in ("postgres", *(["citus"] if has_citus() else []))]
 
@@ -36,16 +37,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("open_libraries", engines, indirect=True)
 
 
-@pytest.fixture(scope="module")
-def module_database_url(postgres_server: SharedServer) -> Iterator[str]:
-    """A PostgreSQL database for the tests of a module, which have users of their own."""
+@pytest.fixture(scope="session")
+def shared_database_url(postgres_server: SharedServer) -> Iterator[str]:
+    """A PostgreSQL database for all tests of this process, which have users of their own."""
     url = create_database(postgres_server)
     yield url
     drop_database(postgres_server, url)
 
 
 def _engine_url(request: pytest.FixtureRequest) -> str:
-    url: str = citus_server().url if request.param == "citus" else request.getfixturevalue("module_database_url")
+    url: str = citus_server().url if request.param == "citus" else request.getfixturevalue("shared_database_url")
     return url
 
 
@@ -65,7 +66,9 @@ def id_ending() -> str:
 def open_libraries(request: pytest.FixtureRequest, tmp_path: Path, id_ending: str) -> OpenLibraries:
     if request.param == "sqlite":
         return partial(open_sqlite_with_libraries, tmp_path / "data")
-    return partial(open_postgres, _engine_url(request), tmp_path / "data", id_ending)
+    # Other processes use the database of Citus at the same time.
+    schemas = ReusedSchemas(id_ending) if request.param == "postgres" else None
+    return partial(open_postgres, _engine_url(request), tmp_path / "data", id_ending, schemas=schemas)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from sources.records import HitPage
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
+from sources.storage.postgres.schemas import LibrarySchemas
 from sources.storage.sqlite import SqliteLibraries
 from tests.prepared_libraries import copy_libraries
 from tests.servers.storage import has_database, storage_settings, uses_postgres
@@ -90,14 +91,19 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
 
 @asynccontextmanager
 async def open_postgres(
-    url: str, root: Path, id_ending: str, clock: Clock | None = None, **settings: Any
+    url: str,
+    root: Path,
+    id_ending: str,
+    clock: Clock | None = None,
+    schemas: LibrarySchemas | None = None,
+    **settings: Any,
 ) -> AsyncIterator[LibraryFixture]:
     """Opens libraries in a database that tests share. Each test has an ending of user ids."""
     data_root = DataRoot(root)
     clock = clock or Clock()
     options = PostgresOptions(url=url, connections=3, statement_cache=100)
     semantic = SemanticService(Settings(data_dir=str(root), **settings))
-    engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic)
+    engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic, schemas=schemas)
     try:
         yield LibraryFixture(data_root, engine, clock, id_ending)
     finally:

@@ -1,6 +1,7 @@
 """The hypothesis profile of all tests, the check that tests named in a compatibility manifest use a transport, and the
 servers that tests share. A run of the whole suite in which no test used one of them fails."""
 
+import gc
 import os
 import secrets
 import signal
@@ -59,6 +60,12 @@ def _unused_servers(config: pytest.Config) -> list[str]:
     if not is_whole or not _is_main_process(config):
         return []
     return [name for name in _SERVERS if name not in shared.running_servers()]
+
+
+def pytest_collection_finish() -> None:
+    """Excludes all modules and collected tests from garbage collection, which takes long to look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

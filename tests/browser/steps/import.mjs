@@ -8,6 +8,14 @@ import { join } from "node:path";
 const queueText = (page) => page.locator("#queue li").allInnerTexts();
 const results = (page) => page.locator("#imports .result").allTextContents();
 
+/** Reloads the page until it shows what is expected. Waits in between, because loading it takes time from the server. */
+async function reloadUntil(page, isReached) {
+  while (!(await isReached())) {
+    await page.waitForTimeout(200);
+    await page.reload();
+  }
+}
+
 /** Drops files on the page as a person does with the mouse. */
 async function dropFiles(page, files) {
   const data = await page.evaluateHandle((list) => {
@@ -104,7 +112,7 @@ export async function plain({ page, url, values }) {
   await page.getByRole("button", { name: "Import" }).click();
   await page.waitForURL(/job=/);
   // Browsers without scripts reload the page by themselves; this one only pretends to be one.
-  while (!(await page.locator("#imports li[data-state=done]").count())) await page.reload();
+  await reloadUntil(page, async () => (await page.locator("#imports li[data-state=done]").count()) > 0);
   return { results: await results(page), open: await page.locator("#imports details[open] .counts td").allInnerTexts() };
 }
 
@@ -141,7 +149,7 @@ export async function follow({ page, url, values, audit }) {
   await page.locator("#location").fill(values);
   await page.locator("#location").press("Enter");
   await page.locator("#follows .rows strong", { hasText: values }).waitFor();
-  while (!(await page.locator("#follows [data-state=current]").count())) await page.reload();
+  await reloadUntil(page, async () => (await page.locator("#follows [data-state=current]").count()) > 0);
   const row = await page.locator("#follows .rows li").first().innerText();
   const findings = await audit();
   await page.getByRole("button", { name: `Pause ${values}` }).click();
@@ -157,7 +165,7 @@ export async function follow({ page, url, values, audit }) {
 /** Settles the conflict of each file: keeps the edits of one, and uses the file of the other. */
 export async function conflicts({ page, url, values, audit }) {
   await page.goto(`${url}/import`);
-  while ((await page.locator("#follows .follow-problem").count()) < 2) await page.reload();
+  await reloadUntil(page, async () => (await page.locator("#follows .follow-problem").count()) >= 2);
   const findings = await audit();
   const problems = await page.locator("#follows .follow-problem p").allInnerTexts();
   for (const [file, button] of values) {

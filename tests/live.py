@@ -45,6 +45,9 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "jwt_secret": JWT_SECRET,
         "log_requests": False,
         "shutdown_grace_s": 1.0,
+        # A hash with the default settings takes a quarter of a second.
+        "password_hash_memory_kib": 64,
+        "password_hash_passes": 1,
         # Tests that send a request of every kind wait for the end of each response.
         "conversation_events_max_s": 0.2,
         **storage_settings(data_dir),

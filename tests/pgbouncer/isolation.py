@@ -1,5 +1,5 @@
-"""No user ever sees data of another through PgBouncer in transaction mode: 12 clients on 3 connections, while the
-schemas of libraries are migrated. Run with `make test-pgbouncer`."""
+"""No user ever sees data of another through PgBouncer in transaction mode: 12 clients on 3 connections write, read and
+search while the schemas of their libraries are migrated. Run with `make test-pgbouncer`."""
 
 import asyncio
 import os
@@ -21,13 +21,12 @@ from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
 from sources.storage.postgres.schemas import LibrarySchemas
 from tests.servers.pgbouncer import run_pgbouncer
-from tests.sources.storage.library_fixture import Clock, LibraryFixture
+from tests.sources.storage.library_fixture import Clock, LibraryFixture, make_search, titles
 
 CLIENTS = 12
 CONNECTIONS = 3
 OPERATIONS = int(os.environ.get("PGBOUNCER_OPERATIONS", "5000"))
 USERS = tuple(f"{letter}da" for letter in "abcdefghijkl")
-MIGRATIONS = 3
 
 
 @pytest.fixture
@@ -51,27 +50,43 @@ def open_engine(url: str, root: Path, added: int = 0) -> tuple[PostgresLibraries
 
 class Counts:
     operations = 0
+    searches = 0
+    migrations = 0
     wrong = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.operations >= OPERATIONS
 
 
 async def work_as(name: str, library: Library, counts: Counts, choices: random.Random) -> None:
-    """Writes and reads notes whose titles begin with the user's name."""
-    while counts.operations < OPERATIONS:
+    """Writes, reads and searches notes whose titles begin with the user's name. All users have the same words."""
+    while not counts.is_done:
         counts.operations += 1
-        if choices.random() < 0.3:
-            titles = [(await library.notes.create(NoteDraft(title=f"{name} {choices.random()}"))).title]
+        operation = choices.choice(("write", "read", "search"))
+        if operation == "write":
+            draft = NoteDraft(title=f"{name} {choices.random()}", content="A kettle for the galley.")
+            seen = [(await library.notes.create(draft)).title]
+        elif operation == "read":
+            seen = [note.title for note in (await library.notes.list(20, 0)).rows]
         else:
-            titles = [note.title for note in (await library.notes.list(20, 0)).rows]
-        counts.wrong += sum(not title.startswith(f"{name} ") for title in titles)
+            counts.searches += 1
+            seen = titles(await library.notes.search(make_search(choices.choice(("kettle", '"the galley"', "kettl")))))
+            counts.wrong += not seen
+        counts.wrong += sum(not title.startswith(f"{name} ") for title in seen)
 
 
-async def migrate_all(url: str, root: Path) -> None:
-    for added in range(1, MIGRATIONS + 1):
+async def migrate_meanwhile(url: str, root: Path, counts: Counts) -> None:
+    """Opens every library as a newer release does, again and again until all operations are done."""
+    added = 0
+    while not counts.is_done:
+        added += 1
         engine, libraries = open_engine(url, root, added)
         try:
             for name in USERS:
                 async with libraries.library(name) as library:
                     await library.notes.list(1, 0)
+                counts.migrations += 1
         finally:
             await engine.close()
 
@@ -82,16 +97,20 @@ async def test_no_wrong_tenant_answers(pooled_url: str, tmp_path: Path) -> None:
     try:
         for name in USERS:
             async with libraries.library(name) as library:
-                await library.notes.create(NoteDraft(title=f"{name} first"))
+                await library.notes.create(NoteDraft(title=f"{name} first", content="A kettle for the galley."))
         async with asyncio.TaskGroup() as tasks:
             for name in USERS:
                 tasks.create_task(work(name, libraries, counts, choices))
-            tasks.create_task(migrate_all(pooled_url, tmp_path))
+            tasks.create_task(migrate_meanwhile(pooled_url, tmp_path, counts))
     finally:
         await engine.close()
-    print(f"RESULT operations={counts.operations} wrong_tenant={counts.wrong}")
+    print(
+        f"RESULT operations={counts.operations} searches={counts.searches} migrations={counts.migrations} "
+        f"wrong_tenant={counts.wrong}"
+    )
 
-    assert counts.operations >= OPERATIONS
+    assert counts.is_done
+    assert min(counts.searches, counts.migrations) > 0
     assert counts.wrong == 0
 
 

@@ -15,6 +15,8 @@ from tests.server.http_client import HttpResponse, fetch
 from tests.server.workers.deployment import WAIT_MAX_S, WorkersDeployment
 
 _RETRY_PAUSE_S = 0.05
+# Between two notes: users load the server, but do not compete for all of it.
+_THINKING_S = 0.05
 _LINE = "A second line."
 # What every user must be able to do again after a fault.
 _ABILITIES = frozenset(("write", "search"))
@@ -49,6 +51,7 @@ class BusyUser:
             await self._write("notes_append", f"{title}+", note_id=created["id"], text=_LINE)
             self.acknowledged.append(title)
             await self._search(title, self._word(number))
+            await asyncio.sleep(_THINKING_S)
 
     def _word(self, number: int) -> str:
         return f"{self.name}x{number}"

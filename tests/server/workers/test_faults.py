@@ -30,8 +30,10 @@ Kill = Callable[[int], Awaitable[None]]
 
 class FaultOutcome(Struct):
     """What repeated kills of one kind led to. `gaps` are the seconds after each kill until every user was served again,
-    `restarts` those until the killed server itself was back."""
+    `restarts` those until the killed server itself was back. `calm_s` is the same without a kill: how long it takes
+    until every user has written and searched."""
 
+    calm_s: float = 0.0
     kills: int = 0
     writes: int = 0
     lost: int = 0
@@ -109,6 +111,7 @@ async def survive(deployment: KillableDeployment, kind: str, kill: Kill) -> None
     """Kills repeatedly while all users work."""
     outcome = deployment.outcomes[kind] = FaultOutcome()
     async with load(deployment.workers, kind) as users:
+        outcome.calm_s = await wait_until_served(users, start_fault(users))
         for number in range(KILLS):
             await kill_once(users, kill, number, outcome)
             await deployment.workers.wait_until_all_serve()
@@ -122,10 +125,15 @@ async def survive(deployment: KillableDeployment, kind: str, kill: Kill) -> None
     assert min(len(user.acknowledged) for user in users) >= KILLS
 
 
-async def kill_once(users: list[BusyUser], kill: Kill, number: int, outcome: FaultOutcome) -> None:
+def start_fault(users: list[BusyUser]) -> Fault:
     fault = Fault(at=monotonic())
     for user in users:
         user.fault = fault
+    return fault
+
+
+async def kill_once(users: list[BusyUser], kill: Kill, number: int, outcome: FaultOutcome) -> None:
+    fault = start_fault(users)
     await kill(number)
     outcome.kills += 1
     outcome.restarts.append(round(monotonic() - fault.at, 2))

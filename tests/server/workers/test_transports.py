@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 from tests.server.http_client import HttpResponse, RawConnection, fetch
@@ -30,7 +29,7 @@ def deployment(
     data_dir = tmp_path_factory.mktemp("workers")
     services = shared_services(url, valkey_server, data_dir)
     limits = {"rate_user_burst": BURST, "rate_user_per_minute": 1}
-    with run_workers(data_dir, **services, **limits, metrics_token="scrape-me") as running:
+    with run_workers(data_dir, **services, **limits) as running:
         yield running
     drop_database(postgres_server, url)
 
@@ -137,8 +136,7 @@ async def test_notes_written_through_rest_are_found_by_their_owner_only(deployme
 
 async def read_searches(deployment: WorkersDeployment) -> dict[str, float]:
     """Returns how often each worker has searched characters, which no other test does."""
-    scraped = await fetch(deployment.url, "GET", "/metrics", {"Authorization": "Bearer scrape-me"})
-    samples = [sample for family in text_string_to_metric_families(scraped.body.decode()) for sample in family.samples]
+    samples = await deployment.metrics()
     starts = {sample.labels["worker"] for sample in samples if sample.name == "process_start_time_seconds"}
     searches = {
         sample.labels["worker"]: sample.value

@@ -1,7 +1,9 @@
 """Makes the keys of a deployment older, as if time had passed: their lifetimes end sooner, and stored times move back.
 
-Expiry in Redis follows the server's clock, which tests cannot set.
+Expiry in Redis and PostgreSQL follows the server's clock, which tests cannot set.
 """
+
+import asyncpg
 
 from auth.redis.connection import RedisConnection
 
@@ -38,3 +40,14 @@ async def _keys(connection: RedisConnection, prefix: str) -> list[str]:
         keys += [key.decode() for key in found]
         if cursor == b"0":
             return keys
+
+
+async def age_embedding_leases(url: str) -> None:
+    """Ends the leases of all processes that embed a library."""
+    connection = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        for (schema,) in await connection.fetch("SELECT schema_name FROM florilegium.libraries"):
+            ended = "value = split_part(value, ' ', 1) || ' 0'"
+            await connection.execute(f"UPDATE \"{schema}\".state SET {ended} WHERE name = 'embedding_lease'")
+    finally:
+        await connection.close()

@@ -106,15 +106,19 @@ class BusyUser:
 
     async def stored(self) -> Counter[tuple[str, str]]:
         """Returns how often each title is stored with each text."""
-        exported = await fetch(self._url, "GET", "/api/v1/export", self._credential)
-        archive = zipfile.ZipFile(io.BytesIO(exported.body))
-        [name] = [name for name in archive.namelist() if name.endswith("notes.jsonl")]
-        lines = archive.read(name).splitlines()
-        notes = [msgspec.json.decode(line) for line in lines]
-        return Counter((note["title"], note["content"]) for note in notes if "title" in note)
+        notes = await stored_notes(self._url, self._credential)
+        return Counter((note["title"], note["content"]) for note in notes)
 
     def expected(self) -> Counter[tuple[str, str]]:
         return Counter((title, f"The galleon {title.replace(' ', 'x')}\n{_LINE}") for title in self.acknowledged)
+
+
+async def stored_notes(url: str, credential: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Returns all notes of a user as an export has them."""
+    exported = await fetch(url, "GET", "/api/v1/export", credential)
+    archive = zipfile.ZipFile(io.BytesIO(exported.body))
+    [name] = [name for name in archive.namelist() if name.endswith("notes.jsonl")]
+    return [msgspec.json.decode(line) for line in archive.read(name).splitlines()]
 
 
 def _message(response: HttpResponse) -> str:

@@ -91,7 +91,7 @@ def _read(registry: CollectorRegistry) -> Sequence[_MetricFamily]:
             metric.name,
             metric.documentation,
             metric.type,
-            [(sample.name, dict(sample.labels), sample.value) for sample in metric.samples],
+            [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples],
         )
         for metric in registry.collect()
     ]

@@ -80,6 +80,7 @@ class WorkersDeployment:
     async def wait_until_all_serve(self) -> None:
         async with asyncio.timeout(WAIT_MAX_S):
             while await self._count_serving() < WORKERS:
+                assert self.process.poll() is None, "the program has ended; see its log"
                 await asyncio.sleep(_PAUSE_S)
 
     async def _count_serving(self) -> int:

@@ -162,6 +162,7 @@ class PostgresProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                text=False,
                 **_account(),
             )
 

@@ -11,14 +11,16 @@ _DISK_FULL = "53100"
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
 _DEADLOCK = "40P01"
-# Classes of connection exceptions, insufficient resources, and interventions of the operator.
-_UNAVAILABLE = ("08", "53", "57")
+# Classes of connection exceptions and interventions of the operator, too many connections, idle for too long.
+_UNAVAILABLE = ("08", "57", "53300", "25P03")
 _REJECTED = {
     "28P01": "PostgreSQL rejected the user name or the password of storage_url",
     "28000": "PostgreSQL rejected the user name of storage_url",
     "3D000": "the database of storage_url does not exist; create it first",
     "42501": "the PostgreSQL user of storage_url lacks a privilege; it must be able to create schemas in the database",
     "25006": "the PostgreSQL server is read-only; storage_url must name the primary server",
+    "53200": "PostgreSQL has no memory left for this; with many users, max_locks_per_transaction must be higher",
+    "53400": "the call exceeds a limit of the PostgreSQL server, such as temp_file_limit",
 }
 
 
@@ -50,7 +52,7 @@ def is_connection_lost(error: BaseException) -> bool:
         return True
     code = error_code(error)
     if code:
-        return code.startswith(_UNAVAILABLE) and code not in (_DISK_FULL, _QUERY_CANCELED)
+        return code.startswith(_UNAVAILABLE) and code != _QUERY_CANCELED
     asyncpg = sys.modules.get("asyncpg")
     if asyncpg is None:
         return False

@@ -108,18 +108,29 @@ async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_
     assert titles == ["First of ada", "Second of ada"]
 
 
-async def test_full_disk_is_reported_and_nothing_is_half_written(tmp_path: Path, database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("53100", "the disk is full; nothing was written"),
+        ("53200", "max_locks_per_transaction must be higher"),
+        ("53400", "exceeds a limit of the PostgreSQL server"),
+    ],
+    ids=["full disk", "no memory", "limit"],
+)
+async def test_lack_of_resources_is_reported_and_nothing_is_half_written(
+    tmp_path: Path, database_url: str, code: str, message: str
+) -> None:
     async with _server(tmp_path, database_url) as (server, client), _connect(database_url) as connection:
         schema = await _schema(connection, server, "ada")
         # The row of the note is written before its entry in the index, for which there is no room.
-        await connection.execute(_FAIL.format(count=1, code="53100", schema=schema))
+        await connection.execute(_FAIL.format(count=1, code=code, schema=schema))
         failed = await call_tool(client, server, "ada", "notes_create", title="Second of ada", content="tea")
         rows = await connection.fetchval(f"SELECT count(*) FROM {schema}.notes")
         await call(client, server, "ada", "notes_create", title="Third of ada", content="tea")
         after = await _titles(client, server, "ada")
         other = await _titles(client, server, "ben")
 
-    assert "the disk is full; nothing was written" in str(failed)
+    assert message in str(failed)
     assert rows == 1
     assert (after, other) == (["First of ada", "Third of ada"], ["First of ben"])
 

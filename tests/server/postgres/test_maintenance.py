@@ -38,6 +38,7 @@ async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: 
     async with live(settings) as server, httpx2.AsyncClient(timeout=30) as client:
         headers = await server.bearer("ada")
         await server.user("cyd")
+        last: dict[str, Any] = {}
         # The size is measured after every 20 writes.
         for number in range(60):
             content = words(50_000).hex(" ", 20)

@@ -1,6 +1,7 @@
 """Jobs on PostgreSQL: lost connections, deadlines, callers that give up, writers that take turns."""
 
 import asyncio
+import time
 
 import asyncpg
 import pytest
@@ -103,6 +104,24 @@ async def test_a_server_that_cannot_be_reached_is_reported(open_engine: OpenEngi
     async with open_engine(options=options) as (_, libraries), libraries.library("ada") as ada:
         with pytest.raises(DatabaseUnavailable):
             await _notes(ada)
+
+
+async def test_a_transaction_that_the_server_ended_because_it_was_idle_is_run_again(open_engine: OpenEngine) -> None:
+    pauses = [0.5]
+
+    def work(connection: SqlConnection) -> int:
+        count: int = connection.execute("SELECT count(*) FROM notes").fetchone()[0]
+        if pauses:
+            time.sleep(pauses.pop())
+        connection.execute("SELECT 1")
+        return count
+
+    async with open_engine(options={"idle_timeout_ms": 100}) as (engine, libraries), libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="tea"))
+        database = await engine._database(libraries.context("ada").user_id)
+        assert await database.write("notes", NOTES_INDEX, work) == 1
+        assert await _notes(ada) == ["tea"]
+    assert not pauses
 
 
 async def test_writes_of_two_servers_are_all_kept(open_engine: OpenEngine) -> None:

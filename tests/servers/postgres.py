@@ -155,14 +155,13 @@ class PostgresProcess:
         for option in options:
             command += ["-c", option]
         with (self._data.parent / "log").open("ab") as log:
-            return subprocess.Popen(
+            return subprocess.Popen[bytes](
                 command,
                 cwd=self._data,
                 env=self._environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                text=False,
                 **_account(),
             )
 

@@ -77,8 +77,8 @@ SHARING = {
     "client list": (),
     "client remove": ("{client}",),
 }
-# They need passwords, a model or another store; their own tests cover what they do.
-NEEDS_MORE = {"similar", "model install", "model remove", "migrate-store", "user invite", "user reset-password"}
+# They need passwords or a model; their own tests cover what they do.
+NEEDS_MORE = {"similar", "model install", "model remove", "user invite", "user reset-password"}
 
 
 def leaf_commands(group: click.Group, prefix: str = "") -> Iterator[str]:
@@ -93,7 +93,8 @@ def leaf_commands(group: click.Group, prefix: str = "") -> Iterator[str]:
 
 def test_every_command_has_a_decision() -> None:
     assert (
-        set(leaf_commands(florilegium)) == ELSEWHERE | NEEDS_MORE | WRITING.keys() | REPLACING.keys() | SHARING.keys()
+        set(leaf_commands(florilegium))
+        == ELSEWHERE | NEEDS_MORE | {"migrate-store"} | WRITING.keys() | REPLACING.keys() | SHARING.keys()
     )
 
 
@@ -145,3 +146,13 @@ def test_all_other_commands_work_while_a_server_runs(program: Program) -> None:
         for command, arguments in SHARING.items():
             outcome = program.run(*line(command, arguments, names))
             assert outcome.code == 0, (command, outcome)
+
+
+def test_a_move_to_postgresql_is_complete_after_the_server_has_ended(program: Program, database_url: str) -> None:
+    program.expect("add", "notes", "comet", "--title", "Before")
+    with program.serving("--port", "0"):
+        meanwhile = program.run("migrate-store", "--to", database_url)
+    afterwards = program.run("migrate-store", "--to", database_url)
+
+    assert (meanwhile.code, "Not complete: " in meanwhile.stdout) == (1, True)
+    assert (afterwards.code, "The target is complete." in afterwards.stdout) == (0, True)

@@ -28,9 +28,14 @@ def storage_settings(data_dir: Path) -> dict[str, Any]:
         return {}
     if not has_database(data_dir):
         _create(data_dir)
-    # The first write of a user creates a schema, which can take a second: servers that stop must wait for it.
-    url = _url_file(data_dir).read_text()
-    return {"storage_url": url, "postgres_connections": 3, "shutdown_grace_s": 10.0}
+    return {
+        "storage_url": _url_file(data_dir).read_text(),
+        "postgres_connections": 3,
+        # On a busy machine.
+        "postgres_connect_timeout_s": 30.0,
+        # The first write of a user creates a schema, which can take a second: servers that stop must wait for it.
+        "shutdown_grace_s": 10.0,
+    }
 
 
 def has_database(data_dir: Path) -> bool:

@@ -101,7 +101,7 @@ async def open_postgres(
     """Opens libraries in a database that tests share. Each test has an ending of user ids."""
     data_root = DataRoot(root)
     clock = clock or Clock()
-    options = PostgresOptions(url=url, connections=3, statement_cache=100)
+    options = PostgresOptions(url=url, connections=3, connect_timeout_s=30.0, statement_cache=100)
     semantic = SemanticService(Settings(data_dir=str(root), **settings))
     engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic, schemas=schemas)
     try:

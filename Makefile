@@ -26,7 +26,7 @@ help:
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
 	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
 	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
-	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (ten minutes)"
+	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (one minute)"
 	@echo "make test-pgbouncer  5,000 operations of 12 users through PgBouncer (install it first)"
 	@echo "make bench-redis     measure what session_url adds to a call"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"

@@ -24,7 +24,7 @@ from sources.storage.postgres.usage import SchemaMeter
 from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
 from sources.storage.postgres.vectors.extension import VectorExtension, VectorExtensionMemory
 from sources.storage.quota import QuotaLimits, UserQuota
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.text_index import TextIndex
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from sources.storage.postgres.usage import stored_bytes
 from sources.storage.postgres.vectors.extension import VectorExtensionMemory
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
 from sources.storage.quota import QuotaLimits
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.idempotency import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 from sources.storage.vectors.embedding import EmbeddedBatch, embed_batch

@@ -1,17 +1,13 @@
-"""The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later."""
+"""The entries of a match tier in the index of PostgreSQL."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
-from sources.search.time_boost import BoostedPeriod
 from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind
 from sources.storage.postgres.search.tsquery import for_index, with_labels
-from sources.storage.search.match_tiers import MatchTier
-from sources.storage.search.target import SearchTarget
-from sources.storage.tables.sql import SqlFilter, Statement, json_array
+from sources.storage.search.tier_sql import TierSql
+from sources.storage.tables.sql import Statement, json_array
 
 LISTED_NUMBERS = "SELECT CAST(value AS BIGINT) AS value FROM jsonb_array_elements_text(CAST(? AS JSONB))"
 # With `place`, because PostgreSQL does not keep the order of the list.
@@ -22,18 +18,8 @@ LISTED_ROWS = (
 _LABELS = "DCBA"
 
 
-class EntrySql(Struct, frozen=True):
-    """Statements over the entries of one tier that pass a filter. Rowids that differ only in the lowest `item_bits`
-    bits belong to the same item. The rank is the negative of `ts_rank`, so that lower is better, as for bm25."""
-
-    target: SearchTarget
-    tier: MatchTier
-    filter: SqlFilter
-    item_bits: int
-    is_ranked: bool
-    boost: tuple[BoostedPeriod, ...] = ()
-    # Items to leave out.
-    skipped: tuple[int, ...] = ()
+class EntrySql(TierSql, frozen=True):
+    """The rank is the negative of `ts_rank`, so that lower is better, as for bm25."""
 
     def select_entries(self, limit: int, offset: int) -> Statement:
         created_at = self.target.created_at if self._is_boosted else ""
@@ -58,24 +44,12 @@ class EntrySql(Struct, frozen=True):
         items = f"SELECT min(rank) AS rank FROM ({sql}) AS entry GROUP BY number >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items}) AS item", parameters
 
-    def select_any(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
-
-    def count_entries(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(*) {sql}", parameters
-
-    def count_items(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(DISTINCT e.id >> {self.item_bits}) {sql}", parameters
-
     def select_rowids(self) -> Statement:
         sql, parameters = self._matching()
-        return f"SELECT coalesce(CAST(json_agg(e.id) AS TEXT), '[]') {sql}", parameters
+        return f"SELECT coalesce(CAST(json_agg({self._rowid}) AS TEXT), '[]') {sql}", parameters
 
     def count_entries_of(self, items: Sequence[int]) -> Statement:
-        item = f"e.id >> {self.item_bits}"
+        item = f"{self._rowid} >> {self.item_bits}"
         sql = (
             f"SELECT {item}, count(*) FROM index_entries e WHERE e.tsv @@ CAST(? AS TSQUERY) "
             f"AND {item} IN ({LISTED_NUMBERS}) GROUP BY 1"
@@ -95,8 +69,8 @@ class EntrySql(Struct, frozen=True):
         return sql, (*bounds, match, *([match] if is_ranked else []), limit)
 
     @property
-    def _is_boosted(self) -> bool:
-        return bool(self.boost) and self.is_ranked and self.tier.order == "rank"
+    def _rowid(self) -> str:
+        return "e.id"
 
     @property
     def _kind(self) -> EntryKind:
@@ -132,7 +106,7 @@ class EntrySql(Struct, frozen=True):
         join = self.target.join_on("e.id").replace("CROSS JOIN", "JOIN") if is_joined else ""
         sql = f"FROM index_entries e {join} WHERE e.tsv @@ CAST(? AS TSQUERY){self.filter.sql}"
         parameters = (self._for_index(self.tier.match), *self.filter.parameters)
-        item = f"e.id >> {self.item_bits}"
+        item = f"{self._rowid} >> {self.item_bits}"
         if self.tier.excluded and not self.item_bits:
             sql = f"{sql} AND NOT e.tsv @@ CAST(? AS TSQUERY)"
             parameters = (*parameters, self._for_index(self.tier.excluded))

@@ -13,8 +13,8 @@ from sources.storage.postgres.search.tsquery import for_index
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.postgres.search.vocabulary import EntryVocabulary
 from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.tables.text_index import TextIndex
 
 _COUNTS_MAX = 5_000

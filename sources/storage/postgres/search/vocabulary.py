@@ -7,7 +7,7 @@ from sources.storage.postgres.index.entries import EntryKind
 from sources.storage.postgres.index.index_tokens import index_tokens
 from sources.storage.postgres.index.tsvector import quote_lexeme
 from sources.storage.search.vocabulary import word_beginnings
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 
 _LAST = "\U0010ffff"
 _WORDS = """

@@ -16,6 +16,7 @@ from config.file_copies import save_copy_before_migration
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
 from sources.storage.sqlite.connection.errors import (
     is_busy,
@@ -25,7 +26,6 @@ from sources.storage.sqlite.connection.errors import (
 )
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.index.text_weights import lacks_weights
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
 from sources.text.letter_separation import separate_letters
 from sources.text.literals import contains_literal, literal_form

@@ -26,11 +26,11 @@ from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.idempotency import IdempotencyLimits

@@ -10,7 +10,7 @@ changes, so the structure identifies the content.
 import sqlite3
 
 from sources.storage.search.vocabulary import NearWordsMemory
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 
 # Of each index, and of other statements. A count takes about 240 bytes.
 COUNTS_MAX = 1_000

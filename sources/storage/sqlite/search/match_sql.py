@@ -1,33 +1,17 @@
-"""The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later."""
+"""The entries of a match tier in an FTS5 index."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from msgspec import Struct
-
-from sources.search.time_boost import BoostedPeriod
-from sources.storage.search.match_tiers import MatchTier
-from sources.storage.search.target import SearchTarget
-from sources.storage.tables.sql import SqlFilter, Statement, json_array
+from sources.storage.search.tier_sql import TierSql
+from sources.storage.tables.sql import Statement, json_array
 
 
-class MatchSql(Struct, frozen=True):
-    """Statements over the entries of one tier that pass a filter. Rowids that differ only in the lowest `item_bits`
-    bits belong to the same item.
-
-    bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a search.
-    """
-
-    target: SearchTarget
-    tier: MatchTier
-    filter: SqlFilter
-    item_bits: int
-    is_ranked: bool
-    boost: tuple[BoostedPeriod, ...] = ()
-    # Items to leave out.
-    skipped: tuple[int, ...] = ()
+class MatchSql(TierSql, frozen=True):
+    """bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a
+    search."""
 
     def select_entries(self, limit: int, offset: int) -> Statement:
         """Selects a page of `MatchedEntry` rows."""
@@ -53,29 +37,12 @@ class MatchSql(Struct, frozen=True):
         boosted_sql = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1) ORDER BY {order} LIMIT ? OFFSET ?"
         return boosted_sql, (*parameters, *boosted, limit, offset)
 
-    @property
-    def _is_boosted(self) -> bool:
-        return bool(self.boost) and self.is_ranked and self.tier.order == "rank"
-
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
         sql, parameters = self._entries()
         # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
         items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY number >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
-
-    def select_any(self) -> Statement:
-        """Selects whether there is an entry at all."""
-        sql, parameters = self._matching()
-        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
-
-    def count_entries(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(*) {sql}", parameters
-
-    def count_items(self) -> Statement:
-        sql, parameters = self._matching()
-        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
 
     def select_rowids(self) -> Statement:
         """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""

@@ -21,7 +21,7 @@ from sources.storage.search.readings import search_relaxed
 from sources.storage.search.spelling import Spelling
 from sources.storage.search.target import SearchTarget
 from sources.storage.search.text_search import TextSearch
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 
 T = TypeVar("T")
 

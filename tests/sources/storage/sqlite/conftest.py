@@ -9,11 +9,11 @@ import pytest
 
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
+from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
-from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 from sources.storage.tables.text_index import SegmentedTable, TextIndex

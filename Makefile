@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (one minute)"
 	@echo "make test-pgbouncer  5,000 operations of 12 users through PgBouncer (install it first)"
 	@echo "make bench-redis     measure what session_url adds to a call"
+	@echo "make bench-scale     measure searches of 1,000 users on PostgreSQL and Valkey (ten minutes, 9 GB)"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user next to busy users and an import (five minutes)"
@@ -121,6 +122,9 @@ test-pgbouncer: $(DEVELOPMENT)
 
 bench-redis: $(DEVELOPMENT)
 	$(BIN)/python -m bench.redis_cost $(ARGS)
+
+bench-scale: $(DEVELOPMENT)
+	$(BIN)/python -m bench.scale $(ARGS)
 
 bench-messages: $(DEVELOPMENT)
 	$(BIN)/python -m bench.messages $(ARGS)

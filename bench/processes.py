@@ -33,8 +33,17 @@ def describe_machine_load() -> str:
 
 def resident_bytes(pid: int) -> int:
     """Returns VmRSS of proc(5)."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def private_bytes(pid: int) -> int:
+    """Returns RssAnon of proc(5), which has no memory that processes share, such as the buffers of PostgreSQL."""
+    return _status_bytes(pid, "RssAnon")
+
+
+def _status_bytes(pid: int, name: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise ChildExited(f"process {pid} has no resident memory")
 

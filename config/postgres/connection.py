@@ -102,8 +102,9 @@ class PostgresConnection:
         self._is_interrupted = False
         self._expires_at = time.monotonic() + lifetime_s
         self.statements = 0
-        # The schema of the current transaction.
+        # The schema of the current transaction, and what is known in it and cannot change before it ends.
         self.schema = ""
+        self.known: dict[str, Any] = {}
 
     @classmethod
     def connect(cls, options: ConnectionOptions) -> Self:
@@ -145,7 +146,7 @@ class PostgresConnection:
     def begin(self, transaction: Transaction) -> None:
         with self._guard:
             self._is_interrupted = False
-        self.schema = transaction.schema
+        self.schema, self.known = transaction.schema, {}
         self.run_script(transaction.begin())
 
     def commit(self) -> None:

@@ -133,6 +133,10 @@ class SearchStatistics(Protocol):
         """Counts the entries of all sources that match, or only until they are `enough`."""
         ...
 
+    def count_each_in_library(self, connection: Any, matches: Sequence[str]) -> list[int]:
+        """Counts the entries of all sources that match each of these expressions."""
+        ...
+
     def vocabulary(self, connection: Any, own_index: Any, words_max: int) -> NearWords:
         """Returns the words of the sources and of the searched index. At most `words_max` words of an index are
         compared."""

@@ -64,8 +64,8 @@ class Spelling:
             if token is not None and attempts < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
                 attempts += 1
                 others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
-                compounds = [compound for compound in self._compounds(token, word) if self._occurs(compound, others)]
-                similar = [] if count else [one for one in self._similar(token, word) if self._occurs(one, others)]
+                compounds = self._occurring([*self._compounds(token, word)], others)
+                similar = [] if count else self._occurring(self._similar(token, word), others)
                 notes += _notes(word.text, compounds, similar)
                 near += [Term(one, self._query.terms[index].count, near=index) for one in (*compounds, *similar)]
         return with_near_terms(self._query, near, notes) if near else None
@@ -83,10 +83,14 @@ class Spelling:
     def _matches_little(self, word: Word) -> bool:
         return len(self._query.terms) == 1 and self._count(word) < _LITTLE_ROWS
 
-    def _occurs(self, near: Word, others: Sequence[Word]) -> bool:
-        """Returns whether a near word occurs together with the rarest other words of the query. Without that, a word
+    def _occurring(self, near: Sequence[Word], others: Sequence[Word]) -> Sequence[Word]:
+        """Returns the near words that occur together with the rarest other words of the query. Without that, a word
         that is spelled correctly and merely unknown would be taken for any similar word."""
-        return not others or self._count(AllOf((near, *others))) > 0
+        if not others:
+            return near
+        matches = [self._match_text(AllOf((word, *others))) for word in near]
+        counts = self._statistics.count_each_in_library(self._connection, matches)
+        return [word for word, count in zip(near, counts, strict=True) if count]
 
     def _count(self, expression: Expression) -> int:
         return self._statistics.count_in_library(self._connection, self._match_text(expression))

@@ -76,6 +76,8 @@ class LibraryVocabulary:
         self._indexes = indexes
         self._memory = memory
         self._words_max = words_max
+        # The indexes that contain a stem, of the stems that were counted.
+        self._indexes_of: dict[str, list[IndexWords]] = {}
 
     def near_words(self, root: str) -> list[str]:
         """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
@@ -99,13 +101,16 @@ class LibraryVocabulary:
     def _most_frequent(self, words: Sequence[Sequence[str]]) -> list[str]:
         rows: Counter[str] = Counter()
         for index, own in zip(self._indexes, words, strict=True):
-            rows.update(index.count_rows(own))
+            counts = index.count_rows(own)
+            rows.update(counts)
+            for word in counts:
+                self._indexes_of.setdefault(word, []).append(index)
         return sorted(rows, key=lambda word: (-rows[word], word))[:_NEAR_MAX]
 
     def _spelling(self, near: str) -> str | None:
         """Returns a word of the library with this stem."""
         token = word_with_stem(near)
-        text = token and next(filter(None, (index.find_text(token) for index in self._indexes)), None)
+        text = token and next(filter(None, (index.find_text(token) for index in self._indexes_of[near])), None)
         if not text:
             return None
         return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)

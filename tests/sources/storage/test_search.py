@@ -244,7 +244,8 @@ async def test_a_page_of_filtered_messages_has_a_total(ada: Library) -> None:
         await ada.chats.create(draft, messages)
     await ada.chats.create(ConversationDraft(title="Other"), [MessageDraft(sender="Ana", content="tea")])
 
-    for filters in ({"projects": ("kitchen",)}, {"senders": ("ana",), "projects": ("kitchen",)}):
+    project: dict[str, Any] = {"projects": ("kitchen",)}
+    for filters in (project, {"senders": ("ana",), **project}):
         page, whole = [await ada.chats.search(make_search("tea", limit=limit, **filters)) for limit in (1, 100)]
         assert len(whole.hits) >= 4
         assert (len(page.hits), page.has_more, page.total) == (1, True, len(whole.hits))

@@ -34,6 +34,10 @@ ENTRY_TABLES = (
 )
 
 _BATCH_ROWS = 500
+_INDEX_STATE = "index state"
+_READ_INDEX_STATE = """
+    SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1) FROM state WHERE name = 'writes'
+"""
 # A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
     coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
@@ -173,10 +177,22 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
         _index_batch(connection, kind, batch)
 
 
-def index_version(connection: PostgresConnection) -> str:
-    """Returns a text that is different after every write to the library."""
-    row = connection.execute("SELECT value FROM state WHERE name = 'writes'").fetchone()
-    return str(row[0]) if row else "0"
+class IndexState(Struct, frozen=True):
+    """`version` is different after every write to the library. `size` is that of the entries, in bytes."""
+
+    version: str
+    size: int
+
+
+def index_state(connection: PostgresConnection) -> IndexState:
+    """Reads the state of the index once in each transaction: no other transaction can change what this one sees."""
+    state = connection.known.get(_INDEX_STATE)
+    if state is None:
+        row = connection.execute(_READ_INDEX_STATE).fetchone()
+        state = IndexState(str(row[0]), row[1] or 0) if row else IndexState("0", 0)
+        connection.known[_INDEX_STATE] = state
+    assert isinstance(state, IndexState)
+    return state
 
 
 def _index_batch(connection: PostgresConnection, kind: EntryKind, rowids: list[int]) -> None:

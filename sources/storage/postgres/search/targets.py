@@ -12,12 +12,13 @@ from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARG
 from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
 
 # The messages before a message, as they are written and in order.
-_CONTEXT_TEXT = """
-    SELECT coalesce(string_agg(text, chr(10) ORDER BY position), '') FROM (
+_CONTEXT_TEXTS = """
+    SELECT m.uuid, (SELECT coalesce(string_agg(text, chr(10) ORDER BY position), '') FROM (
         SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
-        FROM messages m JOIN messages p ON p.conversation_id = m.conversation_id
+        FROM messages p WHERE p.conversation_id = m.conversation_id
             AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
-        WHERE m.uuid = ? ORDER BY p.position DESC LIMIT 2) AS earlier
+        ORDER BY p.position DESC LIMIT 2) AS earlier)
+    FROM messages m WHERE m.uuid IN (SELECT value FROM jsonb_array_elements_text(CAST(? AS JSONB)))
 """
 
 
@@ -29,7 +30,7 @@ def _in_order(sql: str) -> str:
     return f"{postgres_sql(sql)} ORDER BY wanted.place"
 
 
-_CHATS = {"title_sql": _in_order(CHATS_TARGET.title_sql), "context_sql": _CONTEXT_TEXT}
+_CHATS = {"title_sql": _in_order(CHATS_TARGET.title_sql), "context_sql": _CONTEXT_TEXTS}
 POSTGRES_NOTES = _translated(NOTES_TARGET)
 POSTGRES_MEDIA = _translated(MEDIA_TARGET)
 POSTGRES_CHATS = _translated(CHATS_TARGET, **_CHATS)

@@ -73,6 +73,9 @@ class CorpusStatistics:
                 rows += counts.count_matches(connection, index, match)
         return rows
 
+    def count_each_in_library(self, connection: JobConnection, matches: Sequence[str]) -> list[int]:
+        return [self.count_in_library(connection, match) for match in matches]
+
     def vocabulary(self, connection: JobConnection, own_index: TextIndex, words_max: int) -> LibraryVocabulary:
         """Returns the words of the sources, and of the searched index if it belongs to none: human-only messages are
         read only if their own index is searched. At most `words_max` words of an index are compared."""

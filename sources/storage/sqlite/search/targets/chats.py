@@ -123,13 +123,14 @@ _SELECT_TITLES = """
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
 """
 # What `MESSAGE_CONTEXT` indexes, as it is written and in order.
-_CONTEXT_TEXT = """
-    SELECT coalesce(group_concat(text, char(10)), '') FROM (
+_CONTEXT_TEXTS = """
+    SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
         SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
-            SELECT p.* FROM messages m JOIN messages p ON p.conversation_id = m.conversation_id
+            SELECT p.* FROM messages p WHERE p.conversation_id = m.conversation_id
                 AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
-            WHERE m.uuid = ? ORDER BY p.position DESC LIMIT 2) p
-        ORDER BY p.position)
+            ORDER BY p.position DESC LIMIT 2) p
+        ORDER BY p.position))
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.uuid = wanted.value
 """
 # Compared with a condition on the column, this need not read the rows, which can be long.
 _HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
@@ -141,7 +142,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
 
     is_human_only: bool = False
     title_sql: str = _SELECT_TITLES
-    context_sql: str = _CONTEXT_TEXT
+    context_sql: str = _CONTEXT_TEXTS
 
     def join_on(self, rowid: str) -> str:
         return (
@@ -203,10 +204,14 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
 
     def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
-        for candidate in candidates:
-            if isinstance(candidate, ChatCandidate) and candidate.is_found_through_others:
-                row = connection.execute(self.context_sql, (candidate.message_id,)).fetchone()
-                [candidate.found_through] = row
+        found = {
+            one.message_id or "": one
+            for one in candidates
+            if isinstance(one, ChatCandidate) and one.is_found_through_others
+        }
+        if found:
+            for message_id, text in connection.execute(self.context_sql, (json_array([*found]),)):
+                found[message_id].found_through = text
 
 
 _PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"

@@ -1,0 +1,106 @@
+"""How many statements a search needs: each waits for the server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from config.postgres.connection import ConnectionOptions, Transaction
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
+from sources.query import parse
+from sources.storage.contract import Library
+from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
+from sources.storage.postgres.search.targets import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
+from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.sqlite.search.targets.chats import ChatCandidate
+from tests.sources.storage.library_fixture import open_postgres
+
+Work = Callable[[LibraryConnection], None]
+
+
+@pytest.fixture
+async def ada(database_url: str, tmp_path: Path) -> AsyncIterator[Library]:
+    open_libraries = partial(open_postgres, database_url, tmp_path, "z" * 26)
+    async with open_libraries() as libraries, libraries.library("ada") as library, libraries.library("ben") as other:
+        await other.notes.create(NoteDraft(title="Lisbon", content="Lisbon"))
+        yield library
+
+
+@pytest.fixture
+def count_statements(database_url: str) -> Callable[[Work], int]:
+    """Returns how many statements some work runs in a transaction on the larger library, which is that of ada."""
+
+    def count(work: Work) -> int:
+        connection = LibraryConnection.connect(ConnectionOptions(url=database_url))
+        try:
+            schemas = connection.run(
+                Transaction(schema="florilegium"),
+                lambda one: one.execute("SELECT schema_name FROM libraries").fetchall(),
+            )
+            sizes = {schema: _count_messages(connection, schema) for (schema,) in schemas}
+            connection.begin(Transaction(schema=max(sizes, key=lambda schema: sizes[schema]), is_read_only=True))
+            before = connection.statements
+            work(connection)
+            return connection.statements - before
+        finally:
+            connection.close()
+
+    return count
+
+
+def _count_messages(connection: LibraryConnection, schema: str) -> int:
+    def work(one: LibraryConnection) -> int:
+        [count] = one.execute("SELECT count(*) FROM messages").fetchone() or (0,)
+        return int(count)
+
+    return connection.run(Transaction(schema=schema, is_read_only=True), work)
+
+
+async def test_contexts_of_all_hits_are_read_in_one_statement(
+    ada: Library, count_statements: Callable[[Work], int]
+) -> None:
+    for number in range(3):
+        texts = (f"Shall we go to Lisbon? {number}", "Gladly. When?")
+        messages = [MessageDraft(role="user", sender="Ana", content=text) for text in texts]
+        await ada.chats.create(ConversationDraft(title="Talk"), messages)
+    contexts: list[str | None] = []
+    statements: list[int] = []
+
+    def work(connection: LibraryConnection) -> None:
+        rowids = [rowid for (rowid,) in connection.execute("SELECT id FROM messages WHERE position = 1")]
+        candidates = POSTGRES_CHATS.candidates(connection, rowids)
+        for candidate in candidates:
+            candidate.is_matched_in_other, candidate.is_matched_aside = True, True
+        before = connection.statements
+        POSTGRES_CHATS.add_context(connection, candidates)
+        statements.append(connection.statements - before)
+        contexts.extend(candidate.found_through for candidate in candidates if isinstance(candidate, ChatCandidate))
+
+    await asyncio.to_thread(count_statements, work)
+    assert statements == [1]
+    assert sorted(filter(None, contexts)) == [f"Ana: Shall we go to Lisbon? {number}" for number in range(3)]
+
+
+async def test_terms_of_a_small_library_are_counted_in_one_statement(
+    ada: Library, count_statements: Callable[[Work], int]
+) -> None:
+    await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="Lisbon")])
+    await ada.notes.create(NoteDraft(title="Trip", content="Lisbon in May"))
+    lisbon, may = (TSQUERY.match_text(term.word) for term in parse("Lisbon May").terms)
+    counts: list[int] = []
+
+    def work(connection: LibraryConnection) -> None:
+        statistics = EntryStatistics(IndexCounts(VocabularyMemory(1_000)))
+        for _ in range(2):
+            statistics.refresh(connection)
+            counts.extend(statistics.count_each(connection, POSTGRES_NOTES.index, (lisbon, may)))
+            counts.extend(statistics.count_each(connection, POSTGRES_MEDIA.index, (lisbon,)))
+            counts.append(statistics.count_in_library(connection, lisbon))
+
+    # The state of the index, and the counts.
+    assert await asyncio.to_thread(count_statements, work) == 2
+    assert counts == [1, 1, 0, 2] * 2

@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
+	@echo "make bench-hostile   measure the CPU time until hostile files of every format are rejected (an hour)"
 	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
 	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
 	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (one minute)"
@@ -107,6 +108,9 @@ bench-search: $(DEVELOPMENT)
 
 bench-import: $(DEVELOPMENT)
 	$(BIN)/python -m bench.imports $(ARGS)
+
+bench-hostile: $(DEVELOPMENT)
+	$(BIN)/python -m bench.hostile_imports $(ARGS)
 
 bench-follow: $(DEVELOPMENT)
 	$(BIN)/python -m bench.follow $(ARGS)

@@ -812,6 +812,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_depth_max: Annotated[
         int, _number("levels", "Maximum nesting depth of JSON in an imported file.", 4, 1_000)
     ] = 100
+    import_lines_max: Annotated[
+        int, _number("lines", "Maximum number of lines of a text that is imported.", 1_000, 1_000_000_000)
+    ] = 1_000_000
+    import_values_max: Annotated[
+        int,
+        _number("values", "Maximum number of values in JSON that is not a list of items.", 1_000, 1_000_000_000),
+    ] = 2_000_000
+    import_messages_max: Annotated[
+        int, _number("messages", "Maximum number of messages in an imported conversation.", 1, 1_000_000_000)
+    ] = 1_000_000
+    import_failed_max: Annotated[
+        int,
+        _number("items", "Failed items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
+    ] = 10_000
+    import_skipped_max: Annotated[
+        int,
+        _number("items", "Skipped items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
+    ] = 100_000
     import_parser_cpu_s: Annotated[
         int, _number("s", "CPU time limit of the process that parses one document.", 1, 3_600)
     ] = 10

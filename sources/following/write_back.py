@@ -103,7 +103,7 @@ def _replace(path: Path, note: Note, signature: str, limits: ImportLimits) -> bo
         data, mode = path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
     except (OSError, StorageError):
         return False
-    text = _updated_text(decode_text(data), path.name, note, limits)
+    text = _updated_text(decode_text(data, limits), path.name, note, limits)
     content = text.replace("\n", "\r\n") if b"\r\n" in data else text
     target = path.resolve()
     temporary = _write_temporary(target.parent, content, mode)

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchReader
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
+from sources.importers.engine.event_limits import limit_events
 from sources.importers.engine.imported_items import FailedItem, ImportedItem
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.parsing_importer import ParsingImporter
@@ -96,7 +97,7 @@ class _Reader:
             importer = type(importer)(self._parse)
         path = Path(os.fsdecode(request.path))
         events = importer.read(path, request.limits, self._report_progress, request.position)
-        self._batches = BatchReader(events, request.batch_limits)
+        self._batches = BatchReader(limit_events(events, request.limits), request.batch_limits)
 
     def _parse(self, document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
         """A path is that of the file that is being read."""

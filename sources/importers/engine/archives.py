@@ -7,12 +7,13 @@ is left to the importer to report.
 import io
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
@@ -27,6 +28,10 @@ _DIRECTORY_MIN_BYTES = 1 << 16
 # Entries below this size may have any compression ratio.
 _RATIO_FREE_BYTES = 16 << 20
 _ENCRYPTED = 0x1
+# The lengths of the name and of the extra field are at the end of the header before an entry.
+_LOCAL_HEADER = struct.Struct("<26xHH")
+_DIRECTORY_SIGNATURE = b"PK\x01\x02"
+SIMPLE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # A zip inside a zip may take this part of the reader's memory.
 _INNER_MEMORY_SHARE = 4
 _NAME_CHARS = 120
@@ -48,23 +53,23 @@ class Archive:
             raise InvalidParams(f"archive: expected at most {limits.entries_max} files, got {len(entries)}")
         for entry in entries:
             _require_safe(entry)
-        self._entries = {entry.filename: entry for entry in entries}
+        self.entries = {entry.filename: entry for entry in entries}
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._entries)
+        return tuple(self.entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self.entries
 
     def size(self, name: str) -> int:
         """Returns the unpacked size that the archive declares. Actual sizes are counted while reading."""
-        return self._entries[name].file_size
+        return self.entries[name].file_size
 
     def modified_at(self, name: str) -> datetime | None:
         """Returns the entry's modification time, if it has a valid one. Zip times have no time zone; UTC is assumed."""
         try:
-            modified = datetime(*self._entries[name].date_time, tzinfo=UTC)
+            modified = datetime(*self.entries[name].date_time, tzinfo=UTC)
         except ValueError:
             return None
         return modified if modified > _NO_TIME else None
@@ -72,7 +77,7 @@ class Archive:
     def require_moderate(self) -> None:
         """Checks the limits on the sizes that the archive declares, for libraries that unpack it themselves. They do
         not read beyond these sizes."""
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             self.count_unpacked(entry.file_size)
             self.require_ratio(entry, entry.file_size)
 
@@ -86,7 +91,7 @@ class Archive:
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Opens one file as a stream. Reading raises InvalidParams at damaged data and TooLarge beyond the limits."""
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         if entry is None:
             raise InvalidParams(f"archive: {name[:_NAME_CHARS]!r} is missing")
         try:
@@ -135,6 +140,23 @@ def is_zip(head: bytes) -> bool:
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
+def entry_start(path: Path, entry: zipfile.ZipInfo, max_bytes: int) -> bytes:
+    """Returns the first bytes of an entry that uses one of the `SIMPLE_METHODS`. Reading the directory again would take
+    a second if it has 100,000 entries."""
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        header = file.read(_LOCAL_HEADER.size)
+        if len(header) < _LOCAL_HEADER.size:
+            return b""
+        file.seek(sum(_LOCAL_HEADER.unpack(header)), io.SEEK_CUR)
+        data = file.read(min(entry.compress_size, max_bytes))
+    if entry.compress_type == zipfile.ZIP_STORED:
+        return data
+    with suppress(zlib.error):
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, max_bytes)
+    return b""
+
+
 def is_visible(name: str) -> bool:
     """Excludes hidden folders, and the one that macOS adds to archives."""
     folders = re.split(r"[/\\]", name)[:-1]
@@ -150,18 +172,20 @@ def decode_name(name: str) -> str:
 
 def _open_zip(file: "BoundedFile") -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(file)
+        zip_file = zipfile.ZipFile(file)
     except ZIP_ERRORS as error:
         raise InvalidParams("archive: not a valid zip file") from error
+    file.is_open = True
+    return zip_file
 
 
 def _require_safe(entry: zipfile.ZipInfo) -> None:
     """Rejects path traversal and links. Nothing is extracted, but an archive built to escape its folder is not
     trustworthy in other ways either."""
     name = entry.filename
-    path = PurePosixPath(name.replace("\\", "/"))
+    path = name.replace("\\", "/")
     label = repr(name[:_NAME_CHARS])
-    if ".." in path.parts or path.is_absolute() or (len(name) > 1 and name[1] == ":"):
+    if ".." in path.split("/") or path.startswith("/") or (len(name) > 1 and name[1] == ":"):
         raise InvalidParams(f"archive: {label} points outside the archive")
     if stat.S_ISLNK(entry.external_attr >> 16):
         raise InvalidParams(f"archive: {label} is a symbolic link; only regular files are allowed")
@@ -199,18 +223,23 @@ class _EntryReader(io.RawIOBase):
 
 
 class BoundedFile:
-    """A file that `zipfile` reads from. It rejects a directory larger than `entries_max` entries can need; everything
-    else is read in small blocks."""
+    """A file that `zipfile` reads from. It rejects a directory that has more than `entries_max` entries, or is larger
+    than they can need, before it is parsed; everything else is read in small blocks."""
 
     def __init__(self, file: IO[bytes], entries_max: int) -> None:
         self._file = file
+        self._entries_max = entries_max
         self._max_bytes = max(_DIRECTORY_MIN_BYTES, entries_max * _DIRECTORY_ENTRY_BYTES)
         self.progress: ProgressCallback | None = None
+        # Whether the directory was read.
+        self.is_open = False
 
     def read(self, size: int = -1) -> bytes:
         if size > self._max_bytes:
             raise TooLarge("the archive's directory", self._max_bytes)
         data = self._file.read(size)
+        if size > _DIRECTORY_MIN_BYTES and not self.is_open:
+            self._require_entries(data.count(_DIRECTORY_SIGNATURE))
         if self.progress is not None:
             self.progress(self._file.tell())
         return data
@@ -220,6 +249,12 @@ class BoundedFile:
 
     def tell(self) -> int:
         return self._file.tell()
+
+    def _require_entries(self, count: int) -> None:
+        if count > self._entries_max:
+            raise InvalidParams(
+                f"archive: expected at most {self._entries_max} files (import_max_conversations), got {count}"
+            )
 
     def seekable(self) -> bool:
         return True

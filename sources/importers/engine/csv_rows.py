@@ -2,11 +2,11 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import StringIO
 
 from config.errors import InvalidParams
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _COLUMNS_MAX = 100_000
 
 
@@ -28,7 +28,7 @@ def table_rows(text: str) -> Iterator[tuple[str, dict[str, str] | str]]:
             continue
         if values is None:
             return
-        if any(value.strip() for value in values):
+        if values and any(value.strip() for value in values):
             yield location, dict(zip(columns, values, strict=False))
 
 
@@ -39,8 +39,13 @@ def first_columns(head: bytes) -> frozenset[str]:
 
 
 def _table_lines(text: str, delimiter: str) -> Iterator[str]:
-    """Yields lines with their ends, and rejects lines that would become huge rows."""
-    for number, line in enumerate(_LINE.finditer(text), 1):
-        if line[0].count(delimiter) > _COLUMNS_MAX:
+    """Returns the lines with their ends, and rejects lines that would become huge rows."""
+    lines = StringIO(text)
+    return lines if text.count(delimiter) <= _COLUMNS_MAX else _checked_lines(lines, delimiter)
+
+
+def _checked_lines(lines: Iterable[str], delimiter: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        if line.count(delimiter) > _COLUMNS_MAX:
             raise InvalidParams(f"line {number}: more than {_COLUMNS_MAX} columns")
-        yield line[0]
+        yield line

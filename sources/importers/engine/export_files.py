@@ -2,11 +2,11 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.archives import SIMPLE_METHODS, Archive, entry_start, is_zip, open_archive
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.imported_items import FailedItem, ImportEvent
@@ -80,7 +80,10 @@ def first_bytes(probe: FileProbe, is_export_file: NameFilter) -> bytes:
     name = next((name for name in sorted(probe.names) if is_export_file(name)), None)
     if name is None:
         return b""
+    entry = probe.entries.get(name)
     try:
+        if entry is not None and entry.compress_type in SIMPLE_METHODS:
+            return entry_start(probe.path, entry, _PEEK_BYTES)
         with open_archive(probe.path, _PEEK_LIMITS) as archive, archive.open(name) as file:
             return file.read(_PEEK_BYTES)
     except (InvalidParams, TooLarge, OSError):
@@ -103,7 +106,7 @@ def is_zip_file(path: Path) -> bool:
 
 
 def base_name(name: str) -> str:
-    return PurePosixPath(name).name.lower()
+    return name.rpartition("/")[2].lower()
 
 
 def _archive_objects(

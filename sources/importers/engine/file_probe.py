@@ -1,9 +1,10 @@
 """A look at a file or folder before it is read: its first bytes, and the names inside it. Nothing is unpacked."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from zipfile import ZipInfo
 
 from msgspec import Struct
 
@@ -18,12 +19,14 @@ _NAMES_MAX = 10_000
 
 class FileProbe(Struct, frozen=True):
     """What a format is recognized by: `head` holds the first bytes of a file; `names` the entries of a zip, or the
-    files directly in a folder."""
+    files directly in a folder. `entries` says where the entries of a zip are, so that importers need not read its
+    directory again."""
 
     path: Path
     is_folder: bool
     head: bytes = b""
     names: tuple[str, ...] = ()
+    entries: Mapping[str, ZipInfo] = {}
 
 
 def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
@@ -40,7 +43,8 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
         raise InvalidParams(f"{path.name}: cannot be read: {_cause(error)}") from error
     if size > limits.file_max_bytes:
         raise TooLarge(path.name, limits.file_max_bytes)
-    return FileProbe(path, is_folder=False, head=head, names=_entries(path, limits) if is_zip(head) else ())
+    entries = _entries(path, limits) if is_zip(head) else {}
+    return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
 
 def files_in(folder: Path) -> Iterator[Path]:
@@ -64,12 +68,12 @@ def _names(folder: Path) -> Iterator[str]:
     return (entry.name for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if not entry.is_symlink())
 
 
-def _entries(path: Path, limits: ImportLimits) -> tuple[str, ...]:
+def _entries(path: Path, limits: ImportLimits) -> Mapping[str, ZipInfo]:
     try:
         with open_archive(path, limits) as archive:
-            return archive.names[:_NAMES_MAX]
+            return dict(islice(archive.entries.items(), _NAMES_MAX))
     except (InvalidParams, TooLarge):
-        return ()
+        return {}
 
 
 def _cause(error: Exception) -> str:

@@ -39,23 +39,25 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 def read_decoded(path: Path, limits: ImportLimits) -> DecodedText:
     """Reads a file that holds the text of one item."""
-    return decode(read_bytes(path, text_max_bytes(limits)))
+    return decode_item(read_bytes(path, text_max_bytes(limits)), limits)
 
 
 def read_text(path: Path, limits: ImportLimits) -> str:
-    return decode_text(read_bytes(path, text_max_bytes(limits)))
+    return item_text(read_bytes(path, text_max_bytes(limits)), limits)
 
 
 def read_json(path: Path, limits: ImportLimits) -> Any:
-    return parse_json(read_bytes(path, limits.line_max_bytes), limits.depth_max)
+    return parse_json(read_bytes(path, limits.line_max_bytes), limits)
 
 
 def text_max_bytes(limits: ImportLimits) -> int:
     return limits.item_max_chars * _BYTES_PER_CHAR
 
 
-def decode(data: bytes) -> DecodedText:
-    """Decodes UTF-8, UTF-16 with a byte order mark, or else a detected encoding, and normalizes line endings to LF."""
+def decode(data: bytes, limits: ImportLimits) -> DecodedText:
+    """Decodes UTF-8, UTF-16 with a byte order mark, or else a detected encoding, and normalizes line endings to LF.
+    Raises InvalidParams for a text with too many lines: parsing a line takes longer than reading it."""
+    require_lines(data.count(b"\n"), limits)
     encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     try:
         decoded = DecodedText(data.decode(encoding))
@@ -64,6 +66,21 @@ def decode(data: bytes) -> DecodedText:
     if "\0" in decoded.text:
         raise InvalidParams("expected text, got a NUL character")
     return replace(decoded, text=decoded.text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def decode_item(data: bytes, limits: ImportLimits) -> DecodedText:
+    """Decodes the text of one item. Raises InvalidParams if it is too long for an item, before it is parsed."""
+    decoded = decode(data, limits)
+    if len(decoded.text) > limits.item_max_chars:
+        raise InvalidParams(
+            f"expected at most {limits.item_max_chars} characters (item_max_chars), got {len(decoded.text)}"
+        )
+    return decoded
+
+
+def require_lines(count: int, limits: ImportLimits) -> None:
+    if count > limits.lines_max:
+        raise InvalidParams(f"expected at most {limits.lines_max} lines (import_lines_max), got at least {count}")
 
 
 @contextmanager
@@ -77,9 +94,14 @@ def collected_doubts() -> Iterator[list[DoubtfulItem]]:
         _DOUBTS.reset(token)
 
 
-def decode_text(data: bytes, location: str = "") -> str:
+def decode_text(data: bytes, limits: ImportLimits, location: str = "") -> str:
     """Decodes a text. If its encoding is uncertain, that is reported for `location`, such as an archive entry."""
-    return doubted_text(decode(data), location)
+    return doubted_text(decode(data, limits), location)
+
+
+def item_text(data: bytes, limits: ImportLimits, location: str = "") -> str:
+    """Decodes the text of one item, as `decode_item` does, and reports it if its encoding is uncertain."""
+    return doubted_text(decode_item(data, limits), location)
 
 
 def doubted_text(decoded: DecodedText, location: str = "") -> str:

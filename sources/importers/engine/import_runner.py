@@ -17,6 +17,7 @@ from config.settings import Settings
 from sources.drafts import MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
+from sources.importers.engine.event_limits import limit_events
 from sources.importers.engine.imported_items import (
     DeletedItem,
     DoubtfulItem,
@@ -221,7 +222,7 @@ class _FileImport:
         importer, path = self.file.importer, self.file.path
         if is_read_in_a_process(importer):
             return ProcessBatchReader(self._process, importer, path, limits, batches, progress, position)
-        return BatchReader(importer.read(path, limits, progress, position), batches)
+        return BatchReader(limit_events(importer.read(path, limits, progress, position), limits), batches)
 
     def count_unchanged(self, kinds: Mapping[str, int]) -> None:
         """Counts items that were imported earlier and are not read again."""

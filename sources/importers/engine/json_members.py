@@ -33,7 +33,7 @@ def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits)
     before, rest = _find_list(file, [key.encode() for key in path], limits)
     if rest is None:
         return None
-    header = parse_json(before + b"[]" + b"}" * len(path), limits.depth_max)
+    header = parse_json(before + b"[]" + b"}" * len(path), limits)
     return MemberList(header, iter_list(rest, file, limits))
 
 
@@ -41,7 +41,7 @@ def element_object(element: JsonElement, limits: ImportLimits) -> Mapping[str, A
     """Decodes an element of a list that must be an object."""
     if element.problem:
         raise InvalidParams(element.problem)
-    value = parse_json(element.data, limits.depth_max)
+    value = parse_json(element.data, limits)
     if not isinstance(value, Mapping):
         raise InvalidParams("expected an object")
     return value

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.values import has_too_many_values, too_many_values
 
 T = TypeVar("T")
 
@@ -27,12 +28,14 @@ _AS_PARENTHESES = bytes.maketrans(b"{}[]", b"()()")
 # How often pairs are removed from a block before it is scanned brace by brace.
 _LEVELS_MAX = 32
 # Most of the text between strings is one of these, which do not affect the depth.
-_PLAIN = frozenset((b":", b",", b": ", b", "))
+_PLAIN = frozenset((b"", b":", b",", b": ", b", "))
 _RUN = re.compile(rb"[{\[]+|[}\]]+")
 # Below every depth: no object ends there.
 _NO_BASE = -(1 << 62)
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][\dA-Fa-f]{2}\\u[dD][c-fC-F][\dA-Fa-f]{2}|(u[dD][89a-fA-F][\dA-Fa-f]{2})|.)", re.DOTALL
+# A surrogate that is not half of a pair. Escaped backslashes were removed before.
+_UNPAIRED = re.compile(
+    rb"\\u[dD](?:[89abAB][\dA-Fa-f]{2}(?!\\u[dD][c-fC-F][\dA-Fa-f]{2})"
+    rb"|(?<!\\u[dD][89abAB][\dA-Fa-f]{2}\\u[dD])[c-fC-F][\dA-Fa-f]{2})"
 )
 
 
@@ -72,7 +75,7 @@ def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return msgspec.json.decode(_ESCAPE.sub(_replace_unpaired, bytes(data)), type=shape)
+            return msgspec.json.decode(_replace_unpaired(bytes(data)), type=shape)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"unexpected structure: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -80,7 +83,9 @@ def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
 
 
 def require_depth(data: bytes, limits: ImportLimits) -> None:
-    """Raises InvalidParams if an object on a line of its own is nested too deeply."""
+    """Raises InvalidParams if an object on a line of its own is nested too deeply, or has too many values."""
+    if has_too_many_values(data, limits):
+        raise InvalidParams(too_many_values(limits))
     boundaries = _BoundaryFinder(_NO_BASE, limits.depth_max)
     for block in _blocks(b"", io.BytesIO(data)):
         for _ in boundaries.find(block):
@@ -89,8 +94,10 @@ def require_depth(data: bytes, limits: ImportLimits) -> None:
             raise InvalidParams(_too_deep(limits))
 
 
-def _replace_unpaired(escape: re.Match[bytes]) -> bytes:
-    return rb"\u0000" if escape[1] else escape[0]
+def _replace_unpaired(data: bytes) -> bytes:
+    # `\\ud800` is a backslash and a word. A NUL byte cannot occur in JSON, so it can represent the backslash.
+    hidden = data.replace(b"\\\\", b"\0")
+    return _UNPAIRED.sub(rb"\\u0000", hidden).replace(b"\0", b"\\\\")
 
 
 def _first_block(file: IO[bytes]) -> bytes:
@@ -129,6 +136,9 @@ class _BoundaryFinder:
         """Yields the offset of each boundary, and whether an object starts there. The end of the list counts as a
         boundary, too."""
         plain = block.replace(b"\\\\", b"..").replace(b'\\"', b"..") if b"\\" in block else block
+        if not plain.translate(None, _NOT_STRUCTURE):
+            self._in_string ^= plain.count(b'"') % 2 == 1
+            return
         pieces = plain.split(b'"')
         if not self._skip(b"".join(pieces[1 if self._in_string else 0 :: 2])):
             yield from self._scan(pieces)
@@ -258,6 +268,8 @@ class _ObjectSplitter:
             return self._failed(f"expected at most {self._limits.line_max_bytes} bytes, got {size}")
         if self._finder.deepest - self._base > self._limits.depth_max:
             return self._failed(_too_deep(self._limits))
+        if has_too_many_values(data, self._limits):
+            return self._failed(too_many_values(self._limits))
         self._number += 1
         return JsonElement(self._number, data)
 

@@ -21,6 +21,12 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     line_max_bytes: int
     depth_max: int
     item_max_chars: int
+    lines_max: int = 1_000_000
+    values_max: int = 2_000_000
+    messages_max: int = 1_000_000
+    # A file with more failed or skipped items than this is given up, unless it has more items that were imported.
+    failed_max: int = 10_000
+    skipped_max: int = 100_000
     # Limits of the subprocess that parses one document.
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20
@@ -43,6 +49,11 @@ def import_limits(settings: "Settings") -> ImportLimits:
         line_max_bytes=settings.import_line_max_bytes,
         depth_max=settings.import_depth_max,
         item_max_chars=settings.item_max_chars,
+        lines_max=settings.import_lines_max,
+        values_max=settings.import_values_max,
+        messages_max=settings.import_messages_max,
+        failed_max=settings.import_failed_max,
+        skipped_max=settings.import_skipped_max,
         parser_cpu_s=settings.import_parser_cpu_s,
         parser_memory_max_bytes=settings.import_parser_memory_mib << 20,
         parser_deadline_s=settings.import_parser_deadline_s,

@@ -15,8 +15,6 @@ _LINE_CHARS = 1_000
 _TITLE_CHARS = 300
 _TAGS_MAX = 100
 _TAG_MAX_CHARS = 100
-# An empty object takes two bytes in a file and sixty in memory, so the number of values is limited, not their size.
-_JSON_VALUES_MAX = 2_000_000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 
 
@@ -89,10 +87,11 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def parse_json(data: bytes, depth_max: int) -> Any:
+def parse_json(data: bytes, limits: ImportLimits) -> Any:
     """Raises InvalidParams for malformed JSON, or JSON with too many or too deeply nested values."""
-    if sum(map(data.count, (b",", b"[", b"{"))) > _JSON_VALUES_MAX:
-        raise InvalidParams(f"JSON has more than {_JSON_VALUES_MAX} values")
+    depth_max = limits.depth_max
+    if has_too_many_values(data, limits):
+        raise InvalidParams(too_many_values(limits))
     try:
         value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:
@@ -105,10 +104,20 @@ def parse_json(data: bytes, depth_max: int) -> Any:
     return value
 
 
+def has_too_many_values(data: bytes, limits: ImportLimits) -> bool:
+    """An empty object takes two bytes in a file and sixty in memory, so the number of values is limited, not only their
+    size."""
+    return len(data) > limits.values_max and sum(map(data.count, (b",", b"[", b"{"))) > limits.values_max
+
+
+def too_many_values(limits: ImportLimits) -> str:
+    return f"JSON has more than {limits.values_max} values (import_values_max)"
+
+
 def json_or_none(value: object, limits: ImportLimits) -> Any:
     """Parses a JSON text; returns None if it is not valid."""
     try:
-        return parse_json(value.encode("utf-8", "replace"), limits.depth_max) if isinstance(value, str) else None
+        return parse_json(value.encode("utf-8", "replace"), limits) if isinstance(value, str) else None
     except InvalidParams:
         return None
 

@@ -19,7 +19,7 @@ from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import open_tree
-from sources.importers.engine.files import decode_text, file_size, read_json, text_max_bytes
+from sources.importers.engine.files import file_size, item_text, read_json, text_max_bytes
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedNote,
@@ -179,7 +179,7 @@ def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) 
                 yield SkippedItem("file in the archive not containing a note")
                 continue
             try:
-                text = decode_text(tree.read(name, text_max_bytes(limits)), name).strip("\n")
+                text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
             except InvalidParams as error:
                 yield FailedItem(name, error.message)
                 continue

@@ -13,7 +13,7 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, FolderTree, open_tree
-from sources.importers.engine.files import decode_text, file_key, text_max_bytes
+from sources.importers.engine.files import file_key, item_text, text_max_bytes
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedNote,
@@ -93,7 +93,7 @@ def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[Impor
 def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> ImportEvent:
     folder = name.rpartition("/")[0]
     try:
-        text = decode_text(tree.read(name, text_max_bytes(limits)), name).strip("\n")
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
         info = json_or_none(
             tree.read(f"{folder}/{_INFO}".lstrip("/"), limits.line_max_bytes).decode("utf-8", "replace"), limits
         )

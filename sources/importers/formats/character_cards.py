@@ -78,7 +78,7 @@ class CharacterCardsImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        card = parse_json(_read_card(path, limits), limits.depth_max)
+        card = parse_json(_read_card(path, limits), limits)
         yield ImportedCharacter(_character_draft(card, file_key(path, limits)))
         progress(file_size(path))
 

@@ -292,13 +292,17 @@ def _file_name(path: str) -> str:
     return clean_line(PureWindowsPath(path).stem)
 
 
-def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft]:
+def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft | SkippedItem]:
+    is_empty = True
     try:
         for turn in _turns(reader, row):
             content = turn_content(turn)
             require_storable(content, reader.limits)
             if content:
+                is_empty = False
                 yield _message_draft(row, turn, content)
+        if is_empty:
+            yield SkippedItem("exchange without text")
     except InvalidParams as error:
         failures.append(FailedItem(f"exchange {clean_line(str(row['id']))[:60]}", error.message))
 

@@ -176,9 +176,9 @@ def _read_own_messages(
 
 def _own_messages(tree: FileTree, name: str, limits: ImportLimits) -> Iterator[Mapping[str, Any]]:
     if name.lower().endswith(".json"):
-        yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max))
+        yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits))
         return
-    text = decode_text(tree.read(name, limits.line_max_bytes), name)
+    text = decode_text(tree.read(name, limits.line_max_bytes), limits, name)
     try:
         yield from csv.DictReader(text.splitlines(keepends=True))
     except csv.Error as error:
@@ -203,7 +203,7 @@ def _own_message(row: Mapping[str, Any], author: str) -> ChatMessage | FailedIte
 
 def _load(tree: FileTree, name: str, limits: ImportLimits) -> Any:
     with suppress(InvalidParams):
-        return parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max)
+        return parse_json(tree.read(name, limits.line_max_bytes), limits)
     return {}
 
 

@@ -76,7 +76,7 @@ def _parsed(document: EmbeddedDocument, parse: DocumentParser, limits: ImportLim
         return parse(document.data, kind, limits)
     if len(document.data) > text_max_bytes(limits):
         raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
-    return ParsedDocument(text=decode_text(document.data, document.name).strip())
+    return ParsedDocument(text=decode_text(document.data, limits, document.name).strip())
 
 
 def _media_draft(document: EmbeddedDocument, parsed: ParsedDocument) -> MediaDraft:

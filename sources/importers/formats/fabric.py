@@ -11,7 +11,7 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import decode_text, file_key, file_size, printable_name, read_text, text_max_bytes
+from sources.importers.engine.files import file_key, file_size, item_text, printable_name, read_text, text_max_bytes
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedPrompt,
@@ -87,7 +87,7 @@ def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) 
 
 
 def _part_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return decode_text(tree.read(name, text_max_bytes(limits)), name) if name in tree else ""
+    return item_text(tree.read(name, text_max_bytes(limits)), limits, name) if name in tree else ""
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

@@ -89,7 +89,7 @@ def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) 
                 yield SkippedItem("file in the archive not containing a Keep note")
                 continue
             try:
-                data = parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max)
+                data = parse_json(tree.read(name, limits.line_max_bytes), limits)
                 yield _read_note(data, name.rpartition("/")[2].removesuffix(".json"))
             except InvalidParams as error:
                 yield FailedItem(name, error.message)

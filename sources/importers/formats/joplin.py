@@ -54,12 +54,12 @@ class JoplinImporter(Importer):
         index = _JoplinIndex()
         for _, data in _files(path, limits, lambda bytes_read: progress(0)):
             if isinstance(data, bytes):
-                index.add(_parse_item(data))
+                index.add(_parse_item(data, limits))
         for name, data in _files(path, limits, progress):
             if isinstance(data, str):
                 yield FailedItem(name, data)
                 continue
-            item = _parse_item(data)
+            item = _parse_item(data, limits)
             if item.type in (_NOTE, _ATTACHMENT, ""):
                 yield _read_item(name, item, index, limits)
         progress(file_size(path))
@@ -144,10 +144,10 @@ def _ends_like_an_item(path: Path) -> bool:
         return False
 
 
-def _parse_item(data: bytes) -> _JoplinItem:
+def _parse_item(data: bytes, limits: ImportLimits) -> _JoplinItem:
     """The properties are the last paragraph; a value's line breaks are escaped."""
     try:
-        text = decode_text(data).rstrip("\n")
+        text = decode_text(data, limits).rstrip("\n")
     except InvalidParams:
         return _JoplinItem("", {})
     body, _, block = text.rpartition("\n\n")

@@ -53,11 +53,11 @@ class LibreChatImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         parts = list(split_messages(data, limits))
-        conversation = parse_json(parts[0], limits.depth_max)
+        conversation = parse_json(parts[0], limits)
         messages: list[ChatMessage] = []
         for number, part in enumerate(parts[1:], 1):
             try:
-                messages.append(_message(parse_json(part, limits.depth_max), number))
+                messages.append(_message(parse_json(part, limits), number))
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
         yield from _conversation(conversation, messages, path, limits)

@@ -12,7 +12,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import decode_text, printable_name, text_max_bytes
+from sources.importers.engine.files import item_text, printable_name, text_max_bytes
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedNote,
@@ -78,7 +78,7 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
     if not is_page:
         return SkippedItem("file in the graph not containing a page")
     try:
-        text = decode_text(tree.read(name, text_max_bytes(limits)), name)
+        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name)
     except InvalidParams as error:
         return FailedItem(name, error.message)
     draft = _org_draft(path, text) if path.suffix.lower() == ".org" else _markdown_draft(path, text)

@@ -19,7 +19,7 @@ from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
-    decode,
+    decode_item,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -172,7 +172,7 @@ def _archived_note(archive: Archive, name: str, path: Path, vault: str | None, l
     key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
     modified = archive.modified_at(name)
     return _NoteFile(
-        text=decode(data),
+        text=decode_item(data, limits),
         name=decoded_name.rpartition("/")[2],
         vault_path=vault_path,
         key=vault_path or key,

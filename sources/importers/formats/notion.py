@@ -141,9 +141,9 @@ def _note_draft(tree: FileTree, name: str, key: str, databases: frozenset[str], 
 def _page(data: bytes, suffix: str, limits: ImportLimits) -> tuple[str, str]:
     """Returns the title and text of a page."""
     if suffix == ".md":
-        text = decode_text(data)
+        text = decode_text(data, limits)
         return first_heading(remove_code(text)), text
-    page = read_page(decode_page(data), TextBuilder(limits.item_max_chars))
+    page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
     return page.title.strip(), page.text.build()
 
 

@@ -1,7 +1,6 @@
 """Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
 Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from sources.exporters.lines import (
     ObservationLine,
     PromptLine,
 )
-from sources.importers.engine.export_files import base_name, read_export
+from sources.importers.engine.archives import open_archive
+from sources.importers.engine.export_files import base_name, is_zip_file, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import (
     ImportedCharacter,
@@ -62,7 +62,7 @@ class OwnExportImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         """The limit on lines follows from that on items: an item of the maximum size is one line."""
-        _require_complete(path)
+        _require_complete(path, limits)
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
@@ -74,12 +74,14 @@ class OwnExportImporter(Importer):
         yield from conversation.end()
 
 
-def _require_complete(path: Path) -> None:
+def _require_complete(path: Path, limits: ImportLimits) -> None:
     if path.is_dir():
         is_unfinished = (path / UNFINISHED_MANIFEST).exists()
+    elif is_zip_file(path):
+        with open_archive(path, limits) as archive:
+            is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.names)
     else:
-        with zipfile.ZipFile(path) as archive:
-            is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.namelist())
+        is_unfinished = False
     if is_unfinished:
         raise InvalidParams("the export is incomplete because it was interrupted; export again")
 

@@ -15,6 +15,7 @@ from sources.importers.engine.chat_messages import (
     link_citations,
     title_of,
 )
+from sources.importers.engine.event_limits import require_messages
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
@@ -80,6 +81,7 @@ IMPORTER = PerplexityImporter()
 def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     """The file has neither ids nor times: the thread is identified by its location."""
     text = _LOGO.sub("", read_text(path, limits), count=1)
+    require_messages(text.count("\n---\n"), limits)
     exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
     messages = [message for number, part in enumerate(exchanges, 1) for message in _exchange(part.strip(), number)]
     if not messages:

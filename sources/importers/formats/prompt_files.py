@@ -80,7 +80,7 @@ class PromptFilesImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
-        text = decode(data) if path.suffix.lower() != ".json" else DecodedText("")
+        text = decode(data, limits) if path.suffix.lower() != ".json" else DecodedText("")
         yield from encoding_doubts("", text.encoding, is_doubtful=text.is_doubtful)
         for location, entry in _read_entries(path, data, text.text, limits):
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
@@ -143,7 +143,7 @@ _CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
 def _read_entries(path: Path, data: bytes, text: str, limits: ImportLimits) -> Iterator[LocatedEntry]:
     match path.suffix.lower():
         case ".json":
-            return _list_entries(parse_json(data, limits.depth_max))
+            return _list_entries(parse_json(data, limits))
         case ".yaml" | ".yml":
             return _list_entries(parse_yaml(text, limits.depth_max))
         case ".csv" | ".tsv":

@@ -49,7 +49,7 @@ class RoamImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         def read(data: bytes, _: str) -> Iterator[ImportEvent]:
-            yield _read_page(parse_json(data, limits.depth_max))
+            yield _read_page(parse_json(data, limits))
 
         yield from read_export(path, limits, progress, _is_json_name, "page", read)
 

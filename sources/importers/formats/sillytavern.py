@@ -15,7 +15,7 @@ from config.times import format_time, parse_time
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import printable_name
+from sources.importers.engine.files import printable_name, require_lines
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object, require_depth
@@ -239,6 +239,7 @@ def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, by
     number = 0
     while line := file.readline(limits.line_max_bytes + 1):
         number += 1
+        require_lines(number, limits)
         if len(line) > limits.line_max_bytes:
             while line and not line.endswith(b"\n"):
                 line = file.readline(1 << 20)

@@ -104,7 +104,7 @@ class _SlackExport:
                     yield key if kind == "direct" else clean_line(channel.get("name")) or key, channel, kind
 
     def _load(self, name: str) -> Any:
-        return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits.depth_max)
+        return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)
 
     def _title(self, channel: Mapping[str, Any], kind: str) -> str:
         if kind in ("direct", "group"):

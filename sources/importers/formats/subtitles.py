@@ -39,8 +39,6 @@ from sources.text.cues import group_cues
 _CHUNK_CHARS = 400
 # No recording is longer than a year; larger numbers are not times.
 _TIME_MAX_MS = 366 * 86_400_000
-# A day of speech has about ten thousand lines.
-_LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
@@ -113,8 +111,6 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
         return _parse_json(read_json(path, limits))
     decoded = read_decoded(path, limits)
     text = decoded.text
-    if text.count("\n") > _LINES_MAX:
-        raise InvalidParams(f"subtitles have more than {_LINES_MAX} lines")
     is_vtt = text.lstrip().startswith("WEBVTT")
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
         return _collect(map(_tsv_segment, text.strip().split("\n")[1:]))

@@ -19,6 +19,7 @@ from config.times import format_time
 from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order
 from sources.importers.engine.encodings import DecodedText
+from sources.importers.engine.event_limits import require_messages
 from sources.importers.engine.export_files import base_name, first_bytes, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import decode, encoding_doubts, file_key, file_size, printable_name, read_bytes
@@ -69,7 +70,7 @@ class WhatsAppImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if not is_zip_file(path):
-            yield from _read_chat(path, "", decode(read_bytes(path, limits.line_max_bytes)), limits)
+            yield from _read_chat(path, "", decode(read_bytes(path, limits.line_max_bytes), limits), limits)
             progress(file_size(path))
             return
         with open_archive(path, limits, progress) as archive:
@@ -108,13 +109,15 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
     if not chats:
         raise InvalidParams("export: expected _chat.txt, found no such file")
     for name in chats:
-        yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes)), limits)
+        yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes), limits), limits)
     yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
 
 
 def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Iterator[ImportEvent]:
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
-    lines = list(_lines(_clean(text.text)))
+    cleaned = _clean(text.text)
+    require_messages(sum(1 for _ in _LINE.finditer(cleaned)), limits)
+    lines = list(_lines(cleaned))
     if not lines:
         raise InvalidParams("expected lines with a date, a time and a name, found none")
     order, is_certain = _date_order(lines)

@@ -14,7 +14,7 @@ _COLUMNS_MAX = 100_000
 
 
 def parse_table(path: Path, limits: ImportLimits) -> ParsedDocument:
-    decoded = decode(read_bytes(path, limits.line_max_bytes))
+    decoded = decode(read_bytes(path, limits.line_max_bytes), limits)
     delimiter = max(_DELIMITERS, key=decoded.text.partition("\n")[0].count)
     text = TextBuilder(limits.item_max_chars)
     csv.field_size_limit(limits.item_max_chars)

@@ -28,7 +28,7 @@ def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
             raise InvalidParams(f"EPUB is protected: {len(encrypted)} of {len(chapters)} chapters are encrypted")
         text = TextBuilder(limits.item_max_chars)
         for name in chapters:
-            read_page(decode_page(archive.read(name, limits.line_max_bytes)), text)
+            read_page(decode_page(archive.read(name, limits.line_max_bytes), limits), text)
             text.end_paragraph()
         return package.parsed_document(text, len(chapters))
 

@@ -51,7 +51,7 @@ _META_MAX_CHARS = 1_000
 
 
 def parse_page(path: Path, limits: ImportLimits) -> ParsedDocument:
-    html = detect_page(read_bytes(path, limits.line_max_bytes))
+    html = detect_page(read_bytes(path, limits.line_max_bytes), limits)
     page = read_page(html.text, ArticleText(limits.item_max_chars))
     return ParsedDocument(
         text=page.text.build(),
@@ -65,18 +65,18 @@ def parse_page(path: Path, limits: ImportLimits) -> ParsedDocument:
     )
 
 
-def decode_page(data: bytes) -> str:
-    return doubted_text(detect_page(data))
+def decode_page(data: bytes, limits: ImportLimits) -> str:
+    return doubted_text(detect_page(data, limits))
 
 
-def detect_page(data: bytes) -> DecodedText:
+def detect_page(data: bytes, limits: ImportLimits) -> DecodedText:
     """Decodes with the encoding that the page declares, if it is known and there is no byte order mark."""
     declared = None if data.startswith(BOM_UTF8) else _CHARSET.search(data[:_HEAD_BYTES])
     encoding = python_encoding(declared[1].decode()) if declared else None
     try:
-        return DecodedText(data.decode(encoding)) if encoding else decode(data)
+        return DecodedText(data.decode(encoding)) if encoding else decode(data, limits)
     except UnicodeDecodeError:
-        return decode(data)
+        return decode(data, limits)
 
 
 def html_text(html: str, max_chars: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from io import BytesIO
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 from zlib import compress
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -11,6 +11,7 @@ _P = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
 _R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _RELS = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
 _DC = 'xmlns:dc="http://purl.org/dc/elements/1.1/"'
+_PACKED_AT = (2024, 5, 1, 10, 30, 0)
 
 CORE = f"""<?xml version="1.0"?><cp:coreProperties xmlns:cp="urn:cp" {_DC} xmlns:dcterms="http://purl.org/dc/terms/">
 <dc:title>The shore</dc:title><dc:creator>Mara Field</dc:creator><cp:keywords>sea, tide</cp:keywords>
@@ -28,11 +29,15 @@ WORD = f"""<?xml version="1.0"?><w:document {_W} xmlns:mc="urn:mc"><w:body>
 FOOTNOTES = f"<w:footnotes {_W}><w:footnote><w:p><w:r><w:t>A footnote.</w:t></w:r></w:p></w:footnote></w:footnotes>"
 
 
-def packed(entries: Mapping[str, str | bytes]) -> bytes:
+def packed(entries: Mapping[str, str | bytes], stored: str = "") -> bytes:
+    """Returns a zip. The entry `stored` is not compressed."""
     file = BytesIO()
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
         for name, data in entries.items():
-            archive.writestr(name, data)
+            # The same bytes every time.
+            entry = ZipInfo(name, _PACKED_AT)
+            entry.compress_type = ZIP_STORED if name == stored else ZIP_DEFLATED
+            archive.writestr(entry, data)
     return file.getvalue()
 
 

@@ -1,6 +1,6 @@
 """Reads files with one importer, as the import runner does, and damages them at random."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +14,30 @@ from config.settings import Settings
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.imported_items import ImportEvent
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import import_limits
+from sources.importers.engine.limits import ImportLimits, import_limits
+from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
+from sources.importers.parsers.delimited_table import parse_table
+from sources.importers.parsers.epub import parse_epub
+from sources.importers.parsers.office import parse_slides, parse_word
+from sources.importers.parsers.opendocument import parse_text_document
+from sources.importers.parsers.parsed_document import ParsedDocument
+from sources.importers.parsers.parser_process import DocumentKind, parse_in_subprocess
+from sources.importers.parsers.rich_text import parse_rich_text
+from sources.importers.parsers.spreadsheet import parse_workbook
+from sources.importers.parsers.web_page import parse_page
 from sources.importers.registry import select_importer
 
+_PARSERS: Mapping[str, Callable[[Path, ImportLimits], ParsedDocument]] = {
+    "html": parse_page,
+    "epub": parse_epub,
+    "docx": parse_word,
+    "pptx": parse_slides,
+    "xlsx": parse_workbook,
+    "odt": parse_text_document,
+    "rtf": parse_rich_text,
+    "csv": parse_table,
+}
 LIMITS = import_limits(Settings())
 SINGLE_FILE_IMPORTERS: tuple[Importer, ...] = tuple(
     module.IMPORTER for module in (markdown, prompt_files, character_cards, subtitles, documents)
@@ -49,6 +69,21 @@ def importer_for(path: Path) -> str | None:
     """Returns the name of the importer that would read a file."""
     importer = select_importer(probe_file(path, LIMITS), SINGLE_FILE_IMPORTERS)
     return None if importer is None else importer.name
+
+
+def in_process(importer: Importer) -> Importer:
+    """Returns an importer that parses documents in this process, which is faster and can be observed. PDF is parsed in
+    a process of its own: damaged files can crash pdfium."""
+    return type(importer)(_parse_here) if isinstance(importer, ParsingImporter) else importer
+
+
+def _parse_here(document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
+    if kind == "pdf":
+        return parse_in_subprocess(document, kind, limits)
+    if isinstance(document, Path):
+        return _PARSERS[kind](document, limits)
+    with TemporaryDirectory() as folder:
+        return _PARSERS[kind](write(Path(folder, "document"), document), limits)
 
 
 def read_or_reject(importer: Importer, name: str, data: bytes) -> None:

@@ -16,33 +16,9 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers, importer_by_name
-from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
-from tests.sources.importers.chat_exports import CHAT_SAMPLES
-from tests.sources.importers.mail_files import MAIL_SAMPLES
-from tests.sources.importers.note_exports import NOTE_SAMPLES
-from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
-from tests.sources.importers.reading_files import READING_SAMPLES
-from tests.sources.importers.single_files import LIMITS, damaged_files, read_or_reject, write
-from tests.sources.importers.table_files import TABLE_SAMPLES
+from tests.sources.importers.format_samples import SAMPLES
+from tests.sources.importers.single_files import LIMITS, damaged_files, in_process, read_or_reject, write
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
-
-# Of the formats that have tests of their own; they must not be taken for another format.
-OTHER_SAMPLES: dict[str, tuple[str, bytes]] = {
-    "tide.md": ("markdown", test_markdown.NOTE.encode()),
-    "review.md": ("prompt_files", test_prompt_files.MARKDOWN.encode()),
-    "many.csv": ("prompt_files", test_prompt_files.CSV.encode()),
-    "wren.png": ("character_cards", test_character_cards.SAMPLES["v2.png"]),
-    "talk.vtt": ("subtitles", test_subtitles.VTT.encode()),
-    "whisper.json": ("subtitles", test_subtitles.WHISPER.encode()),
-    "page.html": ("documents", PAGE.encode()),
-    "a.docx": ("documents", word()),
-    "a.pptx": ("documents", slides()),
-    "a.epub": ("documents", book()),
-    "a.pdf": ("documents", pdf("Low water.")),
-    "a.txt": ("documents", b"Plain words."),
-}
-OWN_SAMPLES = {**NOTE_SAMPLES, **MAIL_SAMPLES, **READING_SAMPLES, **CHAT_SAMPLES, **TABLE_SAMPLES}
-SAMPLES = {**OTHER_SAMPLES, **OWN_SAMPLES}
 
 
 def importers_of(folder: Path) -> Mapping[str, str]:
@@ -71,7 +47,7 @@ async def import_samples(libraries: LibraryFixture, owner: str, folder: Path) ->
 
 
 async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> None:
-    for name, (_, data) in OWN_SAMPLES.items():
+    for name, (_, data) in SAMPLES.items():
         write(tmp_path / "samples" / name, data)
     async with open_library_fixture(tmp_path / "data") as libraries:
         first = await import_samples(libraries, "ada", tmp_path / "samples")
@@ -80,35 +56,35 @@ async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> N
             assert await total_items(ben) == 0
 
     assert (first.failures, first.problems) == (0, [])
-    assert first.files == len(OWN_SAMPLES)
+    assert first.files == len(SAMPLES)
     assert {kind: counts.total for kind, counts in second.kinds.items()} == {
         kind: counts.total for kind, counts in first.kinds.items()
     }
     assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
 
 
-@pytest.mark.parametrize("name", OWN_SAMPLES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_truncated_sample_is_read_or_rejected(name: str) -> None:
-    format_name, data = OWN_SAMPLES[name]
-    importer = importer_by_name(format_name, all_importers())
+    format_name, data = SAMPLES[name]
+    importer = in_process(importer_by_name(format_name, all_importers()))
     for end in (0, 1, len(data) // 3, len(data) // 2, len(data) - 1):
         read_or_reject(importer, name, data[:end])
 
 
 @settings(max_examples=300)
-@given(damaged_files({name: data for name, (_, data) in OWN_SAMPLES.items()}))
+@given(damaged_files({name: data for name, (_, data) in SAMPLES.items()}))
 def test_damaged_sample_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     name, data = sample
-    read_or_reject(importer_by_name(OWN_SAMPLES[name][0], all_importers()), name, data)
+    read_or_reject(in_process(importer_by_name(SAMPLES[name][0], all_importers())), name, data)
 
 
-@given(st.sampled_from(sorted(OWN_SAMPLES)), st.binary(max_size=300))
+@given(st.sampled_from(sorted(SAMPLES)), st.binary(max_size=300))
 def test_any_bytes_are_read_or_rejected(name: str, data: bytes) -> None:
-    read_or_reject(importer_by_name(OWN_SAMPLES[name][0], all_importers()), name, data)
+    read_or_reject(in_process(importer_by_name(SAMPLES[name][0], all_importers())), name, data)
 
 
-@given(st.sampled_from(sorted(OWN_SAMPLES)), st.binary(max_size=300))
+@given(st.sampled_from(sorted(SAMPLES)), st.binary(max_size=300))
 def test_no_importer_fails_to_probe_any_bytes(name: str, data: bytes) -> None:
     with TemporaryDirectory() as folder:
-        probe = probe_file(write(Path(folder, name), OWN_SAMPLES[name][1][:100] + data), LIMITS)
+        probe = probe_file(write(Path(folder, name), SAMPLES[name][1][:100] + data), LIMITS)
         assert all(0.0 <= importer.recognizes(probe) <= 1.0 for importer in all_importers())

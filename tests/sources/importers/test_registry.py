@@ -1,7 +1,10 @@
 """The registry of formats: it lists every importer, and the documentation mentions each."""
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +12,18 @@ from sources.importers import formats
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.importer import Importer
 from sources.importers.registry import FORMATS, all_importers
+from tests.sources.importers import test_format_samples, test_golden, test_hostile_files
+from tests.sources.importers.format_samples import SAMPLES
+from tests.sources.importers.golden import FOLDER, golden_file
 
 _FOLDER = Path(formats.__file__).parent
 _DOCUMENTATION = Path(__file__).parents[3] / "docs" / "import.md"
+SAMPLE_TESTS: tuple[Any, ...] = (
+    test_format_samples.test_sample_is_recognized_by_exactly_one_format,
+    test_format_samples.test_truncated_sample_is_read_or_rejected,
+    test_golden.test_sample_is_read_as_its_golden_file_says,
+    test_hostile_files.test_work_is_proportional_to_the_size_of_a_hostile_file,
+)
 
 
 def test_every_module_with_an_importer_is_registered() -> None:
@@ -27,6 +39,25 @@ def test_every_module_with_an_importer_is_registered() -> None:
 @pytest.mark.parametrize("importer", all_importers(), ids=lambda importer: importer.name)
 def test_every_format_is_documented(importer: Importer) -> None:
     assert f"`{importer.name}`" in _DOCUMENTATION.read_text()
+
+
+def test_every_format_has_samples() -> None:
+    """The tests with samples are those of recognition, a golden file, a second import, hostile files, and files that
+    are truncated or damaged at random."""
+    assert {format_name for format_name, _ in SAMPLES.values()} == set(FORMATS)
+
+
+def test_every_format_has_a_golden_file_for_its_samples() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS)
+    for format_name in FORMATS:
+        names = {name for name, (owner, _) in SAMPLES.items() if owner == format_name}
+        assert set(json.loads(golden_file(format_name).read_text())) == names
+
+
+@pytest.mark.parametrize("test", SAMPLE_TESTS, ids=lambda test: test.__name__)
+def test_every_sample_is_tested(test: Callable[..., Any]) -> None:
+    """A test that left out some samples would leave out a format."""
+    assert {name for mark in test.pytestmark for name in mark.args[1]} >= set(SAMPLES) - {"a.pdf"}
 
 
 @pytest.mark.parametrize("importer", all_importers(), ids=lambda importer: importer.name)

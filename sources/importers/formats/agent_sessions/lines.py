@@ -6,6 +6,7 @@ from typing import IO
 
 from msgspec import Struct
 
+from sources.importers.engine.files import require_lines
 from sources.importers.engine.limits import ImportLimits
 
 _BLOCK_BYTES = 1 << 16
@@ -29,9 +30,10 @@ class SessionLine(Struct, frozen=True):
 
 def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) -> Iterator[SessionLine]:
     """Yields the lines from an offset, at which the line with that number starts. Empty lines are counted, but not
-    yielded."""
+    yielded. Raises InvalidParams after too many lines."""
     file.seek(offset)
     while data := file.readline(limits.line_max_bytes + 1):
+        require_lines(number, limits)
         end, problem = offset + len(data), ""
         if len(data) > limits.line_max_bytes and not data.endswith(b"\n"):
             end += _skip_line(file)

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from io import SEEK_END
+from itertools import islice
 from typing import IO
 
 from msgspec import Struct
@@ -11,7 +13,12 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.formats.mail.messages import mail_date, message_ids, split_labels
 
-_LINE_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 20
+_FROM = re.compile(rb"\nFrom ")
+# The ends of lines before a blank line and its end, without the newline that `_FROM` starts with.
+_BLANK_LINES = (b"\n", b"\n\r", b"\n\r\r")
+# The longest of these, and all but the last byte of `_FROM`.
+_KEPT_BYTES = 8
 _HEADER_MAX_BYTES = 1 << 16
 _MESSAGES_MAX = 1_000_000
 _HEADERS = frozenset([b"message-id", b"references", b"in-reply-to", b"date", b"x-gmail-labels"])
@@ -32,30 +39,47 @@ class MboxEntry(Struct, frozen=True):
 
 
 def index_mbox(file: IO[bytes], progress: ProgressCallback) -> list[MboxEntry]:
-    """Reads the file once, line by line."""
-    entries: list[MboxEntry] = []
-    start, headers, header_bytes = -1, bytearray(), 0
-    is_header, follows_blank, is_line_start = False, True, True
-    offset = 0
-    while line := file.readline(_LINE_BYTES):
-        if is_line_start and follows_blank and line.startswith(b"From "):
-            if start >= 0:
-                entries.append(_entry(start, offset, headers))
-            if len(entries) >= _MESSAGES_MAX:
-                raise InvalidParams(f"mbox has more than {_MESSAGES_MAX} messages")
-            start, is_header = offset + len(line), True
-            headers, header_bytes = bytearray(), 0
-        elif is_header:
-            header_bytes += len(line)
-            is_header = bool(line.strip(b"\r\n")) and header_bytes <= _HEADER_MAX_BYTES
-            headers += line if is_header else b""
-        follows_blank = is_line_start and not line.strip(b"\r\n")
-        is_line_start = line.endswith(b"\n")
-        offset += len(line)
-        progress(offset // 2)
-    if start >= 0:
-        entries.append(_entry(start, offset, headers))
-    return entries
+    """Reads the file in large blocks, because it has far more lines than messages."""
+    starts = list(islice(_message_starts(file, progress), _MESSAGES_MAX + 1))
+    if len(starts) > _MESSAGES_MAX:
+        raise InvalidParams(f"mbox has more than {_MESSAGES_MAX} messages")
+    ends = [*starts[1:], file.seek(0, SEEK_END)]
+    return [_entry_at(file, start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def _message_starts(file: IO[bytes], progress: ProgressCallback) -> Iterator[int]:
+    """Yields the offset of every line that starts with "From " and is the first one or follows a blank line."""
+    # Starts with a blank line before the file, so that its first line is found as any other.
+    block, offset = b"\n\n", -2
+    while data := file.read(_BLOCK_BYTES):
+        block += data
+        done = max(0, len(block) - _KEPT_BYTES)
+        for match in _FROM.finditer(block):
+            if block.endswith(_BLANK_LINES, 0, match.start()):
+                yield offset + match.start() + 1
+            done = max(done, match.end())
+        offset += done
+        block = block[done:]
+        progress((offset + len(block)) // 2)
+
+
+def _entry_at(file: IO[bytes], start: int, end: int) -> MboxEntry:
+    """Returns the message after the line at `start`, which belongs to the file and not to the message."""
+    file.seek(start)
+    first = start + _skip_line(file)
+    headers = bytearray()
+    while len(headers) <= _HEADER_MAX_BYTES and (line := file.readline(_HEADER_MAX_BYTES)).strip(b"\r\n"):
+        headers += line
+    return _entry(first, end, headers)
+
+
+def _skip_line(file: IO[bytes]) -> int:
+    skipped = 0
+    while part := file.readline(_BLOCK_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
 
 
 def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:
@@ -63,8 +87,9 @@ def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:
     a thread are sorted by date."""
     threads_by_key = {entry.key: entry.thread for entry in entries}
     groups: dict[str, list[MboxEntry]] = {}
+    roots: dict[str, str] = {}
     for entry in entries:
-        groups.setdefault(_root(entry.thread, threads_by_key), []).append(entry)
+        groups.setdefault(_root(entry.thread, threads_by_key, roots), []).append(entry)
     for group in groups.values():
         group.sort(key=lambda entry: (entry.date, entry.start))
     return groups
@@ -78,13 +103,16 @@ def read_entry(file: IO[bytes], entry: MboxEntry, limits: ImportLimits) -> bytes
     return _QUOTED_FROM.sub(rb"\1", file.read(size))
 
 
-def _root(thread: str, threads_by_key: Mapping[str, str]) -> str:
-    """Follows replies to replies. Messages that refer to each other, which only damaged files contain, end it."""
+def _root(thread: str, threads_by_key: Mapping[str, str], roots: dict[str, str]) -> str:
+    """Follows replies to replies, and remembers the result for each of them in `roots`. Messages that refer to each
+    other, which only damaged files contain, end it."""
     seen: set[str] = set()
-    while thread not in seen and (parent := threads_by_key.get(thread, thread)) != thread:
+    while thread not in roots and thread not in seen and (parent := threads_by_key.get(thread, thread)) != thread:
         seen.add(thread)
         thread = parent
-    return min(seen) if thread in seen else thread
+    root = min(seen) if thread in seen else roots.get(thread, thread)
+    roots |= dict.fromkeys(seen, root)
+    return root
 
 
 def _entry(start: int, end: int, headers: bytearray) -> MboxEntry:

@@ -16,13 +16,12 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from config.text import replace_unstorable
 from config.times import format_time
-from sources.importers.engine.files import decode_text
+from sources.importers.engine.files import decode_text, require_lines
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.values import clean_line
 from sources.importers.parsers.web_page import html_text, python_encoding
 
 # Parsing takes about a microsecond for a line, times the number of nested parts around it.
-_LINES_MAX = 2_000_000
 _LINE_STEPS_MAX = 10_000_000
 _BOUNDARY = re.compile(rb"boundary[ \t]{0,5}=", re.IGNORECASE)
 _RAW_HEADER_MAX_CHARS = 10_000
@@ -67,7 +66,7 @@ _POLICY = _ShortHeaders()
 
 
 def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
-    _require_moderate(data)
+    _require_moderate(data, limits)
     try:
         message = message_from_bytes(data, policy=_POLICY)
         parts = list(_leaf_parts(message))
@@ -132,10 +131,9 @@ def _decoded(value: bytes | str, charset: str) -> str:
     return value.decode(encoding, "replace") if encoding else value.decode("utf-8", "replace")
 
 
-def _require_moderate(data: bytes) -> None:
+def _require_moderate(data: bytes, limits: ImportLimits) -> None:
     lines = data.count(b"\n")
-    if lines > _LINES_MAX:
-        raise InvalidParams(f"the message has more than {_LINES_MAX} lines")
+    require_lines(lines, limits)
     if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
         raise InvalidParams("the message has too many parts")
 
@@ -159,21 +157,21 @@ def _is_text(part: Message) -> bool:
 def _text(parts: list[Message], limits: ImportLimits) -> str:
     """Returns the plain text. A message has HTML as well, or only HTML, which is then converted."""
     texts = [part for part in parts if _is_text(part)]
-    plain = [_part_text(part) for part in texts if part.get_content_type() == "text/plain"]
+    plain = [_part_text(part, limits) for part in texts if part.get_content_type() == "text/plain"]
     text = "\n\n".join(stripped for one in plain if (stripped := one.strip()))
     if not text:
-        pages = (_part_text(part) for part in texts if part.get_content_type() == "text/html")
+        pages = (_part_text(part, limits) for part in texts if part.get_content_type() == "text/html")
         text = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages)
     return replace_unstorable(text).strip()
 
 
-def _part_text(part: Message) -> str:
+def _part_text(part: Message, limits: ImportLimits) -> str:
     data = _payload(part)
     encoding = python_encoding(part.get_content_charset("utf-8"))
     try:
         text = data.decode(encoding or "utf-8")
     except UnicodeDecodeError:
-        text = decode_text(data.replace(b"\0", b""))
+        text = decode_text(data.replace(b"\0", b""), limits)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -44,7 +44,7 @@ class BookmarksImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
-        links = _json_links(parse_json(data, limits.depth_max)) if is_json(data[:1024]) else _page_links(data, limits)
+        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _page_links(data, limits)
         yield from read_links("bookmarks", links)
         progress(len(data))
 
@@ -53,7 +53,7 @@ IMPORTER = BookmarksImporter()
 
 
 def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data), limits):
+    for link in links_in_page(decode_page(data, limits), limits):
         yield SavedLink(
             url=link.attributes.get("href", ""),
             title=link.title,

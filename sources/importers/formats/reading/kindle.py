@@ -43,7 +43,7 @@ class KindleImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         books: dict[str, list[Highlight]] = {}
-        for number, clipping in enumerate(decode_text(data).split(f"\n{_SEPARATOR}"), 1):
+        for number, clipping in enumerate(decode_text(data, limits).split(f"\n{_SEPARATOR}"), 1):
             lines = clipping.strip("\n\ufeff ").split("\n")
             if len(lines) < 2 or not lines[1].startswith("- "):
                 if clipping.strip():

@@ -12,7 +12,7 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import decode_text, text_max_bytes
+from sources.importers.engine.files import item_text, text_max_bytes
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
@@ -53,7 +53,7 @@ IMPORTER = OmnivoreImporter()
 
 def _read_list(tree: FileTree, name: str, folder: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     try:
-        pages = parse_json(tree.read(name, limits.line_max_bytes), limits.depth_max)
+        pages = parse_json(tree.read(name, limits.line_max_bytes), limits)
         if not isinstance(pages, list):
             raise InvalidParams("expected a list of pages")
     except InvalidParams as error:
@@ -94,10 +94,10 @@ def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
     if name not in tree:
         return ""
     try:
-        return html_text(decode_page(tree.read(name, limits.line_max_bytes)), limits.item_max_chars)
+        return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
     except TooLarge as error:
         raise InvalidParams(error.message) from error
 
 
 def _file_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return decode_text(tree.read(name, text_max_bytes(limits)), name).strip() if name in tree else ""
+    return item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""

@@ -36,7 +36,7 @@ class PocketImporter(Importer):
         if data.lstrip().startswith(b"<"):
             yield from read_links("pocket", _page_links(data, limits))
         else:
-            rows = list(table_rows(decode_text(data)))
+            rows = list(table_rows(decode_text(data, limits)))
             yield from (FailedItem(location, row) for location, row in rows if isinstance(row, str))
             yield from read_links("pocket", (_row_link(row) for _, row in rows if not isinstance(row, str)))
         progress(len(data))
@@ -56,7 +56,7 @@ def _row_link(row: dict[str, str]) -> SavedLink:
 
 
 def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data), limits):
+    for link in links_in_page(decode_page(data, limits), limits):
         yield SavedLink(
             url=link.attributes.get("href", ""),
             title=link.title,

@@ -33,7 +33,7 @@ class ReadwiseImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.file_max_bytes)
         books: dict[tuple[str, str], HighlightedBook] = {}
-        for location, row in table_rows(decode_text(data)):
+        for location, row in table_rows(decode_text(data, limits)):
             if isinstance(row, str):
                 yield FailedItem(location, row)
                 continue

@@ -63,7 +63,7 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
     try:
         if element.problem:
             raise InvalidParams(element.problem)
-        item = parse_json(element.data, limits.depth_max)
+        item = parse_json(element.data, limits)
         title = clean_line(item.get("title")) if isinstance(item, dict) else ""
         if not title:
             raise InvalidParams("the reference has no title")

@@ -1,0 +1,113 @@
+"""Limits on what a file may contain: it is given up early, with an error that names the setting."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.settings import Settings
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary
+from sources.importers.registry import all_importers
+from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
+from tests.sources.importers.office_files import packed
+from tests.sources.importers.single_files import write
+from tests.sources.storage.library_fixture import open_library_fixture, total_items
+
+GOOD: Mapping[str, Any] = {"messages": [{"role": "user", "content": "Low water?"}]}
+BAD: Mapping[str, Any] = {"messages": 7}
+EMPTY: Mapping[str, Any] = {"messages": []}
+
+
+def lines(*values: Mapping[str, Any]) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+async def import_file(path: Path, **limits: int) -> ImportSummary:
+    """Imports a file for one user, and checks that another one gets nothing."""
+    settings = Settings(**limits)  # type: ignore[arg-type]  # the tests below name limits only
+    async with open_library_fixture(path.parent / "data") as libraries:
+        async with libraries.library("ada") as ada:
+            results = list(discover([path], import_limits(settings), all_importers()))
+            summary = await run_import(ada, results, settings, ImportProgress())
+        async with libraries.library("ben") as ben:
+            assert await total_items(ben) == 0
+    return summary
+
+
+def problems(summary: ImportSummary) -> list[str]:
+    return [problem.problem for problem in summary.problems]
+
+
+async def test_file_of_failed_items_is_given_up(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(GOOD, *[BAD] * 20, GOOD))
+
+    summary = await import_file(path, import_failed_max=10)
+
+    assert summary.counts("chats").new == 1
+    assert problems(summary)[-1] == (
+        "11 items failed and 2 were read; the rest of the file was not read (import_failed_max)"
+    )
+
+
+async def test_failed_items_do_not_end_a_file_with_more_good_ones(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(*[GOOD, GOOD, BAD] * 20))
+
+    summary = await import_file(path, import_failed_max=10)
+
+    assert (summary.counts("chats").new, summary.failures) == (40, 20)
+
+
+async def test_file_of_skipped_items_is_given_up(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(GOOD, *[EMPTY] * 20, GOOD))
+
+    summary = await import_file(path, import_skipped_max=10)
+
+    assert summary.counts("chats").new == 1
+    assert problems(summary) == [
+        "11 items were skipped and 2 were read; the rest of the file was not read (import_skipped_max)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("result.json", json.dumps({**TELEGRAM, "messages": TELEGRAM["messages"] * 20}).encode()),
+        ("thread.md", (PERPLEXITY_MARKDOWN + "\n---\n# And then?\n" * 20).encode()),
+        ("_chat.txt", b"[05.01.24, 09:30:00] Mara: Hi\n" * 20),
+    ],
+)
+async def test_conversation_with_too_many_messages_is_rejected(tmp_path: Path, name: str, data: bytes) -> None:
+    summary = await import_file(write(tmp_path / name, data), import_messages_max=10)
+
+    assert "expected at most 10 messages in a conversation (import_messages_max)" in problems(summary)[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("a.md", b"# A\n" + b"\n" * 1_000, "expected at most 1000 lines (import_lines_max), got at least 1001"),
+        ("s.md", b"x" * 1_001, "expected at most 1000 characters (item_max_chars), got 1001"),
+        ("a.jsonl", lines({**GOOD, "x": [0] * 2_000}), "JSON has more than 1000 values (import_values_max)"),
+    ],
+)
+async def test_large_text_is_rejected_before_it_is_parsed(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    limits = {"import_lines_max": 1_000, "import_values_max": 1_000, "item_max_chars": 1_000}
+
+    summary = await import_file(write(tmp_path / name, data), **limits)
+
+    assert problems(summary) == [problem]
+
+
+async def test_archive_with_too_many_entries_is_rejected_before_they_are_listed(tmp_path: Path) -> None:
+    names = (f"vault/{number}-{'x' * 60}.md" for number in range(700))
+    path = write(tmp_path / "a.zip", packed(dict.fromkeys(names, "# A")))
+
+    summary = await import_file(path, import_max_conversations=600)
+
+    assert problems(summary) == ["archive: expected at most 600 files (import_max_conversations), got 700"]

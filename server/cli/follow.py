@@ -120,6 +120,23 @@ def add(
         raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
     if format_name is not None:
         importer_by_name(format_name, all_importers())
+    options = _SourceOptions(format_name, every, keep_deleted, write_back)
+    record = _add_source(settings, location, user, options)
+    if as_json:
+        print_json({"id": record.id, "location": record.location})
+        return
+    echo(f"Following {strip_control_characters(record.location)} as {record.id}.")
+    echo("A running server reads it now. Without one, run `florilegium serve` or `florilegium follow run`.")
+
+
+class _SourceOptions(Struct, frozen=True):
+    format_name: str | None
+    interval_s: float | None
+    keeps_deleted: bool
+    writes_back: bool
+
+
+def _add_source(settings: Settings, location: str, user: str | None, options: _SourceOptions) -> FollowRecord:
     if "://" not in location:
         location = str(Path(location).absolute())
 
@@ -130,27 +147,20 @@ def add(
             location,
             owner.name,
             is_administrator=True,
-            writes_back=write_back,
+            writes_back=options.writes_back,
             others=await follows.list(owner.id),
         )
         record = await follows.add(
             owner.id,
             allowed.text,
-            format_name=format_name,
-            interval_s=every,
-            keeps_deleted=keep_deleted,
-            writes_back=write_back,
+            **asdict(options),
             per_user_max=settings.follow_max_per_user,
         )
         return record, owner
 
     record, owner = run_with_registry(settings, work, creates=True)
     record_change(settings, "follow.add", owner, record.id, record.location)
-    if as_json:
-        print_json({"id": record.id, "location": record.location})
-        return
-    echo(f"Following {strip_control_characters(record.location)} as {record.id}.")
-    echo("A running server reads it now. Without one, run `florilegium serve` or `florilegium follow run`.")
+    return record
 
 
 @follow.command("list")

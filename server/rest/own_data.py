@@ -182,23 +182,30 @@ def _zip(folder: Path) -> Path:
 
 def own_data_operations(runtime: Runtime) -> list[Operation]:
     endpoints, deadline_ms = OwnDataEndpoints(runtime), round(runtime.settings.import_deadline_s * 1000)
-    return [
-        Operation(
-            id="export_library",
-            method="GET",
-            path="/api/v1/export",
-            summary="Export your library",
-            description=(
-                "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
-                "can be imported again."
-            ),
-            input=NoArguments,
-            response=_ZIP,
-            handler=endpoints.export,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
-            deadline_ms=deadline_ms,
+    return [_export_operation(endpoints, deadline_ms), *_deletion_operations(endpoints, deadline_ms)]
+
+
+def _export_operation(endpoints: OwnDataEndpoints, deadline_ms: int) -> Operation:
+    return Operation(
+        id="export_library",
+        method="GET",
+        path="/api/v1/export",
+        summary="Export your library",
+        description=(
+            "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
+            "can be imported again."
         ),
+        input=NoArguments,
+        response=_ZIP,
+        handler=endpoints.export,
+        tools=ACCOUNT_TOOLS,
+        needs_all_sources=True,
+        deadline_ms=deadline_ms,
+    )
+
+
+def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[Operation]:
+    return [
         Operation(
             id="prepare_deletion",
             method="POST",

@@ -38,7 +38,9 @@ async def test_the_user_on_the_command_line_is_used(mode: str, tmp_path: Path) -
         for name in ("ada", "bob"):
             await runtime.registry.add_user(name)
 
-    info = await run_client(mode, tmp_path / "log", "--data-dir", settings.data_dir, "--user", "bob")
+    storage = {"FLORILEGIUM_STORAGE_URL": settings.storage_url}
+    arguments = ("--data-dir", settings.data_dir, "--user", "bob")
+    info = await run_client(mode, tmp_path / "log", *arguments, environment=storage)
 
     assert info == Info("bob", MODES[mode])
 

@@ -232,6 +232,7 @@ async def test_unknown_argument_is_rejected_with_the_known_ones(ada: LibraryUser
     assert "query" in message
 
 
+@pytest.mark.sqlite  # with PostgreSQL, tldw divides ranks by the largest one
 async def test_minmax_scores_range_from_1_to_0(tmp_path: Any) -> None:
     async with open_rest_client(tmp_path, search_scoring="minmax") as api:
         ada = await api.library_user("ada")

@@ -94,7 +94,10 @@ class _Operations:
         return getattr(self._library, kind)
 
     async def create(self, kind: str, uuid: str, title: str, tags: list[str], key: str | None) -> Any:
+        """On SQLite, a key can be used once in each file; in PostgreSQL, once in a library."""
         draft = DRAFTS[kind](title, uuid=uuid, tags=tags)
+        if key is not None and kind in ("media", "prompts"):
+            key = f"{key} {kind}"
         return await self._collection(kind).create(draft, idempotency_key=key)
 
     async def update(self, kind: str, keys: tuple[str, int], title: str, tags: list[str], version: int | None) -> Any:

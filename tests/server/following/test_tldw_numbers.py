@@ -85,5 +85,5 @@ async def test_numbers_work_at_the_addresses_of_tldw(tmp_path: Path) -> None:
                 headers = {**await server.bearer(str(user)), "Content-Type": "application/json"}
                 address = "/api/v1/mcp/tools/execute"
                 response = await fetch(server.url, "POST", address, headers, json.dumps(body).encode())
-                assert response.status == 200, (tool, arguments, response.text)
+                assert response.status == 200, (tool, arguments, response.body)
                 require_own(str(response.json()), words, user)

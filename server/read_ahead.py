@@ -28,17 +28,9 @@ class ReadAhead(Protocol):
         refuses. The stores then answer the call from what was read. Raises nothing: the stores report what failed."""
         ...
 
-    def send_changes(self) -> None:
-        """Sends what a call has changed. Called when the response is written, so that the client does not wait for it,
-        but its next request, at whichever process, comes later."""
-        ...
-
 
 class NoReadAhead:
     """For stores in this process."""
 
     async def read(self, needs: CallNeeds) -> None:
-        return
-
-    def send_changes(self) -> None:
         return

@@ -43,7 +43,6 @@ class RedisConnection:
         self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None
-        self._posted: list[ScriptRun] = []
         self._paused_until = 0.0
         self._has_failed = False
 
@@ -92,26 +91,14 @@ class RedisConnection:
         return (_replies_ahead.get() or {}).pop(run, None)
 
     def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> bool:
-        """Runs a script without waiting for it, before all later commands of this process. It is lost if the server
-        does not answer. Returns whether there is a connection on which it can be sent."""
-        if not self._is_ready():
+        """Runs a script without waiting for it. It is sent at once, so that it runs before what a client asks for after
+        its answer, at whichever process. It is lost if the server does not answer. Returns whether there is a
+        connection on which it can be sent."""
+        if self._protocol is None or not self._protocol.is_open or self._clock() < self._paused_until:
             return False
-        if not self._posted:
-            asyncio.get_running_loop().call_soon(self.send_posted)
-        self._posted.append(ScriptRun(script, tuple(keys), arguments))
+        reply = self._protocol.send(*self._script(script), len(keys), *keys, *arguments)
+        reply.add_done_callback(_ignore_error)
         return True
-
-    def send_posted(self) -> None:
-        """Sends what was posted since the last command, in one packet."""
-        posted, self._posted = self._posted, []
-        if not posted or self._protocol is None or not self._is_ready():
-            return
-        commands = [(*self._script(run.script), len(run.keys), *run.keys, *run.arguments) for run in posted]
-        for reply in self._protocol.send_all(commands):
-            reply.add_done_callback(_ignore_error)
-
-    def _is_ready(self) -> bool:
-        return self._protocol is not None and self._protocol.is_open and self._clock() >= self._paused_until
 
     async def _execute(self, run: ScriptRun) -> Any:
         script, keys, arguments = run
@@ -166,8 +153,6 @@ class RedisConnection:
             protocol = self._protocol
             if protocol is None or not protocol.is_open:
                 protocol = await self._open_once()
-            if self._posted:
-                self.send_posted()
             reply = await self._within_timeout(protocol.send(*command))
         except RedisReplyError as error:
             if passes and str(error).startswith(passes):

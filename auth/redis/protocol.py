@@ -6,7 +6,7 @@ one. This takes 0.10 ms and 0.07 ms.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 Argument = str | bytes | int | float
@@ -107,17 +107,13 @@ class RedisProtocol(asyncio.Protocol):
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Sends a command. The future has its reply, or raises ConnectionError or RedisReplyError."""
-        return self.send_all([arguments])[0]
-
-    def send_all(self, commands: Sequence[tuple[Argument, ...]]) -> list[asyncio.Future[Any]]:
-        """Sends commands in one packet. They are written at once, and not by a task that first has to be scheduled."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection to Redis was lost")
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
-        self._waiting.extend(futures)
-        self._transport.write(b"".join(map(encode_command, commands)))
-        return futures
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(reply)
+        # At once, and not by a task that first has to be scheduled.
+        self._transport.write(encode_command(arguments))
+        return reply
 
     def push(self, *arguments: Argument) -> None:
         """Sends a command whose replies go to `on_push`."""

@@ -37,6 +37,3 @@ class RedisReadAhead:
             None if needs.state is None else self._states.run_of(needs.state, owner),
         )
         await self._connection.read_ahead(_NEEDS, runs)
-
-    def send_changes(self) -> None:
-        self._connection.send_posted()

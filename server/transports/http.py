@@ -83,7 +83,6 @@ class HttpTransport:
         self._refusals = RepeatedRefusals(observer)
         # The request of a session that a message refers to may run in another process.
         self._peers = runtime.stores.peers
-        self._read_ahead = runtime.stores.read_ahead
         self._peers.handle(_CANCELLED, lambda content: self._in_flight.cancel(SessionId(content[0]), content[1]))
         self._peers.handle(_ANSWERED, self._resolve)
 
@@ -111,7 +110,6 @@ class HttpTransport:
                     await send_method_not_allowed(send)
         except Exception as error:
             await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
-        self._read_ahead.send_changes()
 
     async def _send_error(
         self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None

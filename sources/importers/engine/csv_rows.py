@@ -9,12 +9,15 @@ from config.errors import InvalidParams
 
 _COLUMNS_MAX = 100_000
 
+# Python's limit of a cell applies to the whole process. The size of a file is limited, so that cells need none.
+csv.field_size_limit((1 << 31) - 1)
+
 
 def table_rows(text: str) -> Iterator[tuple[str, dict[str, str] | str]]:
     """Yields where each row is, and its values by column, or the problem with it. Empty rows are left out."""
     first_line = text.partition("\n")[0]
     delimiter = max(",;\t", key=first_line.count)
-    reader = csv.reader(_table_lines(text, delimiter), delimiter=delimiter)
+    reader = csv.reader(table_lines(text, delimiter), delimiter=delimiter)
     try:
         columns = next(reader, [])
     except csv.Error as error:
@@ -38,7 +41,7 @@ def first_columns(head: bytes) -> frozenset[str]:
     return frozenset(name.strip().strip('"').lower() for name in re.split("[,;\t]", line))
 
 
-def _table_lines(text: str, delimiter: str) -> Iterator[str]:
+def table_lines(text: str, delimiter: str) -> Iterator[str]:
     """Returns the lines with their ends, and rejects lines that would become huge rows."""
     lines = StringIO(text)
     return lines if text.count(delimiter) <= _COLUMNS_MAX else _checked_lines(lines, delimiter)
@@ -47,5 +50,5 @@ def _table_lines(text: str, delimiter: str) -> Iterator[str]:
 def _checked_lines(lines: Iterable[str], delimiter: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         if line.count(delimiter) > _COLUMNS_MAX:
-            raise InvalidParams(f"line {number}: more than {_COLUMNS_MAX} columns")
+            raise InvalidParams(f"line {number}: expected at most {_COLUMNS_MAX} columns")
         yield line

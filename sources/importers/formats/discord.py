@@ -1,7 +1,6 @@
 """Discord: channels as DiscordChatExporter saves them (JSON), and the package with your own messages that Discord sends
 you (a zip, or the unpacked folder)."""
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from sources.importers.engine.chat_messages import (
     conversation_draft,
     conversation_in_order,
 )
+from sources.importers.engine.csv_rows import table_rows
 from sources.importers.engine.export_files import count_reads, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
@@ -179,10 +179,10 @@ def _own_messages(tree: FileTree, name: str, limits: ImportLimits) -> Iterator[M
         yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits))
         return
     text = decode_text(tree.read(name, limits.line_max_bytes), limits, name)
-    try:
-        yield from csv.DictReader(text.splitlines(keepends=True))
-    except csv.Error as error:
-        raise InvalidParams(f"not a valid table: {error}") from error
+    for location, row in table_rows(text):
+        if isinstance(row, str):
+            raise InvalidParams(f"{location}: not a valid row: {row}")
+        yield row
 
 
 def _own_message(row: Mapping[str, Any], author: str) -> ChatMessage | FailedItem:

@@ -150,17 +150,17 @@ def test_table_with_column_names_in_the_first_line_is_read(tmp_path: Path, delim
 
 def test_failed_prompts_are_reported_with_their_location(tmp_path: Path) -> None:
     entries = [7, {"user": "u"}, {"name": "empty", "user": " "}, {"name": "A", "user": "u", "arguments": 5, "tags": 7}]
-    table = f'name,user\nA,"{"x" * 200_000}"\nB,u\n'
+    table = f'name,user\n,u\nB,"{"x" * 200_000}"\n'
 
     assert read(IMPORTER, write(tmp_path / "a.json", json.dumps(entries)))[:3] == [
         FailedItem("prompt 1", "expected a prompt with a name and a text, got 7"),
         FailedItem("prompt 2", "the prompt has no name"),
         SkippedItem("prompt without text"),
     ]
-    long, after = read(IMPORTER, write(tmp_path / "a.csv", table))
-    assert isinstance(long, FailedItem)
-    assert long.location == "line 2"
-    assert isinstance(after, ImportedPrompt)
+    nameless, long = read(IMPORTER, write(tmp_path / "a.csv", table))
+    assert isinstance(nameless, FailedItem)
+    assert nameless.location == "line 2"
+    assert isinstance(long, ImportedPrompt)
 
 
 def test_prompts_keep_their_ids_when_the_file_changes(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str, im
         ("a.csv", b"\0", "expected text, got a NUL character"),
         ("a.json", b"[" + b"{}," * 2_500_000 + b"{}]", "JSON has more than 2000000 values"),
         ("a.yaml", b"- a\n" * 300_000, "YAML has more than 200000 values"),
-        ("a.csv", b"name,user" + b"," * 100_001, "line 1: more than 100000 columns"),
-        ("a.csv", b"name,user\n" + b"," * 100_001, "line 2: more than 100000 columns"),
+        ("a.csv", b"name,user" + b"," * 100_001, "line 1: expected at most 100000 columns"),
+        ("a.csv", b"name,user\n" + b"," * 100_001, "line 2: expected at most 100000 columns"),
     ],
     ids=short_id,
 )

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,11 @@ class WorkersDeployment:
     def only(self, worker: int) -> Iterator[None]:
         """Lets only this worker accept connections and answer: the others are paused."""
         others = [process_id for process_id in self.workers() if process_id != worker]
-        for process_id in others:
-            os.kill(process_id, signal.SIGSTOP)
+        _signal_all(others, signal.SIGSTOP)
         try:
             yield
         finally:
-            for process_id in others:
-                os.kill(process_id, signal.SIGCONT)
+            _signal_all(others, signal.SIGCONT)
 
     async def metrics(self) -> list[Sample]:
         """Returns all series of one scrape."""
@@ -88,6 +86,13 @@ class WorkersDeployment:
             return sum(sample.name == "process_start_time_seconds" for sample in await self.metrics())
         except (TimeoutError, OSError, EOFError):
             return 0
+
+
+def _signal_all(process_ids: Sequence[int], number: signal.Signals) -> None:
+    for process_id in process_ids:
+        # A worker that was killed is listed until its parent has noticed.
+        with suppress(ProcessLookupError):
+            os.kill(process_id, number)
 
 
 @contextmanager

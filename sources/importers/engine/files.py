@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from sources.importers.engine.values import parse_json
 
 # The longest UTF-8 form of a character.
 _BYTES_PER_CHAR = 4
+_BLOCK_BYTES = 1 << 16
 _DOUBTS: ContextVar[list[DoubtfulItem] | None] = ContextVar("doubts", default=None)
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -35,6 +36,16 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise TooLarge(printable_name(path.name), max_bytes)
     return data
+
+
+def skip_line(file: IO[bytes]) -> int:
+    """Reads to the end of a line, which may be longer than memory permits, and returns the number of bytes."""
+    skipped = 0
+    while part := file.readline(_BLOCK_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
 
 
 def read_decoded(path: Path, limits: ImportLimits) -> DecodedText:

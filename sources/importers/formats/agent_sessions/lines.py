@@ -6,10 +6,9 @@ from typing import IO
 
 from msgspec import Struct
 
-from sources.importers.engine.files import require_lines
+from sources.importers.engine.files import require_lines, skip_line
 from sources.importers.engine.limits import ImportLimits
 
-_BLOCK_BYTES = 1 << 16
 # A session is identified, and has a title, within its first lines.
 HEADER_LINES = 200
 # The largest prompts contain images.
@@ -36,7 +35,7 @@ def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) 
         require_lines(number, limits)
         end, problem = offset + len(data), ""
         if len(data) > limits.line_max_bytes and not data.endswith(b"\n"):
-            end += _skip_line(file)
+            end += skip_line(file)
             problem = f"expected at most {limits.line_max_bytes} bytes, got {end - offset}"
             data = b""
         if problem or data.strip():
@@ -61,13 +60,3 @@ def lines_within(file: IO[bytes], max_bytes: int) -> Iterator[bytes]:
         if not line.endswith(b"\n") and max_bytes <= 0:
             return
         yield line
-
-
-def _skip_line(file: IO[bytes]) -> int:
-    """Reads to the end of a line and returns the number of bytes."""
-    skipped = 0
-    while part := file.readline(_BLOCK_BYTES):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped

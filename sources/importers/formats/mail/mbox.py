@@ -9,6 +9,7 @@ from typing import IO
 from msgspec import Struct
 
 from config.errors import InvalidParams
+from sources.importers.engine.files import skip_line
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.formats.mail.messages import mail_date, message_ids, split_labels
@@ -66,20 +67,11 @@ def _message_starts(file: IO[bytes], progress: ProgressCallback) -> Iterator[int
 def _entry_at(file: IO[bytes], start: int, end: int) -> MboxEntry:
     """Returns the message after the line at `start`, which belongs to the file and not to the message."""
     file.seek(start)
-    first = start + _skip_line(file)
+    first = start + skip_line(file)
     headers = bytearray()
     while len(headers) <= _HEADER_MAX_BYTES and (line := file.readline(_HEADER_MAX_BYTES)).strip(b"\r\n"):
         headers += line
     return _entry(first, end, headers)
-
-
-def _skip_line(file: IO[bytes]) -> int:
-    skipped = 0
-    while part := file.readline(_BLOCK_BYTES):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped
 
 
 def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:

@@ -53,7 +53,7 @@ class RedisTokenBuckets:
             raise RateLimited(self._rule.what, wait_us / _MICROSECONDS)
 
     def run_of(self, key: LimitKey, cost: float = 1) -> ScriptRun | None:
-        """Returns what `take` runs: nothing if there is no limit."""
+        """Returns the script that `take` runs, or None if there is no limit."""
         if not self._interval_us:
             return None
         cost_us = round(min(cost, self._rule.burst) * self._interval_us)

@@ -1,7 +1,7 @@
 """Gives up a file that holds little but junk, or a conversation without an end.
 
-A file of a few megabytes can hold millions of records that are not items. Reading them all takes minutes and helps
-nobody, so the limits count what an importer yields.
+A file of a few megabytes can hold millions of records that are not items. Reading them all takes minutes and imports
+nothing, so the limits count what an importer yields.
 """
 
 from collections.abc import Generator, Iterator

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 
 from tests.live import LiveServer, live, make_settings
+from tests.server.postgres.database import connect, schema_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres_proxy import CommitProxy
 
-_LIBRARY = "SELECT schema_name FROM florilegium.libraries WHERE user_id = $1"
 _FAIL = """
     CREATE SEQUENCE public.failures;
     CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -24,15 +24,6 @@ _FAIL = """
     END $$;
     CREATE TRIGGER fail BEFORE INSERT ON {schema}.index_entries FOR EACH ROW EXECUTE FUNCTION public.fail();
 """
-
-
-@asynccontextmanager
-async def _connect(url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager
@@ -48,8 +39,7 @@ async def _server(folder: Path, url: str, **settings: Any) -> AsyncIterator[tupl
 
 
 async def _schema(connection: "asyncpg.Connection[Any]", server: LiveServer, user: str) -> str:
-    name: str = await connection.fetchval(_LIBRARY, (await server.user(user)).id)
-    return name
+    return await schema_of(connection, (await server.user(user)).id)
 
 
 async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str) -> list[str]:
@@ -61,7 +51,7 @@ async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_
     tmp_path: Path, database_url: str
 ) -> None:
     limits = {"postgres_statement_timeout_ms": 200, "postgres_lock_timeout_ms": 5_000, "postgres_connections": 3}
-    async with _server(tmp_path, database_url, **limits) as (server, client), _connect(database_url) as connection:
+    async with _server(tmp_path, database_url, **limits) as (server, client), connect(database_url) as connection:
         async with connection.transaction():
             # Every statement that reads the table waits for the end of this transaction.
             await connection.execute(f"LOCK TABLE {await _schema(connection, server, 'ada')}.notes")
@@ -76,7 +66,7 @@ async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_
 
 @pytest.mark.parametrize("code", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
 async def test_transaction_that_lost_a_conflict_is_repeated(tmp_path: Path, database_url: str, code: str) -> None:
-    async with _server(tmp_path, database_url) as (server, client), _connect(database_url) as connection:
+    async with _server(tmp_path, database_url) as (server, client), connect(database_url) as connection:
         schema = await _schema(connection, server, "ada")
         await connection.execute(_FAIL.format(count=2, code=code, schema=schema))
         created = await call(client, server, "ada", "notes_create", title="Second of ada", content="tea")
@@ -87,7 +77,7 @@ async def test_transaction_that_lost_a_conflict_is_repeated(tmp_path: Path, data
 
 
 async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_url: str) -> None:
-    async with _connect(database_url) as connection:
+    async with connect(database_url) as connection:
         name = database_url.rpartition("/")[2]
         await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '200ms'")
         async with _server(tmp_path, database_url) as (server, client):
@@ -120,9 +110,9 @@ async def test_write_is_repeated_after_a_real_deadlock(tmp_path: Path, database_
 async def test_lack_of_resources_is_reported_and_nothing_is_half_written(
     tmp_path: Path, database_url: str, code: str, message: str
 ) -> None:
-    async with _server(tmp_path, database_url) as (server, client), _connect(database_url) as connection:
+    async with _server(tmp_path, database_url) as (server, client), connect(database_url) as connection:
         schema = await _schema(connection, server, "ada")
-        # The row of the note is written before its entry in the index, for which there is no room.
+        # The row of the note is written before its entry in the index, which fails.
         await connection.execute(_FAIL.format(count=1, code=code, schema=schema))
         failed = await call_tool(client, server, "ada", "notes_create", title="Second of ada", content="tea")
         rows = await connection.fetchval(f"SELECT count(*) FROM {schema}.notes")

@@ -1,30 +1,17 @@
 """Sizes of libraries, quotas, `reindex` and backups of a deployment on PostgreSQL, with two users."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import asyncpg
 import httpx2
 
 from sources.storage.postgres import PostgresLibraries
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.program import Program
+from tests.server.postgres.database import connect, schema_of
 from tests.server.postgres.mcp_calls import call, call_tool
 from tests.servers.postgres import run_program
-
-_LIBRARY = "SELECT schema_name FROM florilegium.libraries WHERE user_id = $1"
-
-
-@asynccontextmanager
-async def _connect(url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str, query: str) -> list[str]:
@@ -63,8 +50,8 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
                 client, server, user, "notes_create", title=f"Kettle of {user}", content="東京タワー", tags=["x"]
             )
         ada = (await server.user("ada")).id
-    async with _connect(database_url) as connection:
-        schema = await connection.fetchval(_LIBRARY, ada)
+    async with connect(database_url) as connection:
+        schema = await schema_of(connection, ada)
         # As if another version had segmented the text.
         await connection.execute(f"UPDATE {schema}.notes SET content_seg = 'other words'")
         await connection.execute(f"DELETE FROM {schema}.index_entries")
@@ -85,8 +72,8 @@ async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, databas
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water", tags=["tea"])
             await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
-        async with _connect(database_url) as connection:
-            schema = await connection.fetchval(_LIBRARY, (await server.user("ada")).id)
+        async with connect(database_url) as connection:
+            schema = await schema_of(connection, (await server.user("ada")).id)
             await connection.execute(f"UPDATE {schema}.index_entries SET tsv = '', id = id + 100 WHERE id > 0")
         damaged = await _titles(client, server, "ada", "kettle")
         repaired = program.run("reindex", "--user", "ada", "--json", FLORILEGIUM_STORAGE_URL=database_url)

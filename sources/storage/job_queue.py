@@ -31,6 +31,8 @@ _RESULTS_PER_SLOT = 4
 # A background job pauses after this time if other jobs are running, and for this many times as long as it worked.
 _BACKGROUND_WORK_S = 0.002
 _BACKGROUND_PAUSES = 6.0
+# A pause keeps the transaction of the job open and cannot be interrupted.
+_BACKGROUND_PAUSE_MAX_S = 0.1
 # The weight of a new sample in the mean time between two starts.
 _SAMPLE_WEIGHT = 0.05
 _SHARES_MAX = 1_000
@@ -322,16 +324,28 @@ class JobQueue:
 
 class BackgroundPace:
     """Slows one background job down while other jobs are running, so that they get most of the processor. Called by the
-    thread of the job, again and again."""
+    thread of the job: `start` when it begins, and `pause_if_due` again and again."""
 
-    def __init__(self, queue: JobQueue) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._queue = queue
-        self._resumed_at = time.monotonic()
+        self._clock = clock
+        self._sleep = sleep
+        self._resumed_at = 0.0
+
+    def start(self) -> None:
+        """The time in the queue is no work. If it counted, a job would pause for a multiple of it, and the next job,
+        which waits for as long, for a multiple of that."""
+        self._resumed_at = self._clock()
 
     def pause_if_due(self) -> None:
-        worked_s = time.monotonic() - self._resumed_at
+        worked_s = self._clock() - self._resumed_at
         if worked_s < _BACKGROUND_WORK_S:
             return
         if self._queue.is_busy:
-            time.sleep(worked_s * _BACKGROUND_PAUSES)
-        self._resumed_at = time.monotonic()
+            self._sleep(min(worked_s * _BACKGROUND_PAUSES, _BACKGROUND_PAUSE_MAX_S))
+        self._resumed_at = self._clock()

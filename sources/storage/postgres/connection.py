@@ -64,6 +64,8 @@ class LibraryJob(Generic[T]):
 
     def start(self) -> None:
         self.due = time.monotonic() + self.limit_s
+        if self.pace is not None:
+            self.pace.start()
 
     @property
     def remaining_ms(self) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from config.paths import UserId
 from sources.storage.job_group import JobGroup
-from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
+from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
 
 ADA, BEN, CYD = UserId("ada"), UserId("ben"), UserId("cyd")
 
@@ -128,14 +128,51 @@ def test_background_jobs_of_users_take_turns() -> None:
     assert queue.run_all() == ["import a1", "import b1", "import a2", "import a3"]
 
 
-def test_a_background_job_pauses_only_while_other_jobs_run() -> None:
-    queue = QueueFixture()
-    queue.add(ADA, "import 1", group=background())
-    assert not queue.queue.is_busy
-    queue.add(BEN, "b1")
-    assert queue.queue.is_busy
-    queue.end("b1")
-    assert not queue.queue.is_busy
+class PaceFixture:
+    """The pace of a background job in a queue. `pauses` lists how long it paused."""
+
+    def __init__(self) -> None:
+        self.queue = QueueFixture()
+        self.pauses: list[float] = []
+        self.pace = BackgroundPace(self.queue.queue, lambda: self.queue.now, self._sleep)
+        self.queue.add(ADA, "import 1", group=background())
+        self.queue.add(BEN, "b1")
+
+    def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.queue.now += seconds
+
+    def work(self, seconds: float) -> None:
+        self.queue.now += seconds
+        self.pace.pause_if_due()
+
+
+def test_a_background_job_pauses_for_a_multiple_of_its_work_while_other_jobs_run() -> None:
+    job = PaceFixture()
+    job.pace.start()
+    job.work(0.001)
+    assert job.pauses == []
+    job.work(0.004)
+    assert job.pauses == [pytest.approx(0.03)]
+
+    job.queue.end("b1")
+    job.work(0.005)
+    assert len(job.pauses) == 1
+
+
+def test_the_wait_of_a_background_job_for_its_start_is_no_work() -> None:
+    job = PaceFixture()
+    job.queue.now += 5
+    job.pace.start()
+    job.work(0.001)
+    assert job.pauses == []
+
+
+def test_a_background_job_pauses_briefly_after_a_long_step() -> None:
+    job = PaceFixture()
+    job.pace.start()
+    job.work(3)
+    assert job.pauses == [0.1]
 
 
 def test_a_job_that_is_withdrawn_never_starts() -> None:

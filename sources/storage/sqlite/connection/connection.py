@@ -56,6 +56,8 @@ class Job(Generic[T]):
 
     def start(self) -> None:
         self.due = time.monotonic() + self.limit_s
+        if self.pace is not None:
+            self.pace.start()
 
     @property
     def is_over(self) -> bool:

@@ -90,6 +90,10 @@ class DeploymentEndpoints:
 def deployment_operations(runtime: Runtime) -> list[Operation]:
     operations = DeploymentOperations(runtime.settings, runtime.libraries, runtime.registry, runtime.following)
     endpoints = DeploymentEndpoints(operations)
+    return [*_operations_on_all(endpoints), *_operations_on_one(endpoints)]
+
+
+def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
     return [
         _operation(
             id="add_follow_deployment",
@@ -116,6 +120,11 @@ def deployment_operations(runtime: Runtime) -> list[Operation]:
             response=FollowedDeployments,
             handler=endpoints.list,
         ),
+    ]
+
+
+def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
+    return [
         _operation(
             id="get_follow_deployment",
             method="GET",

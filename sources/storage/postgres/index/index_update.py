@@ -1,20 +1,14 @@
 """Builds the full-text index of one library again in the background, after an upgrade that segments text differently.
 Until then the index contains both forms."""
 
-import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
 from loguru import logger
 
 from config.errors import FlorilegiumError
 from sources.storage.job_group import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
+from sources.storage.postgres.index.index_task import IndexTask
 from sources.storage.postgres.index.reindex import is_outdated, reindex_library
 from sources.storage.postgres.leases import claim, release
-
-if TYPE_CHECKING:
-    from sources.storage.postgres.database import PostgresDatabase
 
 _SOURCE = "library"
 _LEASE_NAME = "reindex_lease"
@@ -22,25 +16,11 @@ _LEASE_NAME = "reindex_lease"
 _LEASE_S = 3_600
 
 
-class IndexUpdate:
-    def __init__(self, database: "PostgresDatabase") -> None:
-        self._database = database
-        self._task: asyncio.Task[None] | None = None
-
+class IndexUpdate(IndexTask):
     def start(self) -> None:
         """Updates the index if it is outdated, unless another process does."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._update())
-
-    async def wait_until_finished(self) -> None:
-        if self._task is not None:
-            await self._task
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        if not self.is_running:
+            self._run(self._update())
 
     async def _update(self) -> None:
         database = self._database

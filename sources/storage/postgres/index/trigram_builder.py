@@ -1,8 +1,6 @@
 """Builds the index for substring searches of one library in the background."""
 
-import asyncio
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +8,7 @@ from loguru import logger
 
 from config.errors import FlorilegiumError
 from sources.storage.job_group import background_jobs
+from sources.storage.postgres.index.index_task import IndexTask
 from sources.storage.postgres.index.trigram_index import needs_index, prepare_build, release_build
 
 if TYPE_CHECKING:
@@ -20,29 +19,17 @@ _SOURCE = "chats"
 _CHECK_S = 60.0
 
 
-class TrigramIndexBuilder:
+class TrigramIndexBuilder(IndexTask):
     def __init__(self, database: "PostgresDatabase") -> None:
-        self._database = database
-        self._task: asyncio.Task[None] | None = None
+        super().__init__(database)
         self._checked_at = float("-inf")
 
     def start(self, messages_min: int) -> None:
         """Builds the index, if the library has more messages than that and no index, unless a build is running."""
         now = time.monotonic()
-        if now - self._checked_at >= _CHECK_S and (self._task is None or self._task.done()):
+        if now - self._checked_at >= _CHECK_S and not self.is_running:
             self._checked_at = now
-            self._task = asyncio.create_task(self._build(messages_min))
-
-    async def wait_until_finished(self) -> None:
-        if self._task is not None:
-            await self._task
-
-    async def close(self) -> None:
-        """Must be called after the builds were stopped."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            self._run(self._build(messages_min))
 
     async def _build(self, messages_min: int) -> None:
         database = self._database

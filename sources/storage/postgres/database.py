@@ -10,6 +10,7 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
+from sources.storage.job_group import current_job_group
 from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
@@ -63,6 +64,7 @@ class PostgresDatabase:
         self._options = options
         self._schema: LibrarySchema | None = None
         self._readers = [JobLane() for _ in range(_READERS)]
+        self._background_reader = JobLane()
         self._writer = JobLane()
         self._meter = SchemaMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
@@ -80,9 +82,15 @@ class PostgresDatabase:
         """Runs the work on one snapshot of the library. Without a deadline, that of the settings applies. Time in the
         job queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
-        lane = min(self._readers, key=lambda reader: (reader.is_busy, reader.waiting))
         with span("storage read", {"florilegium.source": source}):
-            return await self._run(source, lane, work, deadline_ms, Transaction)
+            return await self._run(source, self._reader(), work, deadline_ms, Transaction)
+
+    def _reader(self) -> JobLane:
+        """Background jobs pause, so that no call may have to wait for one of them."""
+        group = current_job_group()
+        if group is not None and group.is_background:
+            return self._background_reader
+        return min(self._readers, key=lambda reader: reader.is_busy + reader.waiting)
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the

@@ -1,6 +1,7 @@
 """Jobs on PostgreSQL: lost connections, deadlines, callers that give up, writers that take turns."""
 
 import asyncio
+import threading
 import time
 
 import asyncpg
@@ -9,6 +10,7 @@ import pytest
 from config.errors import DatabaseUnavailable, SourceTimeout, Unavailable
 from sources.drafts import NoteDraft
 from sources.storage.contract import Library
+from sources.storage.job_group import background_jobs
 from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.indexes import NOTES_INDEX
 from tests.sources.storage.postgres.conftest import OpenEngine
@@ -47,6 +49,27 @@ async def test_a_lost_connection_is_replaced(open_engine: OpenEngine, database_u
             await ada.notes.create(NoteDraft(title=str(number)))
             await _execute(database_url, f"SELECT pg_terminate_backend(pid) {_OTHER_SESSIONS}")
         assert await _notes(ada) == ["2", "1", "0"]
+
+
+async def test_no_call_waits_for_a_background_job(open_engine: OpenEngine) -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    def wait(connection: SqlConnection) -> None:
+        started.set()
+        may_end.wait(30)
+
+    async with open_engine(options={"connections": 9}) as (engine, libraries), libraries.library("ada") as ada:
+        await _notes(ada)
+        database = await engine._database(libraries.context("ada").user_id)
+        with background_jobs():
+            background = asyncio.create_task(database.read("notes", wait, deadline_ms=60_000))
+        await asyncio.to_thread(started.wait, 30)
+        try:
+            async with asyncio.timeout(20):
+                assert await asyncio.gather(*(_notes(ada) for _ in range(8))) == [[]] * 8
+        finally:
+            may_end.set()
+            await background
 
 
 async def test_a_read_ends_at_its_deadline_and_its_statement_is_cancelled(

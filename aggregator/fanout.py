@@ -21,7 +21,7 @@ from sources.query import Term
 from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library
-from sources.storage.job_group import JobGroup, job_group
+from sources.storage.job_group import CallGroup, JobGroup, job_group
 from sources.text.text_work import run_text_work
 
 # How long a cancelled source gets to release the library.
@@ -60,7 +60,8 @@ class Fanout:
         self._is_own_deadline = is_own_deadline
         self._clock = asyncio.get_running_loop().time
         self._due = self._clock() + deadline_ms / 1000
-        self._groups = {name: JobGroup() for name in sources}
+        call = CallGroup(deadline_ms / 1000)
+        self._groups = {name: JobGroup(call=call) for name in sources}
         self._queries: dict[str, Any] = {}
         self.sources = sources
         self.depth = depth

@@ -47,14 +47,28 @@ class VectorTransaction(Transaction, frozen=True, kw_only=True):
 
 
 class LibraryJob(Generic[T]):
-    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
+    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down. With
+    `is_repeatable`, it is run again if the connection is lost."""
 
-    __slots__ = ("_connection", "_guard", "due", "is_finished", "is_stopped", "limit_s", "pace", "work")
+    __slots__ = (
+        "_connection",
+        "_guard",
+        "due",
+        "is_finished",
+        "is_repeatable",
+        "is_stopped",
+        "limit_s",
+        "pace",
+        "work",
+    )
 
-    def __init__(self, work: LibraryWork[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
+    def __init__(
+        self, work: LibraryWork[T], limit_s: float, pace: BackgroundPace | None = None, *, is_repeatable: bool = True
+    ) -> None:
         self.work = work
         self.limit_s = limit_s
         self.pace = pace
+        self.is_repeatable = is_repeatable
         self.due = float("inf")
         self.is_stopped = False
         # Set by the thread that ran the job, whatever the outcome was.
@@ -62,8 +76,9 @@ class LibraryJob(Generic[T]):
         self._guard = threading.Lock()
         self._connection: LibraryConnection | None = None
 
-    def start(self) -> None:
-        self.due = time.monotonic() + self.limit_s
+    def start(self, limit_s: float | None = None) -> None:
+        """Starts the time of the work, or of a part of it that has a limit of its own."""
+        self.due = time.monotonic() + (self.limit_s if limit_s is None else limit_s)
         if self.pace is not None:
             self.pace.start()
 

@@ -1,6 +1,8 @@
 """The library of one user in PostgreSQL: one schema, read and written in jobs."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -10,7 +12,7 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
-from sources.storage.job_group import current_job_group
+from sources.storage.job_group import CallGroup, JobGroup, current_call, current_job_group, job_group
 from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
@@ -19,6 +21,7 @@ from sources.storage.postgres.index.index_update import IndexUpdate
 from sources.storage.postgres.index.trigram_builder import TrigramIndexBuilder
 from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
+from sources.storage.postgres.joint_read import JointReads, RunAlone
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
 from sources.storage.postgres.usage import SchemaMeter
@@ -66,6 +69,8 @@ class PostgresDatabase:
         self._readers = [JobLane() for _ in range(_READERS)]
         self._background_reader = JobLane()
         self._writer = JobLane()
+        self._joint_reads = JointReads(self._run_joint_job)
+        self._opening: asyncio.Task[LibrarySchema] | None = None
         self._meter = SchemaMeter(self)
         self.quota = UserQuota(self._meter, options.quota)
         self.counts = IndexCounts(options.vocabularies)
@@ -83,7 +88,34 @@ class PostgresDatabase:
         job queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
         with span("storage read", {"florilegium.source": source}):
+            call = current_call()
+            if call is not None:
+                with suppress(RunAlone):
+                    return await self._read_jointly(source, call, work, deadline_ms)
             return await self._run(source, self._reader(), work, deadline_ms, Transaction)
+
+    async def _read_jointly(self, source: str, call: CallGroup, work: LibraryWork[T], deadline_ms: int) -> T:
+        """Runs the work together with other reads of the call, or raises RunAlone."""
+        if self._schema is None:
+            await self._open(source)
+        try:
+            return await self._joint_reads.read(call, work, deadline_ms / 1000)
+        except job_errors() as error:
+            raise translate(error, source, deadline_ms, self._statement_timeout_ms(Transaction, deadline_ms)) from error
+
+    async def _run_joint_job(self, work: LibraryWork[None], limit_s: float) -> None:
+        """Its parts are repeated as jobs of their own, not the job."""
+        if self._schema is None:
+            raise RunAlone
+        await self._options.threads.run(
+            self.user_id,
+            self._reader(),
+            work,
+            limit_s,
+            partial(self._transaction, Transaction, self._schema.name),
+            gives_up=False,
+            is_repeatable=False,
+        )
 
     def _reader(self) -> JobLane:
         """Background jobs pause, so that no call may have to wait for one of them."""
@@ -170,6 +202,20 @@ class PostgresDatabase:
         return limit_ms if 0 < limit_ms < remaining_ms else None
 
     async def _open(self, source: str) -> LibrarySchema:
+        """Concurrent callers share one attempt, which continues if they are cancelled."""
+        if self._opening is None:
+            # Not in the background, even if it begins there: a call may have to wait for it.
+            with job_group(current_call() or JobGroup()):
+                self._opening = asyncio.create_task(self._find_schema(source))
+            self._opening.add_done_callback(self._end_opening)
+        return await asyncio.shield(self._opening)
+
+    def _end_opening(self, task: asyncio.Task[LibrarySchema]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # the caller may have been cancelled
+
+    async def _find_schema(self, source: str) -> LibrarySchema:
         await self._options.prepare()
         schema = await self.run_control(source, partial(self._options.schemas.find, self.user_id))
         is_new = schema is None

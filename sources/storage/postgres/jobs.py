@@ -7,6 +7,7 @@ transactions, it is run again. Whether a job was committed is never guessed: see
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -23,6 +24,7 @@ from sources.storage.postgres.connection import LibraryConnection, LibraryJob, L
 from sources.storage.postgres.errors import UnconfirmedWrite, is_repeatable
 
 T = TypeVar("T")
+ThreadWork = Callable[["LibraryThread"], None]
 
 _RETRY_PAUSE_S = 0.05
 # How long a job waits for a server that restarts. Longer would hold up the jobs of all users. A job also fails before
@@ -39,8 +41,8 @@ class JobThreads:
         self.jobs = jobs
         self._options = options
         self._queue_max = queue_max
-        self._started: SimpleQueue[Callable[[LibraryThread], None] | None] = SimpleQueue()
-        self._threads = [LibraryThread(options, self._started) for _ in range(count)]
+        self._idle = IdleThreads()
+        self._threads = [LibraryThread(options, self._idle) for _ in range(count)]
         self._pending: dict[UserId, int] = {}
         self._running: set[LibraryJob[Any]] = set()
         self._is_closed = False
@@ -54,6 +56,7 @@ class JobThreads:
         transaction: Callable[[int], Transaction],
         *,
         gives_up: bool,
+        is_repeatable: bool = True,
     ) -> T:
         """Runs the work in the transaction that `transaction` returns for the remaining milliseconds. With `gives_up`,
         the caller times out even if the server is still stopping the statement; a writer must learn the outcome."""
@@ -63,9 +66,10 @@ class JobThreads:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         group = current_job_group()
         is_background = group is not None and group.is_background
-        job = LibraryJob(work, limit_s, BackgroundPace(self.jobs) if is_background else None)
+        pace = BackgroundPace(self.jobs) if is_background else None
+        job = LibraryJob(work, limit_s, pace, is_repeatable=is_repeatable)
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        queued = QueuedJob(user_id, lane, group, lambda: self._started.put(run_on_thread))
+        queued = QueuedJob(user_id, lane, group, lambda: self._idle.start(user_id, run_on_thread))
 
         def run_on_thread(thread: LibraryThread) -> None:
             _run(thread, job, transaction, result, lambda cost_s: self._finish(queued, cost_s))
@@ -101,8 +105,7 @@ class JobThreads:
         self._is_closed = True
         for job in list(self._running):
             job.stop()
-        for _ in self._threads:
-            self._started.put(None)
+        self._idle.close()
         due = time.monotonic() + _CLOSE_MAX_S
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, due - time.monotonic()))
@@ -112,22 +115,74 @@ def _do_nothing() -> None:
     """The start of a job that is over."""
 
 
+class IdleThreads:
+    """Chooses the thread of each job: the one that ran the user's last job, or the one that was busy last. The server's
+    side of its connection already knows the user's tables, and connections that are not needed stay unused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Most recently used last.
+        self._idle: list[LibraryThread] = []
+        # More jobs may have started than there are threads.
+        self._backlog: deque[tuple[UserId, ThreadWork]] = deque()
+        self._is_closed = False
+
+    def start(self, user_id: UserId, work: ThreadWork) -> None:
+        with self._lock:
+            if self._idle:
+                thread = next((one for one in self._idle if one.user_id == user_id), self._idle[-1])
+                self._idle.remove(thread)
+                thread.hand_over(user_id, work)
+            else:
+                self._backlog.append((user_id, work))
+
+    def wait(self, thread: "LibraryThread") -> None:
+        """Called by a thread that has no work, which then gets some, or an end."""
+        with self._lock:
+            if self._backlog:
+                thread.hand_over(*self._backlog.popleft())
+            elif self._is_closed:
+                thread.end()
+            else:
+                self._idle.append(thread)
+
+    def close(self) -> None:
+        """Ends the threads when they have no more work."""
+        with self._lock:
+            self._is_closed = True
+            for thread in self._idle:
+                thread.end()
+            self._idle.clear()
+
+
 class LibraryThread(threading.Thread):
     """Runs jobs on one connection, which is opened on first use and replaced when it is lost or was used for long."""
 
-    def __init__(
-        self, options: ConnectionOptions, started: "SimpleQueue[Callable[[LibraryThread], None] | None]"
-    ) -> None:
+    def __init__(self, options: ConnectionOptions, idle: IdleThreads) -> None:
         # A process that exits without closing must not wait for its connections.
         super().__init__(name="library", daemon=True)
         self._options = options
-        self._queue = started
+        self._idle = idle
+        self._next: SimpleQueue[ThreadWork | None] = SimpleQueue()
         self._connection: LibraryConnection | None = None
+        # Whose library it used last.
+        self.user_id: UserId | None = None
         self.start()
 
+    def hand_over(self, user_id: UserId, work: ThreadWork) -> None:
+        self.user_id = user_id
+        self._next.put(work)
+
+    def end(self) -> None:
+        self._next.put(None)
+
     def run(self) -> None:
-        while (run_job := self._queue.get()) is not None:
-            run_job(self)
+        self._idle.wait(self)
+        while (work := self._next.get()) is not None:
+            work(self)
+            # It refers to the result, with the texts of all hits.
+            del work
+            self._idle.wait(self)
         self._close_connection()
 
     def run_job(self, job: LibraryJob[T], transaction: Callable[[int], Transaction]) -> T:
@@ -138,6 +193,8 @@ class LibraryThread(threading.Thread):
             try:
                 return self._run_once(job, transaction(job.remaining_ms))
             except driver_errors() as error:
+                if not job.is_repeatable:
+                    raise
                 time.sleep(_RETRY_PAUSE_S)
                 if not is_repeatable(error) or time.monotonic() > retry_until:
                     raise

@@ -39,8 +39,8 @@ from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # A library that is open takes a few kilobytes: the name of its schema and its quota.
 _OPEN_MAX = 10_000
-# A search of all sources has this many jobs.
-_JOBS_PER_CALL = 5
+# The sources of a search share a job.
+_JOBS_PER_CALL = 1
 # How long deleting a library waits for the calls that use it.
 _REMOVE_WAIT_S = 10.0
 _REMOVE_POLL_S = 0.05

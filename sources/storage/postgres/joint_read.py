@@ -1,0 +1,175 @@
+"""Runs the reads of one call together: in one transaction on one connection, one after the other.
+
+A search reads all sources. If each were a job of its own, each would begin a transaction and read the state of the
+index, and every connection would have to load the server's description of the tables, which takes longer than the
+search. A read that cannot be run with the others becomes a job of its own: if the transaction fails, or if the reads
+before it take long, so that a slow source does not hold up the others.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from config.errors import FlorilegiumError
+from config.postgres.connection import StatementInterrupted
+from sources.storage.job_group import CallGroup, job_group
+from sources.storage.job_timer import RunTimer
+from sources.storage.postgres.connection import LibraryConnection, LibraryWork
+from sources.storage.postgres.errors import job_errors
+
+T = TypeVar("T")
+
+# How long a read waits for those before it: less than this, and less than this share of the time of the call.
+_HELD_UP_MAX_S = 0.25
+_HELD_UP_SHARE = 0.25
+
+
+class RunAlone(Exception):
+    """The read has to be run as a job of its own."""
+
+
+class ReadPart(Generic[T]):
+    """One of the reads. `started_at` is None until it is its turn."""
+
+    __slots__ = ("is_waiting", "limit_s", "result", "started_at", "work")
+
+    def __init__(self, work: LibraryWork[T], limit_s: float) -> None:
+        self.work = work
+        self.limit_s = limit_s
+        self.is_waiting = True
+        self.started_at: float | None = None
+        self.result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+
+class JointRead:
+    """`run_job` runs work as a job, which has a time limit in seconds. `call` is the group of the job."""
+
+    def __init__(
+        self, call: CallGroup, run_job: Callable[[LibraryWork[None], float], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._call = call
+        self._run_job = run_job
+        self._held_up_max_s = min(_HELD_UP_MAX_S, call.limit_s * _HELD_UP_SHARE)
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._parts: list[ReadPart[Any]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def read(self, work: LibraryWork[T], limit_s: float) -> T:
+        """Must be called before `start`. Raises RunAlone."""
+        part = ReadPart(work, limit_s)
+        self._parts.append(part)
+        timer = RunTimer(part, part.result, limit_s)
+        try:
+            return await part.result
+        finally:
+            timer.stop()
+            self._leave(part)
+
+    def start(self) -> None:
+        waiting = [part for part in self._parts if part.is_waiting]
+        if len(waiting) < 2:
+            self._release()
+            return
+        with job_group(self._call):
+            self._task = self._loop.create_task(self._run(max(part.limit_s for part in waiting)))
+
+    async def _run(self, limit_s: float) -> None:
+        self._watch = self._loop.call_later(self._held_up_max_s, self._release_if_held_up)
+        try:
+            # The reads that are left show whether it fails again.
+            with suppress(FlorilegiumError, RunAlone, *job_errors()):
+                await self._run_job(self._work, limit_s)
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+            self._release(is_over=True)
+
+    def _work(self, connection: LibraryConnection) -> None:
+        """Called by the thread of the job. Results are passed on at once: a transaction that reads needs no commit."""
+        assert connection.job is not None
+        for part in self._parts:
+            if not self._begin(part):
+                continue
+            connection.job.start(part.limit_s)
+            try:
+                value = part.work(connection)
+            except StatementInterrupted as error:
+                self._pass_on(part, None, error)
+                raise
+            except job_errors():
+                raise
+            except BaseException as error:
+                self._pass_on(part, None, error)
+            else:
+                self._pass_on(part, value, None)
+
+    def _begin(self, part: ReadPart[Any]) -> bool:
+        with self._lock:
+            if not part.is_waiting:
+                return False
+            part.is_waiting, part.started_at = False, time.monotonic()
+            return True
+
+    def _pass_on(self, part: ReadPart[T], value: T | None, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the event loop was closed
+            self._loop.call_soon_threadsafe(_set_result, part.result, value, error)
+
+    def _leave(self, part: ReadPart[Any]) -> None:
+        """Stops the job if it is running a read whose caller has given up, or if no read is left."""
+        with self._lock:
+            part.is_waiting = False
+        result = part.result
+        is_abandoned = not result.done() or result.cancelled() or isinstance(result.exception(), TimeoutError)
+        is_last = all(other.result.done() for other in self._parts)
+        if self._task is not None and is_abandoned and (part.started_at is not None or is_last):
+            self._task.cancel()
+
+    def _release_if_held_up(self) -> None:
+        now = time.monotonic()
+        started_at = [part.started_at for part in self._parts if part.started_at is not None]
+        left_s = min(started_at, default=now) + self._held_up_max_s - now
+        if left_s > 0:
+            self._watch = self._loop.call_later(left_s, self._release_if_held_up)
+        else:
+            self._release()
+
+    def _release(self, *, is_over: bool = False) -> None:
+        """Lets the reads that have not started run alone, and all others that have no result if the job is over."""
+        for part in self._parts:
+            with self._lock:
+                is_released, part.is_waiting = part.is_waiting or is_over, False
+            if is_released and not part.result.done():
+                part.result.set_exception(RunAlone())
+
+
+class JointReads:
+    """The reads of a library that start together: those that a call starts in the same pass of the event loop."""
+
+    def __init__(self, run_job: Callable[[LibraryWork[None], float], Coroutine[Any, Any, None]]) -> None:
+        self._run_job = run_job
+        self._next: dict[CallGroup, JointRead] = {}
+
+    async def read(self, call: CallGroup, work: LibraryWork[T], limit_s: float) -> T:
+        """Raises RunAlone, for example if the call starts no other read."""
+        joint = self._next.get(call)
+        if joint is None:
+            joint = self._next[call] = JointRead(call, self._run_job)
+            asyncio.get_running_loop().call_soon(self._start, call)
+        return await joint.read(work, limit_s)
+
+    def _start(self, call: CallGroup) -> None:
+        self._next.pop(call).start()
+
+
+def _set_result(result: "asyncio.Future[T]", value: Any, error: BaseException | None) -> None:
+    if result.done():  # the caller gave up
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)

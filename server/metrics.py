@@ -12,8 +12,9 @@ from config.settings import Settings
 from server.runtime import Runtime
 from server.runtime_metrics import RuntimeCollector
 from server.version import VERSION
-from server.worker_metrics import WorkerMetrics
 from server.worker_processes import WorkerPlace
+from server.worker_reports import WorkerReports
+from server.worker_state import WorkerState, read_worker_state
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -23,7 +24,7 @@ class Metrics:
     """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
 
     def __init__(self) -> None:
-        self.started_at = time.time()
+        self._started_at = time.time()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
@@ -48,10 +49,12 @@ class Metrics:
         self._response_counters: dict[int, Counter] = {}
         # The credential for reading them. Empty: only administrators may.
         self.token = ""
-        self._workers: WorkerMetrics | None = None
+        self._workers: WorkerReports | None = None
+        self._runtime: Runtime | None = None
 
     def watch(self, runtime: Runtime) -> None:
         """Adds figures that are read from the services when the metrics are read."""
+        self._runtime = runtime
         self.use_settings(runtime.settings)
         self._registry.register(RuntimeCollector(runtime))
 
@@ -73,12 +76,6 @@ class Metrics:
             counter = self._response_counters[status] = self._responses.labels(str(status))
         counter.inc()
 
-    def calls_by_outcome(self) -> Mapping[str, int]:
-        return self._totals(self._calls, "outcome")
-
-    def responses_by_status(self) -> Mapping[str, int]:
-        return self._totals(self._responses, "status")
-
     def _totals(self, counter: Counter, label: str) -> Mapping[str, int]:
         """Adds up a counter by one of its labels."""
         totals: Totals[str] = Totals()
@@ -89,14 +86,28 @@ class Metrics:
 
     @asynccontextmanager
     async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
-        """Renders the metrics of all workers, if this process is one of several."""
+        """Includes all workers, if this process is one of several."""
         if place is None:
             yield
             return
-        workers = WorkerMetrics(place, self._registry)
+        workers = WorkerReports(place, self._registry, self._read_state)
         async with workers.answering():
             self._workers = workers
             yield
 
     async def render(self) -> bytes:
-        return generate_latest(self._registry if self._workers is None else await self._workers.merge())
+        return generate_latest(self._registry if self._workers is None else await self._workers.merge_metrics())
+
+    async def read_states(self) -> Mapping[int, WorkerState]:
+        """Returns the states of all workers that answer, by their numbers. A process without workers has the number 0.
+        Must not be called before `watch`."""
+        if self._workers is not None:
+            return await self._workers.read_states()
+        state = self._read_state()
+        return {0: state} if state is not None else {}
+
+    def _read_state(self) -> WorkerState | None:
+        if self._runtime is None:
+            return None
+        calls, responses = self._totals(self._calls, "outcome"), self._totals(self._responses, "status")
+        return read_worker_state(self._runtime, self._started_at, calls, responses)

@@ -3,11 +3,10 @@
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any
 
 from msgspec import Struct
 
-from aggregator.search import SearchOutcome
 from auth.audit import BACKUP_ACTION, AuditFilter
 from auth.context import RequestContext
 from config.times import format_time_seconds, format_timestamp
@@ -18,6 +17,8 @@ from server.rest.admin_operation import admin_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.version import VERSION
+from server.worker_state import WorkerState, add_worker_states
+from sources.storage.contract import EmbeddingState
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):
@@ -49,9 +50,30 @@ class LastBackup(Struct, frozen=True, kw_only=True):
     contents: str
 
 
+class WorkerStatus(Struct, frozen=True, kw_only=True):
+    """One process of the server. `calls`, `searches` and `responses` count from its start. A session that several
+    workers have served counts in each of them."""
+
+    worker: int
+    started_at: str
+    libraries_open: int
+    libraries_open_max: int
+    jobs_waiting: int
+    jobs_running: int
+    job_wait_ms: float
+    job_run_ms: float
+    searches_waiting: int
+    imports_running: int
+    sessions: int
+    streams: int
+    searches: Mapping[str, int]
+    calls: Mapping[str, int]
+    responses: Mapping[str, int]
+
+
 class ServerStatus(Struct, frozen=True, kw_only=True):
-    """`calls`, `responses` and `searches` count from the start of the process, by outcome and by status. `last_backup`
-    is null if no backup is recorded."""
+    """The figures are those of all workers of this machine together, since the start of the oldest; `workers` has those
+    of each worker that answers. `last_backup` is null if no backup is recorded."""
 
     version: str
     started_at: str
@@ -75,6 +97,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     searches: Mapping[str, int]
     calls: Mapping[str, int]
     responses: Mapping[str, int]
+    workers: Sequence[WorkerStatus]
     last_backup: LastBackup | None
 
 
@@ -85,38 +108,25 @@ class StatusEndpoint:
         self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
 
     async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
-        runtime, aggregator = self._runtime, self._runtime.knowledge.aggregator
-        state = runtime.libraries.state()
-        jobs_total = max(1, state.queue.jobs_total)
+        runtime = self._runtime
+        states = await self._metrics.read_states()
+        total = add_worker_states(list(states.values()))
         disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
         return ServerStatus(
             version=VERSION,
-            started_at=format_time_seconds(self._metrics.started_at),
+            **_figures(total),
             is_ready=await self._readiness.is_ready(),
             users=len(await runtime.registry.list_users()),
-            libraries_open=state.open,
-            libraries_open_max=state.open_max,
-            jobs_waiting=state.queue.waiting,
-            jobs_running=state.queue.running,
-            job_wait_ms=round(1000 * state.queue.wait_total_s / jobs_total, 3),
-            job_run_ms=round(1000 * state.queue.run_total_s / jobs_total, 3),
-            searches_waiting=aggregator.queue.waiting,
-            imports_running=runtime.imports.running,
-            sessions=len(runtime.sessions),
-            streams=len(runtime.open_streams),
             disk_free_bytes=disk.free,
             disk_size_bytes=disk.total,
-            semantic_problem=state.embedding.problem,
-            embedding=self._embedding(),
-            sources=self._sources(),
-            searches={outcome: aggregator.outcomes[outcome] for outcome in get_args(SearchOutcome)},
-            calls=self._metrics.calls_by_outcome(),
-            responses=self._metrics.responses_by_status(),
+            semantic_problem=total.libraries.embedding.problem,
+            embedding=self._embedding(total.libraries.embedding),
+            sources=self._sources(total.skipped_users),
+            workers=[WorkerStatus(worker=number, **_figures(state)) for number, state in states.items()],
             last_backup=await self._last_backup(),
         )
 
-    def _embedding(self) -> EmbeddingHealth:
-        state = self._runtime.libraries.state().embedding
+    def _embedding(self, state: EmbeddingState) -> EmbeddingHealth:
         return EmbeddingHealth(
             model=self._runtime.settings.semantic_model if state.is_enabled else "off",
             problem=state.problem,
@@ -126,10 +136,9 @@ class StatusEndpoint:
             passages_total=state.passages_total,
         )
 
-    def _sources(self) -> list[SourceHealth]:
-        skipped = self._runtime.knowledge.aggregator.open_circuits
+    def _sources(self, skipped_users: Mapping[str, int]) -> list[SourceHealth]:
         return [
-            SourceHealth(name=source.name, title=source.title, skipped_users=skipped.get(source.name, 0))
+            SourceHealth(name=source.name, title=source.title, skipped_users=skipped_users.get(source.name, 0))
             for source in self._runtime.knowledge.sources
         ]
 
@@ -140,6 +149,28 @@ class StatusEndpoint:
         return LastBackup(time=format_timestamp(events[0].time), folder=events[0].target, contents=events[0].detail)
 
 
+def _figures(state: WorkerState) -> dict[str, Any]:
+    """Returns the figures that one worker and all workers together have."""
+    queue = state.libraries.queue
+    jobs_total = max(1, queue.jobs_total)
+    return {
+        "started_at": format_time_seconds(state.started_at),
+        "libraries_open": state.libraries.open,
+        "libraries_open_max": state.libraries.open_max,
+        "jobs_waiting": queue.waiting,
+        "jobs_running": queue.running,
+        "job_wait_ms": round(1000 * queue.wait_total_s / jobs_total, 3),
+        "job_run_ms": round(1000 * queue.run_total_s / jobs_total, 3),
+        "searches_waiting": state.searches_waiting,
+        "imports_running": state.imports_running,
+        "sessions": state.sessions,
+        "streams": state.streams,
+        "searches": state.searches,
+        "calls": state.calls,
+        "responses": state.responses,
+    }
+
+
 def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
     return admin_operation(
         "get_server_status",
@@ -148,7 +179,7 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
         "Get the state of the server",
         (
             "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
-            "responses there were."
+            "responses there were, for all workers of this machine together and for each."
         ),
         request=NoArguments,
         response=ServerStatus,

@@ -162,6 +162,27 @@ async def test_one_scrape_has_the_metrics_of_all_workers(deployment: WorkersDepl
     assert list(alone.values()) == [3]
 
 
+async def test_the_state_of_the_server_is_that_of_all_workers(deployment: WorkersDeployment) -> None:
+    credential = await deployment.bearer("kate")
+    client = await ModernClient.of(deployment, "kate")
+    before = (await fetch(deployment.url, "GET", "/api/v1/server", credential)).json()
+    one, other = deployment.workers()
+    for worker, calls in ((one, 3), (other, 2)):
+        with deployment.only(worker):
+            for _ in range(calls):
+                await client.call("server_info")
+    with deployment.only(one):
+        alone = (await fetch(deployment.url, "GET", "/api/v1/server", credential)).json()
+    after = (await fetch(deployment.url, "GET", "/api/v1/server", credential)).json()
+
+    assert [worker["worker"] for worker in after["workers"]] == [0, 1]
+    assert after["calls"]["ok"] - before["calls"]["ok"] == 5
+    added = zip(after["workers"], before["workers"], strict=True)
+    assert sorted(new["calls"].get("ok", 0) - old["calls"].get("ok", 0) for new, old in added) == [2, 3]
+    # A worker that does not answer is left out.
+    assert len(alone["workers"]) == 1
+
+
 def test_sigterm_answers_what_was_sent_and_is_a_success(
     tmp_path: Path, database_url: str, valkey_server: SharedServer
 ) -> None:

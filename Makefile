@@ -59,14 +59,17 @@ $(DEVELOPMENT): requirements-dev.txt requirements-weights.txt pyproject.toml
 serve: $(RUNTIME)
 	@$(BIN)/florilegium serve --demo $(ARGS)
 
+# One process more than there are cores, because tests wait for servers and timers a third of their time.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 # Tests of a file run on the same worker, except those that a worker with nothing left to do takes over at the end.
 test: $(DEVELOPMENT)
-	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS)
 
 # Tests of SQLite files are left out.
 test-postgres: $(DEVELOPMENT)
 	TEST_STORAGE=postgres TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} \
-	  $(BIN)/python -m pytest -n 2 --dist worksteal -m "not sqlite" $(ARGS)
+	  $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not sqlite" $(ARGS)
 
 check: check-style check-mypy check-pyright
 

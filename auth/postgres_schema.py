@@ -249,4 +249,6 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
             "copied_at REAL NOT NULL",
         ),
     ),
+    # Users with text to embed, the process that does it, and until when others leave it to that process.
+    (_table("embedding_users", "user_id TEXT PRIMARY KEY", "process TEXT NOT NULL", "until REAL NOT NULL"),),
 )

@@ -19,7 +19,8 @@ from config.postgres.connection import ConnectionOptions
 from tests.auth.auth_fixture import FakeClock, make_authenticator, make_settings
 
 COLUMNS = """SELECT table_name, column_name FROM information_schema.columns
-    WHERE table_schema = 'florilegium' AND table_name NOT IN ('control_state', 'libraries', 'events', 'store_copies')"""
+    WHERE table_schema = 'florilegium'
+    AND table_name NOT IN ('control_state', 'embedding_users', 'events', 'libraries', 'store_copies')"""
 OPEN = """
 import asyncio, sys
 from auth.registry import Registry

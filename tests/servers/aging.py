@@ -42,12 +42,10 @@ async def _keys(connection: RedisConnection, prefix: str) -> list[str]:
             return keys
 
 
-async def age_embedding_leases(url: str) -> None:
-    """Ends the leases of all processes that embed a library."""
+async def age_embedding_users(url: str) -> None:
+    """Ends the time in which the users of a process that embeds are left to it."""
     connection = await asyncpg.connect(url, statement_cache_size=0)
     try:
-        for (schema,) in await connection.fetch("SELECT schema_name FROM florilegium.libraries"):
-            ended = "value = split_part(value, ' ', 1) || ' 0'"
-            await connection.execute(f"UPDATE \"{schema}\".state SET {ended} WHERE name = 'embedding_lease'")
+        await connection.execute("UPDATE florilegium.embedding_users SET until = 0")
     finally:
         await connection.close()

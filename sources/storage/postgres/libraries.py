@@ -28,6 +28,7 @@ from sources.storage.postgres.jobs import JobThreads
 from sources.storage.postgres.library import PostgresLibrary
 from sources.storage.postgres.schemas import LibrarySchemas
 from sources.storage.postgres.usage import stored_bytes
+from sources.storage.postgres.vectors.embedding_takeover import EmbeddingTakeover
 from sources.storage.postgres.vectors.extension import VectorExtensionMemory
 from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
 from sources.storage.quota import QuotaLimits
@@ -39,6 +40,8 @@ from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # A library that is open takes a few kilobytes: the name of its schema and its quota.
 _OPEN_MAX = 10_000
+# Whose jobs those of the server itself are.
+_NO_USER = UserId("")
 # The sources of a search share a job.
 _JOBS_PER_CALL = 1
 # How long deleting a library waits for the calls that use it.
@@ -104,6 +107,11 @@ class PostgresLibraries:
         self._embedding = (
             EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
         )
+        self._takeover = (
+            EmbeddingTakeover(self._embedding, PostgresDatabase(_NO_USER, self._options), self._end_lease)
+            if self._embedding is not None and semantic is not None and semantic.is_enabled and embeds_in_background
+            else None
+        )
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
         self._wait_max_s = settings.library_wait_max_ms / 1000
@@ -121,6 +129,8 @@ class PostgresLibraries:
         if database.quota.set_limits(limits) and self._embeds_in_background:
             # There may be room for text that did not fit.
             self._wake(context.user_id, has_new_text=True)
+        if self._takeover is not None:
+            self._takeover.start()
         database.lease_count += 1
         try:
             yield PostgresLibrary(
@@ -188,6 +198,8 @@ class PostgresLibraries:
         self._options.index_builds.stop()
         for database in self._open.values():
             await database.stop_background_work()
+        if self._takeover is not None:
+            await self._takeover.close()
         if self._embedding is not None:
             await self._embedding.close()
         await self._threads.close()
@@ -195,6 +207,13 @@ class PostgresLibraries:
     def _wake(self, user_id: UserId, *, has_new_text: bool) -> None:
         if self._embedding is not None:
             self._embedding.wake(user_id, has_new_text=has_new_text)
+        if self._takeover is not None and has_new_text:
+            self._takeover.notify()
+
+    async def _end_lease(self, user_id: UserId, process_id: str) -> None:
+        database = await self._database(user_id)
+        if await database.exists():
+            await LibraryVectors(database, self._vector_options).end_lease(process_id)
 
     async def _embed_next(self, semantic: SemanticService, user_id: UserId) -> EmbeddedBatch:
         limits = await self._limits(user_id)

@@ -65,6 +65,9 @@ class EmbeddingScheduler:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
+    def waiting_users(self) -> list[UserId]:
+        return list(self._waiting)
+
     async def wait_until_idle(self) -> None:
         """Waits until no user has text to embed."""
         while self._waiting:

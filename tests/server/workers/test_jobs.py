@@ -4,21 +4,24 @@ import asyncio
 import io
 import os
 import signal
+import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
 
 from auth.redis.connection import open_redis
+from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE
 from tests.live import NO_RATE_LIMITS
 from tests.server.clients import ModernClient
 from tests.server.http_client import fetch
 from tests.server.workers.deployment import WAIT_MAX_S, WorkersDeployment, run_workers
 from tests.server.workers.load import stored_notes
 from tests.server.workers.test_transports import shared_services
-from tests.servers.aging import age_embedding_leases, age_keys
+from tests.servers.aging import age_embedding_users, age_keys
 from tests.servers.postgres import create_database, drop_database
 from tests.servers.shared import SharedServer
 
@@ -100,37 +103,61 @@ async def test_a_library_that_both_workers_use_is_embedded_once(deployment: Work
 
 
 async def test_the_embedding_of_a_killed_worker_is_taken_over(deployment: WorkersDeployment) -> None:
-    """The killed worker leaves its lease behind, which ends after a while."""
+    """Without another call of the user. The killed worker also leaves its lease on the library behind."""
     await deployment.wait_until_all_serve()
-    one, other = deployment.workers()
+    one, _ = deployment.workers()
     client = await ModernClient.of(deployment, "cleo")
+    url = deployment.settings.storage_url
     with deployment.only(one):
+        await client.call("notes_create", {"title": "Ebb", "content": "Water falls twice a day."})
+        await wait_until_embedded(deployment)
+        await hold_lease(url, "cleo", "another")
         for number in range(20):
             await client.call("notes_create", {"title": f"Tide {number}", "content": "Water rises twice a day."})
+        process = await embedding_process(url, "cleo")
         os.kill(one, signal.SIGKILL)
-    await age_embedding_leases(deployment.settings.storage_url)
-    with deployment.only(other):
-        await client.call("notes_search", {"query": "tide"})
+    await hold_lease(url, "cleo", process)
+    await age_embedding_users(url)
     async with asyncio.timeout(WAIT_MAX_S):
-        while await count_embedded(deployment, "cleo") < 20:
+        while await count_embedded(url, "cleo") < 21:
             await asyncio.sleep(PAUSE_S)
 
     await wait_until_embedded(deployment)
-    assert await count_embedded(deployment, "cleo") == 20
+    assert await count_embedded(url, "cleo") == 21
 
 
-async def count_embedded(deployment: WorkersDeployment, user: str) -> int:
-    """Returns how many vectors the library of the user has."""
-    connection = await asyncpg.connect(deployment.settings.storage_url, statement_cache_size=0)
+@asynccontextmanager
+async def library_schema(url: str, user: str) -> AsyncIterator[tuple["asyncpg.Connection[asyncpg.Record]", str]]:
+    """Yields a connection, and the quoted schema of the user's library."""
+    connection = await asyncpg.connect(url, statement_cache_size=0)
+    find = "SELECT schema_name FROM florilegium.libraries JOIN florilegium.users ON user_id = users.id WHERE name = $1"
     try:
-        [schema] = [
-            name
-            for name, of in await connection.fetch(
-                "SELECT schema_name, name FROM florilegium.libraries JOIN florilegium.users ON user_id = users.id"
-            )
-            if of == user
-        ]
-        exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f'"{schema}".vectors')
-        return await connection.fetchval(f'SELECT count(*) FROM "{schema}".vectors') if exists else 0
+        yield connection, f'"{await connection.fetchval(find, user)}"'
     finally:
         await connection.close()
+
+
+async def hold_lease(url: str, user: str, process: str) -> None:
+    """Lets a process embed the library of the user for a long time."""
+    async with library_schema(url, user) as (connection, schema):
+        await connection.execute(
+            f"INSERT INTO {schema}.state (name, value) VALUES ('{EMBEDDING_LEASE}', $1) "
+            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            f"{process} {time.time() + 3600}",
+        )
+
+
+async def embedding_process(url: str, user: str) -> str:
+    """Waits until a process has written down that it embeds the text of the user, and returns its id."""
+    find = "SELECT process FROM florilegium.embedding_users JOIN florilegium.users ON user_id = id WHERE name = $1"
+    async with library_schema(url, user) as (connection, _), asyncio.timeout(WAIT_MAX_S):
+        while (process := await connection.fetchval(find, user)) is None:
+            await asyncio.sleep(PAUSE_S)
+        return str(process)
+
+
+async def count_embedded(url: str, user: str) -> int:
+    """Returns how many vectors the library of the user has."""
+    async with library_schema(url, user) as (connection, schema):
+        count: int = await connection.fetchval(f"SELECT count(*) FROM {schema}.vectors")
+        return count

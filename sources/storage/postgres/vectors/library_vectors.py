@@ -55,9 +55,11 @@ class LibraryVectors:
         return PendingWork(work.coverage, batch=batch)
 
     async def release(self) -> None:
-        await self._database.write_vectors(
-            _SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, self._database.process_id)
-        )
+        await self.end_lease(self._database.process_id)
+
+    async def end_lease(self, process_id: str) -> None:
+        """Lets other processes embed the library. Does nothing if the lease is not that of the process."""
+        await self._database.write_vectors(_SOURCE, lambda connection: release(connection, EMBEDDING_LEASE, process_id))
 
     async def create(self, model: ModelInfo) -> None:
         extension = await self._extension()

@@ -91,6 +91,16 @@ def test_only_outermost_handlers_catch_any_exception() -> None:
     }
 
 
+def test_importers_open_files_in_one_place() -> None:
+    """Only that place knows which links may be followed, and does not wait for pipes."""
+    opened_elsewhere = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "sources" / "importers").rglob("*.py")
+        if re.search(r"\.open\(\"r|\.read_(bytes|text)\(\)", path.read_text("utf-8"))
+    ]
+    assert opened_elsewhere == []
+
+
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path in product_files():

@@ -196,7 +196,7 @@ class FollowService:
             if record.is_url or record.paused_at is not None:
                 continue
             try:
-                followed.folder_id, signature = _look_at(Path(record.location), record.format)
+                followed.folder_id, signature = _look_at(record)
             except (OSError, SourceMissing):
                 followed.folder_id = signature = None
             if signature is not None:
@@ -302,12 +302,15 @@ class FollowService:
         return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]
 
 
-def _look_at(path: Path, format_name: str | None) -> tuple[str | None, str | None]:
+def _look_at(record: FollowRecord) -> tuple[str | None, str | None]:
     """Returns the identity of a folder that can be watched, or the signature of the files to look at."""
+    path = Path(record.location)
+    if record.is_confined and path.resolve() != path:
+        raise SourceMissing("the path was replaced by a link")
     status = path.stat()
     if not stat.S_ISDIR(status.st_mode):
         return None, scan_file(path)
-    if names := followed_names(format_name):
+    if names := followed_names(record.format):
         return None, scan_names(path, names)
     return f"{status.st_dev}:{status.st_ino}", None
 

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from sources.following.changed_rows import DatabasePosition, copy_changes, has_tables, measure
+from sources.importers.engine.confined_files import file_status, open_file, opening_only, reading_confined_to
 from sources.importers.engine.followed_tables import FollowedDatabase
 
 _BUSY_TIMEOUT_S = 2.0
@@ -33,6 +34,8 @@ _STEP_PAUSE_S = 0.001
 _WRITE_VERSION_AT = 18
 _WAL = 2
 _ATTEMPTS = 3
+# What a database consists of.
+_SUFFIXES = ("", "-wal", "-shm", "-journal")
 # The name under which the original is attached, and the suffix of a copy of which a part is copied again.
 _LIVE = "live"
 _WHOLE = "-whole"
@@ -44,8 +47,8 @@ class _ChangedMeanwhile(Exception):
 
 
 class CopyRequest(Struct, frozen=True, kw_only=True):
-    """Paths are bytes, because a file name need not be valid UTF-8. `databases` are those of which a part can be
-    copied, `since` is the position of the last copy."""
+    """Paths have no links, and are bytes, because a file name need not be valid UTF-8. `databases` are those of which a
+    part can be copied, `since` is the position of the last copy."""
 
     source: bytes
     target: bytes
@@ -67,7 +70,7 @@ class DatabaseCopy(Struct, frozen=True):
 
 
 def _copy(source: Path, target: Path, request: CopyRequest) -> DatabaseCopy:
-    identity = str(source.stat().st_ino)
+    identity = str(file_status(source).st_ino)
     since = request.since if request.since is not None and request.since.identity == identity else None
     # Reading only a part blocks no writer in WAL mode only.
     live = source if _is_wal(source) and not _is_closed(source) else None
@@ -91,10 +94,7 @@ def _copy_whole(source: Path, target: Path) -> None:
         # SQLite would create files next to it, which its owner might not be allowed to write.
         _copy_closed(source, target)
     else:
-        with (
-            closing(sqlite3.connect(_read_only(source), uri=True, timeout=_BUSY_TIMEOUT_S)) as original,
-            closing(sqlite3.connect(target)) as copy,
-        ):
+        with closing(_open(source)) as original, closing(sqlite3.connect(target)) as copy:
             original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
     with closing(sqlite3.connect(target)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()
@@ -137,8 +137,22 @@ def _attach(source: Path, target: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(target, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", "synchronous = OFF"):
         connection.execute(f"PRAGMA {pragma}")
-    connection.execute(f"ATTACH ? AS {_LIVE}", (_read_only(source),))
+    with opening_only(*_files_of(source)):
+        connection.execute(f"ATTACH ? AS {_LIVE}", (_read_only(source),))
+        _read(connection, _LIVE)
     return connection
+
+
+def _open(source: Path) -> sqlite3.Connection:
+    with opening_only(*_files_of(source)):
+        connection = sqlite3.connect(_read_only(source), uri=True, timeout=_BUSY_TIMEOUT_S)
+        _read(connection, "main")
+    return connection
+
+
+def _read(connection: sqlite3.Connection, schema: str) -> None:
+    """The write-ahead log is opened when the database is first read."""
+    connection.execute(f"SELECT count(*) FROM {schema}.sqlite_master").fetchone()  # noqa: S608 - two constants
 
 
 def _known_database(connection: sqlite3.Connection, databases: Sequence[FollowedDatabase]) -> FollowedDatabase | None:
@@ -146,25 +160,30 @@ def _known_database(connection: sqlite3.Connection, databases: Sequence[Followed
 
 
 def _read_only(path: Path) -> str:
-    return f"{path.resolve().as_uri()}?mode=ro"
+    return f"{path.as_uri()}?mode=ro"
 
 
 def _is_wal(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(_WRITE_VERSION_AT)
         return file.read(1) == bytes([_WAL])
 
 
 def _is_closed(path: Path) -> bool:
     """Whether no program has the database, which is in WAL mode, open."""
-    return not _companion(path, "-shm").exists()
+    try:
+        file_status(_companion(path, "-shm"))
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _copy_closed(source: Path, target: Path) -> None:
     for _ in range(_ATTEMPTS):
         before = _state(source)
         for suffix in before:
-            shutil.copyfile(_companion(source, suffix), _companion(target, suffix))
+            with open_file(_companion(source, suffix)) as original, _companion(target, suffix).open("wb") as copy:
+                shutil.copyfileobj(original, copy)
         if _state(source) == before:
             return
         _companion(target, "-wal").unlink(missing_ok=True)
@@ -176,9 +195,13 @@ def _state(source: Path) -> dict[str, tuple[int, int]]:
     state = {}
     for suffix in ("", "-wal"):
         with suppress(FileNotFoundError):
-            status = _companion(source, suffix).stat()
+            status = file_status(_companion(source, suffix))
             state[suffix] = (status.st_size, status.st_mtime_ns)
     return state
+
+
+def _files_of(path: Path) -> list[Path]:
+    return [_companion(path, suffix) for suffix in _SUFFIXES]
 
 
 def _companion(path: Path, suffix: str) -> Path:
@@ -187,8 +210,10 @@ def _companion(path: Path, suffix: str) -> Path:
 
 def _answer(line: bytes) -> DatabaseCopy:
     request = msgspec.json.decode(line, type=CopyRequest)
+    source, target = Path(os.fsdecode(request.source)), Path(os.fsdecode(request.target))
     try:
-        return _copy(Path(os.fsdecode(request.source)), Path(os.fsdecode(request.target)), request)
+        with reading_confined_to([*_files_of(source), target.parent]):
+            return _copy(source, target, request)
     except (sqlite3.Error, OSError, _ChangedMeanwhile) as error:
         return DatabaseCopy(problem=str(error) or type(error).__name__)
 

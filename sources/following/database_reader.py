@@ -11,11 +11,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from config.errors import InvalidParams
 from config.settings import Settings
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import DatabaseCopy
 from sources.following.database_copy import DatabaseCopier
 from sources.following.state import DatabaseState
+from sources.importers.engine.confined_files import real_path
 from sources.importers.engine.followed_tables import FollowedDatabase
 from sources.importers.registry import all_importers
 
@@ -48,10 +50,18 @@ class DatabaseReader:
         position = None if since is None else since.position
         try:
             await asyncio.to_thread(self._folder.mkdir)
-            result = await self._copier.copy(self._path, copy, _followed_databases(), position)
+            source = await asyncio.to_thread(self._source)
+            result = await self._copier.copy(source, copy, _followed_databases(), position)
             yield CopiedDatabase(copy, result)
         finally:
             await asyncio.to_thread(_remove_copy, self._folder)
+
+    def _source(self) -> Path:
+        """The process that copies the database follows no links, so one that leads to it is resolved here."""
+        try:
+            return Path(real_path(self._path))
+        except PermissionError as error:
+            raise InvalidParams(f"database: cannot be copied: {error.strerror}") from error
 
 
 def remaining_pause_s(state: DatabaseState) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from sources.following.scan import SourceMissing, scan_file, scan_folder
+from sources.following.scan import SourceMissing, is_folder, scan_file, scan_folder
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
@@ -48,7 +48,7 @@ class SourceLayout(Struct, frozen=True, kw_only=True):
 def source_layout(path: Path, format_name: str | None, limits: ImportLimits) -> SourceLayout:
     if not path.exists():
         raise SourceMissing("the followed path does not exist")
-    if not path.is_dir():
+    if not is_folder(path):
         return SourceLayout(root=path.parent, unit_name=os.fsencode(path.name), format_name=format_name)
     if names := followed_names(format_name):
         return SourceLayout(root=path, format_name=format_name, names=names)

@@ -1,18 +1,19 @@
 """Looks at the files of a followed folder without opening them: their names, and signatures that change with them."""
 
-# ruff: noqa: PTH116, PTH118, PTH120 - names are bytes, which `pathlib` does not support
+# ruff: noqa: PTH118 - names are bytes, which `pathlib` does not support
 
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct
 
 from config.errors import InvalidParams
+from sources.importers.engine.confined_files import open_below, open_file, open_folder, open_parent, stat_below
 
 NamePredicate = Callable[[bytes], bool]
 
@@ -48,30 +49,37 @@ def scan_folder(root: Path, is_wanted: NamePredicate, scope: Sequence[bytes] | N
     """Returns the files below a folder, or those that `scope` names, with everything in the folders it names. Hidden
     folders are left out, and symbolic links are followed only to files inside the folder."""
     try:
-        status = root.stat()
+        with open_folder(root) as descriptor:
+            status = os.fstat(descriptor)
+            scan = FolderScan(root_id=f"{status.st_dev}:{status.st_ino}")
+            walk = _Walk(os.fsencode(root), descriptor, is_wanted, scan, status.st_dev)
+            if scope is None:
+                walk.add_folder(b"")
+            else:
+                for name in scope:
+                    walk.add(name)
+    except NotADirectoryError as error:
+        raise SourceMissing("the folder is no longer a folder") from error
     except OSError as error:
         raise SourceMissing(f"the folder cannot be read: {(error.strerror or 'unknown error').lower()}") from error
-    if not stat.S_ISDIR(status.st_mode):
-        raise SourceMissing("the folder is no longer a folder")
-    scan = FolderScan(root_id=f"{status.st_dev}:{status.st_ino}")
-    walk = _Walk(os.fsencode(root.resolve()), is_wanted, scan, status.st_dev)
-    if scope is None:
-        walk.add_folder(b"")
-    else:
-        for name in scope:
-            walk.add(name)
     return scan
 
 
 def scan_file(path: Path) -> str:
     """Returns the signature of a single file."""
     try:
-        status = path.stat()
+        with open_parent(path) as (folder, name):
+            return file_signature(folder, os.fsencode(name))
     except OSError as error:
         raise SourceMissing(f"the file cannot be read: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def file_signature(folder: int, name: bytes) -> str:
+    """Returns the signature of a file directly in an open folder."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise SourceMissing("the file is no longer a regular file")
-    return _signature(status, _companion_statuses(os.fsencode(path)))
+    return _signature(status, _companion_statuses(folder, name))
 
 
 def scan_names(root: Path, names: Sequence[bytes]) -> str | None:
@@ -93,11 +101,36 @@ def is_hidden(name: bytes) -> bool:
     return any(part.startswith(b".") for part in name.split(b"/")[:-1])
 
 
+def missing_names(root: Path, names: Sequence[bytes]) -> list[bytes]:
+    """Returns those of the names that no file, folder or link below a folder has."""
+    try:
+        with open_folder(root) as folder:
+            return [name for name in names if not _is_present(folder, name)]
+    except OSError as error:
+        raise SourceMissing(f"the folder cannot be read: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def is_folder(path: Path) -> bool:
+    with suppress(OSError), open_folder(path):
+        return True
+    return False
+
+
+def _is_present(folder: int, name: bytes) -> bool:
+    try:
+        stat_below(folder, name)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def fingerprint(path: Path) -> str:
     """Returns a digest of the size, the start and the end of a file, by which it is recognized under another name.
     Empty files have none."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(_SAMPLE_BYTES)
             file.seek(max(0, size - _SAMPLE_BYTES))
@@ -109,86 +142,114 @@ def fingerprint(path: Path) -> str:
 
 def is_database_file(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(len(_DATABASE_HEADER)) == _DATABASE_HEADER
     except OSError:
         return False
 
 
 class _Walk:
-    def __init__(self, root: bytes, is_wanted: NamePredicate, scan: FolderScan, device: int) -> None:
+    """Adds files to a scan. Folders are opened below the followed one, without links: its owner may replace any of them
+    by a link to another folder at any moment."""
+
+    def __init__(self, root: bytes, descriptor: int, is_wanted: NamePredicate, scan: FolderScan, device: int) -> None:
         self._root = root
+        self._descriptor = descriptor
         self._is_wanted = is_wanted
         self._scan = scan
         self._device = device
 
     def add(self, name: bytes) -> None:
         """Adds a file, or a folder with everything in it. A name that does not exist adds nothing."""
-        path = os.path.join(self._root, name)
-        if is_hidden(name + b"/") or not self._is_inside(os.path.dirname(path)):
+        if is_hidden(name + b"/"):
             return
+        parent, base_name = os.path.split(name)
         try:
-            status = os.lstat(path)
-        except FileNotFoundError:
+            with self._open(parent) as folder:
+                status = os.stat(base_name or b".", dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    self._add_file(name, status, _companion_statuses(folder, base_name))
+                    return
+        except (FileNotFoundError, NotADirectoryError):
             return
         except OSError:
             self._scan.unreadable.add(name)
             return
-        if stat.S_ISDIR(status.st_mode):
-            self.add_folder(name)
-        else:
-            self._add_file(name, path, _companion_statuses(path))
+        self.add_folder(name)
 
     def add_folder(self, folder: bytes) -> None:
         pending = [folder]
         while pending:
             pending += self._add_files_in(pending.pop())
 
-    def _add_files_in(self, folder: bytes) -> Iterator[bytes]:
-        """Adds the files directly in a folder and yields its subfolders."""
+    def _add_files_in(self, folder: bytes) -> list[bytes]:
+        """Adds the files directly in a folder and returns its subfolders."""
+        subfolders: list[bytes] = []
         try:
-            with os.scandir(os.path.join(self._root, folder)) as listing:
+            with self._open(folder) as descriptor, os.scandir(descriptor) as listing:
                 entries = {entry.name: entry for entry in listing}
-        except FileNotFoundError:
-            return
+                for base_name, entry in entries.items():
+                    name = os.path.join(folder, os.fsencode(base_name))
+                    if not entry.is_dir(follow_symlinks=False):
+                        self._add_entry(name, entry, entries)
+                    elif not base_name.startswith("."):
+                        self._note_mount(name, entry)
+                        subfolders.append(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
         except OSError:
             self._scan.unreadable.add(folder + b"/" if folder else b"")
-            return
-        for base_name, entry in entries.items():
-            name = os.path.join(folder, base_name)
-            if entry.is_dir(follow_symlinks=False):
-                if not base_name.startswith(b"."):
-                    self._note_mount(name, entry)
-                    yield name
-            else:
-                companions = [entries[base_name + end] for end in DATABASE_COMPANIONS if base_name + end in entries]
-                self._add_file(name, entry.path, _statuses(companions))
+            return []
+        return subfolders
 
-    def _note_mount(self, name: bytes, entry: "os.DirEntry[bytes]") -> None:
+    @contextmanager
+    def _open(self, folder: bytes) -> Iterator[int]:
+        descriptor = open_below(self._descriptor, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _note_mount(self, name: bytes, entry: "os.DirEntry[str]") -> None:
         with suppress(OSError):
             if entry.stat(follow_symlinks=False).st_dev != self._device:
                 self._scan.mounts.add(name + b"/")
 
-    def _add_file(self, name: bytes, path: bytes, companions: Sequence[os.stat_result]) -> None:
+    def _add_entry(self, name: bytes, entry: "os.DirEntry[str]", entries: "Mapping[str, os.DirEntry[str]]") -> None:
         if not self._is_wanted(name):
             return
+        names = [f"{entry.name}{end.decode()}" for end in DATABASE_COMPANIONS]
+        companions = [entries[companion] for companion in names if companion in entries]
         try:
-            status = os.lstat(path)
-            if stat.S_ISLNK(status.st_mode):
-                if not self._is_inside(path):
-                    return
-                status = os.stat(path)
+            status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             return
         except OSError:
             self._scan.unreadable.add(name)
             return
+        self._add_file(name, status, _statuses(companions))
+
+    def _add_file(self, name: bytes, status: os.stat_result, companions: Sequence[os.stat_result]) -> None:
+        if not self._is_wanted(name):
+            return
+        if stat.S_ISLNK(status.st_mode):
+            target = self._target_inside(name)
+            if target is None:
+                return
+            status = target
         if stat.S_ISREG(status.st_mode):
             self._scan.files[name] = _signature(status, companions)
 
-    def _is_inside(self, path: bytes) -> bool:
-        resolved = os.path.realpath(path)
-        return resolved == self._root or resolved.startswith(self._root.rstrip(b"/") + b"/")
+    def _target_inside(self, name: bytes) -> os.stat_result | None:
+        """Returns the status of the file that a link leads to, if that is inside the folder."""
+        resolved = os.path.realpath(os.path.join(self._root, name))
+        prefix = self._root.rstrip(b"/") + b"/"
+        if not resolved.startswith(prefix):
+            return None
+        try:
+            return stat_below(self._descriptor, resolved.removeprefix(prefix))
+        except OSError:
+            return None
 
 
 def _signature(status: os.stat_result, companions: Sequence[os.stat_result]) -> str:
@@ -200,17 +261,17 @@ def _signature(status: os.stat_result, companions: Sequence[os.stat_result]) -> 
     return ", ".join(parts) + (_UNSETTLED if time.time_ns() - newest_ns < _SETTLED_AFTER_NS else "")
 
 
-def _statuses(entries: Sequence["os.DirEntry[bytes]"]) -> list[os.stat_result]:
+def _statuses(entries: Sequence["os.DirEntry[str]"]) -> list[os.stat_result]:
     statuses = []
     for entry in entries:
         with suppress(OSError):
-            statuses.append(entry.stat())
+            statuses.append(entry.stat(follow_symlinks=False))
     return statuses
 
 
-def _companion_statuses(path: bytes) -> list[os.stat_result]:
+def _companion_statuses(folder: int, name: bytes) -> list[os.stat_result]:
     statuses = []
     for end in DATABASE_COMPANIONS:
         with suppress(OSError):
-            statuses.append(os.stat(path + end))
+            statuses.append(os.stat(name + end, dir_fd=folder, follow_symlinks=False))
     return statuses

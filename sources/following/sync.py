@@ -28,12 +28,15 @@ from sources.following.scan import (
     SourceMissing,
     fingerprint,
     is_database_file,
+    is_folder,
     is_settled,
+    missing_names,
     scan_folder,
 )
 from sources.following.state import DatabaseState, SourceState, SyncReport
 from sources.following.withdrawals import Withdrawals
 from sources.following.write_back import write_notes
+from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.import_runner import ImportRunner
@@ -57,7 +60,8 @@ _REPLACED = (
 
 
 class SourceSync:
-    """One run for one followed source. `work_folder` is a private folder for copies of databases."""
+    """One run for one followed source, whose location has no links. `work_folder` is a private folder for copies of
+    databases."""
 
     def __init__(
         self,
@@ -76,7 +80,10 @@ class SourceSync:
         self._settings = settings
         self._limits = import_limits(settings)
         self._progress = progress
+        self._location = Path(record.location)
         self._work_folder = work_folder
+        # Nothing else is read, wherever links in the source lead.
+        self._paths = [self._location, work_folder]
         self._keeps_edits = keeps_edits
         self._accepts_replacement = accepts_replacement
         self._files = library.followed_files
@@ -85,7 +92,11 @@ class SourceSync:
 
     async def run(self, state: SourceState, scope: Sequence[bytes] | None = None) -> SourceState:
         """Looks at the whole source, or at the files and folders that `scope` names. Returns the new state."""
-        layout = await asyncio.to_thread(source_layout, Path(self._record.location), self._record.format, self._limits)
+        with reading_confined_to(self._paths):
+            return await self._run(state, scope)
+
+    async def _run(self, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
+        layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
         self._databases = dict(state.databases)
         if layout.unit_name is not None:
             state = await self._run_unit(layout, layout.unit_name, state)
@@ -124,15 +135,17 @@ class SourceSync:
 
     async def resolve(self, name: bytes, *, keeps_library: bool) -> None:
         """Settles the conflicts of a file: either the edits in the library stay, or the file overwrites them."""
+        with reading_confined_to(self._paths):
+            await self._resolve(name, keeps_library=keeps_library)
+
+    async def _resolve(self, name: bytes, *, keeps_library: bool) -> None:
         [row] = await self._files.find(self._record.id, [name])
         items = await self._files.items(self._record.id, name)
         if row.signature and keeps_library:
             await self._files.save(self._record.id, msgspec.structs.replace(row, conflicts=0), items)
         elif row.signature:
             self._keeps_edits = False
-            layout = await asyncio.to_thread(
-                source_layout, Path(self._record.location), self._record.format, self._limits
-            )
+            layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
             signature = {name: layout.signature_of(name)}
             await self._import(layout, await asyncio.to_thread(self._inspect, layout, [name], signature))
         else:
@@ -211,7 +224,7 @@ class SourceSync:
         if not names:
             return []
         await asyncio.sleep(_DELETION_PAUSE_S)
-        missing = await asyncio.to_thread(lambda: [name for name in names if not os.path.lexists(layout.path_of(name))])
+        missing = await asyncio.to_thread(missing_names, layout.root, names)
         self.report.retries.update(set(names) - set(missing))
         return missing
 
@@ -238,7 +251,7 @@ class SourceSync:
         plain = [file for file in files if not file.is_database]
         max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.import_reader_deadline_s
         async with (
-            open_reader_process(self._limits, [layout.root, self._work_folder]) as process,
+            open_reader_process(self._limits, self._paths) as process,
             open_database_copier(max_bytes, deadline_s) as copier,
         ):
             runner = ImportRunner(
@@ -411,7 +424,7 @@ def _is_changed(known: FollowedFile | None, signature: str) -> bool:
 
 def _new_folders(layout: SourceLayout, scope: Sequence[bytes]) -> set[bytes]:
     """Returns the names of folders, with a slash at the end: those are not looked at once more."""
-    return {name + b"/" for name in scope if not name.endswith(b"/") and layout.path_of(name).is_dir()}
+    return {name + b"/" for name in scope if not name.endswith(b"/") and is_folder(layout.path_of(name))}
 
 
 def _unmounted(scan: FolderScan, state: SourceState, scope: Sequence[bytes] | None) -> str:

@@ -6,10 +6,10 @@ is a conflict. Files are never deleted.
 
 import asyncio
 import os
+import secrets
 import stat
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,8 +19,9 @@ from config.errors import StorageError
 from config.times import format_timestamp
 from sources.following.layout import SourceLayout
 from sources.following.note_files import file_name, new_file, with_body, with_fields
-from sources.following.scan import scan_file
+from sources.following.scan import SourceMissing, file_signature
 from sources.import_stamps import has_edits
+from sources.importers.engine.confined_files import open_file_in, open_folder, open_parent
 from sources.importers.engine.files import decode_text
 from sources.importers.engine.front_matter import normalize_keys, split_front_matter
 from sources.importers.engine.limits import ImportLimits
@@ -81,38 +82,35 @@ async def _modified_notes(library: Library, since: str) -> AsyncIterator[Note]:
 
 def _create(root: Path, note: Note) -> bytes:
     """Returns the name of the new file. An existing file is never overwritten."""
-    temporary = _write_temporary(root, new_file(note), _FILE_MODE)
     try:
-        for number in range(1, _NAMES_MAX):
-            name = f"{file_name(note.title)}{f' {number}' if number > 1 else ''}.md"
-            with suppress(FileExistsError):
-                os.link(temporary, root / name)
-                return os.fsencode(name)
+        with open_folder(root) as folder, _temporary_file(folder, new_file(note), _FILE_MODE) as temporary:
+            for number in range(1, _NAMES_MAX):
+                name = f"{file_name(note.title)}{f' {number}' if number > 1 else ''}.md"
+                with suppress(FileExistsError):
+                    os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                    return os.fsencode(name)
     except OSError as error:
         raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     raise StorageError(f"the folder has {_NAMES_MAX} notes with the same title")
 
 
 def _replace(path: Path, note: Note, signature: str, limits: ImportLimits) -> bool:
-    """Returns False if the file changed since it was read, or is gone."""
+    """Returns False if the file changed since it was read, or is gone. The folder that it is in stays open: if another
+    one takes its place, that is not written to."""
     try:
-        if scan_file(path) != signature:
-            return False
-        data, mode = path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
-    except (OSError, StorageError):
+        with open_parent(path) as (folder, name):
+            if file_signature(folder, os.fsencode(name)) != signature:
+                return False
+            with open_file_in(folder, name) as file:
+                data, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = _updated_text(decode_text(data, limits), path.name, note, limits)
+            content = text.replace("\n", "\r\n") if b"\r\n" in data else text
+            with _temporary_file(folder, content, mode) as temporary:
+                if file_signature(folder, os.fsencode(name)) != signature:
+                    return False
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except (OSError, SourceMissing):
         return False
-    text = _updated_text(decode_text(data, limits), path.name, note, limits)
-    content = text.replace("\n", "\r\n") if b"\r\n" in data else text
-    target = path.resolve()
-    temporary = _write_temporary(target.parent, content, mode)
-    try:
-        if scan_file(path) != signature:
-            return False
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
     return True
 
 
@@ -128,10 +126,14 @@ def _updated_text(text: str, name: str, note: Note, limits: ImportLimits) -> str
     return text
 
 
-def _write_temporary(folder: Path, text: str, mode: int) -> Path:
-    """The suffix keeps scans from reading it."""
+@contextmanager
+def _temporary_file(folder: int, text: str, mode: int) -> Iterator[str]:
+    """Returns the name of a file in an open folder, which is removed at the end. The suffix keeps scans from reading
+    it."""
+    name = f".florilegium-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        descriptor, name = tempfile.mkstemp(prefix=".florilegium-", suffix=".tmp", dir=folder)
+        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
@@ -139,4 +141,8 @@ def _write_temporary(folder: Path, text: str, mode: int) -> Path:
             os.fsync(descriptor)
     except OSError as error:
         raise StorageError(f"the note cannot be written to the folder: {error.strerror}") from error
-    return Path(name)
+    try:
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)

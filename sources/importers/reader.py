@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchReader
+from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
 from sources.importers.engine.event_limits import limit_events
 from sources.importers.engine.imported_items import FailedItem, ImportedItem
@@ -62,8 +63,10 @@ class _Reader:
 
     def _answer(self, request: ReaderRequest) -> None:
         match request:
-            case Confine(paths, mode):
-                confine([Path(os.fsdecode(path)) for path in paths], mode)
+            case Confine(names, mode):
+                paths = [Path(os.fsdecode(name)) for name in names]
+                confine_reading(paths)
+                confine(paths, mode)
             case FindFiles(paths, limits, format_name):
                 self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
             case ProbeFiles():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
@@ -127,7 +128,7 @@ class Archive:
 @contextmanager
 def open_archive(path: Path, limits: ImportLimits, progress: ProgressCallback | None = None) -> Iterator[Archive]:
     """Opens a zip; `progress` is called with the position in the packed file."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         bounded = BoundedFile(file, limits.entries_max)
         with _open_zip(bounded) as zip_file:
             # Set only now: the directory is at the end of the file, and reading it would report 100%.
@@ -143,7 +144,7 @@ def is_zip(head: bytes) -> bool:
 def entry_start(path: Path, entry: zipfile.ZipInfo, max_bytes: int) -> bytes:
     """Returns the first bytes of an entry that uses one of the `SIMPLE_METHODS`. Reading the directory again would take
     a second if it has 100,000 entries."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(entry.header_offset)
         header = file.read(_LOCAL_HEADER.size)
         if len(header) < _LOCAL_HEADER.size:

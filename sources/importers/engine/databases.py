@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from config.errors import InvalidParams
+from sources.importers.engine.confined_files import file_status, opening_only, real_path
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.limits import ImportLimits
@@ -71,10 +72,10 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
     connection = None
     try:
         # The import runner reads batches on different threads, one after the other.
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
-        )
-        _apply_guards(connection, path.stat().st_size, value_max_bytes)
+        with opening_only(path):
+            uri = f"{Path(real_path(path)).as_uri()}?mode=ro&immutable=1"
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        _apply_guards(connection, file_status(path).st_size, value_max_bytes)
         yield connection
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
         raise InvalidParams(_problem(error)) from error

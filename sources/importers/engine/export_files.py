@@ -7,6 +7,7 @@ from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import SIMPLE_METHODS, Archive, entry_start, is_zip, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import printable_name
 from sources.importers.engine.imported_items import FailedItem, ImportEvent
@@ -68,7 +69,7 @@ def _export_objects(
         with open_archive(path, limits, progress) as archive:
             yield from _archive_objects(archive, limits, is_export_file)
     else:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
                 yield "", element
 
@@ -101,7 +102,7 @@ def is_json(head: bytes) -> bool:
 
 
 def is_zip_file(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return is_zip(file.read(4))
 
 
@@ -128,7 +129,7 @@ def _folder_objects(
     # An export contains no links, so they are not followed.
     files = {file.relative_to(folder).as_posix(): file for file in files_in(folder) if not file.is_symlink()}
     for name in _require_files(name for name in files if is_in_unpacked_export(name, is_export_file)):
-        with files[name].open("rb") as file:
+        with open_file(files[name]) as file:
             try:
                 for element in iter_objects(count_reads(file, limits, progress, bytes_before), limits):
                     yield printable_name(name), element

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from zipfile import ZipInfo
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams, NotFound, TooLarge
 from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.confined_files import open_file, open_folder
 from sources.importers.engine.limits import ImportLimits
 
 HEAD_BYTES = 1 << 16
@@ -34,8 +36,8 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     try:
         if path.is_dir():
             return FileProbe(path, is_folder=True, names=tuple(islice(_names(path), _NAMES_MAX)))
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             head = file.read(HEAD_BYTES)
     except FileNotFoundError as error:
         raise NotFound("file", path.name) from error
@@ -51,21 +53,35 @@ def files_in(folder: Path) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
     files inside the folder; a link to a folder could form a loop."""
     root = folder.resolve()
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(parent, name)
-            if _is_file_inside(path, root):
-                yield path
+    pending = [folder]
+    while pending:
+        parent = pending.pop()
+        files, folders = _list_folder(parent, root)
+        yield from (parent / name for name in sorted(files))
+        pending += [parent / name for name in sorted(folders, reverse=True)]
 
 
-def _is_file_inside(path: Path, root: Path) -> bool:
+def _list_folder(folder: Path, root: Path) -> tuple[list[str], list[str]]:
+    """Returns the names of files and of visible subfolders; none of a folder that cannot be read."""
+    files, folders = [], []
+    with suppress(OSError), open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders += [entry.name] * (not entry.name.startswith("."))
+            elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _leads_inside(folder, entry, root)):
+                files.append(entry.name)
+    return files, folders
+
+
+def _leads_inside(folder: Path, link: "os.DirEntry[str]", root: Path) -> bool:
     """Excludes pipes and devices, which might never end."""
-    return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(root))
+    path = folder / link.name
+    return path.is_file() and path.resolve().is_relative_to(root)
 
 
-def _names(folder: Path) -> Iterator[str]:
-    return (entry.name for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if not entry.is_symlink())
+def _names(folder: Path) -> list[str]:
+    with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        return sorted(entry.name for entry in entries if not entry.is_symlink())
 
 
 def _entries(path: Path, limits: ImportLimits) -> Mapping[str, ZipInfo]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_timestamp
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText, detect_encoding
 from sources.importers.engine.imported_items import DoubtfulItem
 from sources.importers.engine.limits import ImportLimits
@@ -29,9 +30,7 @@ _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    if not path.is_file():
-        raise InvalidParams(f"{printable_name(path.name)}: not a regular file")
-    with path.open("rb") as file:
+    with open_file(path) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise TooLarge(printable_name(path.name), max_bytes)
@@ -150,7 +149,7 @@ def file_key(path: Path, limits: ImportLimits) -> str:
     its content: importing a changed file then creates a second item, but never overwrites an unrelated one."""
     if limits.has_stable_path:
         return printable_name(path.resolve().as_posix())
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file_digest(file, "sha256").hexdigest()
 
 

@@ -73,7 +73,7 @@ async def run_import(
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
-    paths = [result.path for result in results if isinstance(result, DiscoveredFile)]
+    paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
     async with open_reader_process(import_limits(settings), paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
         runner.locations = {bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)}

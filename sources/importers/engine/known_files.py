@@ -8,6 +8,7 @@ from hashlib import file_digest as hash_file
 import msgspec
 from msgspec import Struct
 
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Bookmarks
@@ -38,7 +39,7 @@ async def content_digest(file: DiscoveredFile, max_bytes: int) -> str | None:
 
 def _content_digest(file: DiscoveredFile) -> str | None:
     try:
-        with file.path.open("rb") as content:
+        with open_file(file.path) as content:
             return f"{file.importer.output_version} {hash_file(content, blake2b).hexdigest()}"
     except OSError:
         return None

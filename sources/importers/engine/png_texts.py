@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.confined_files import open_file
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # A keyword is 1 to 79 bytes (PNG, 11.3.4); in character cards those of assets are paths and longer.
@@ -21,7 +22,7 @@ def keywords(path: Path) -> list[str]:
     """Returns the keywords of all text chunks in lower case; of a damaged file, those that can be read."""
     result = []
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for kind, size in _chunks(file):
                 if kind in _TEXT_TYPES:
                     result.append(_keyword(file.read(min(size, _KEYWORD_MAX_BYTES))))
@@ -32,7 +33,7 @@ def keywords(path: Path) -> list[str]:
 
 def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
     """Returns the first text with a keyword (given in lower case), or None if there is none."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for kind, size in _chunks(file):
             if kind not in _TEXT_TYPES:
                 continue
@@ -50,7 +51,7 @@ def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
 
 def require_complete(path: Path) -> None:
     """Raises InvalidParams for a file that is not a PNG, or is truncated."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         if all(kind != _END for kind, _ in _chunks(file)):
             raise InvalidParams(_TRUNCATED)
 

@@ -28,7 +28,7 @@ FilePath = bytes
 
 
 class Confine(Struct, frozen=True, tag=True):
-    """The first request: gives up access to all files but these, if the mode says so."""
+    """The first request: only these files are opened. If the mode says so, access to others is given up."""
 
     paths: Sequence[FilePath]
     mode: SandboxMode

@@ -22,6 +22,7 @@ from loguru import logger
 
 from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchLimits
+from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
 from sources.importers.engine.imported_items import ReadPosition
 from sources.importers.engine.importer import Importer
@@ -75,9 +76,9 @@ def require_inside(results: Sequence[DiscoveryResult], paths: Sequence[Path]) ->
 
 
 class ReaderProcess:
-    """The child process, and the requests to it. The process can read the paths only, folders with everything in them.
-    Calls block; they may come from different threads, one after the other. `kill` may come from any thread at any
-    time."""
+    """The child process, and the requests to it. The process can read the paths only, folders with everything in them;
+    they have no links. Calls block; they may come from different threads, one after the other. `kill` may come from any
+    thread at any time."""
 
     def __init__(self, limits: ImportLimits, paths: Sequence[Path]) -> None:
         self._limits = limits
@@ -89,8 +90,8 @@ class ReaderProcess:
         self._parses_left = 0
         self._is_closed = False
 
-    def find_files(self, format_name: str | None) -> list[DiscoveryResult]:
-        return self._find(FindFiles(list(map(os.fsencode, self._paths)), self._limits, format_name))
+    def find_files(self, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
+        return self._find(FindFiles(list(map(os.fsencode, paths)), self._limits, format_name))
 
     def probe_files(self, folder: Path, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
         """Returns one result for each file."""
@@ -138,7 +139,8 @@ class ReaderProcess:
         self._parses_left = self._parses_left - 1 if request.data is not None else 0
         document = Path(os.fsdecode(file.path)) if request.data is None else request.data
         try:
-            return parse_in_subprocess(document, request.kind, file.limits, process.pid)
+            with reading_confined_to(self._paths):
+                return parse_in_subprocess(document, request.kind, file.limits, process.pid)
         except InvalidParams as error:
             return ParseFailure(error.message)
         except OSError:
@@ -300,8 +302,8 @@ async def open_reader_process(limits: ImportLimits, paths: Sequence[Path]) -> As
 
 async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> list[DiscoveryResult]:
     """Decides in a process of its own which importers read the files. Cancelling it ends the process."""
-    async with open_reader_process(limits, paths) as process:
-        finding = asyncio.create_task(asyncio.to_thread(process.find_files, format_name))
+    async with open_reader_process(limits, [path.resolve() for path in paths]) as process:
+        finding = asyncio.create_task(asyncio.to_thread(process.find_files, paths, format_name))
         try:
             return await asyncio.shield(finding)
         finally:

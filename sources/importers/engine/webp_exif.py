@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.confined_files import open_file
 
 _HEADER_BYTES = 12
 _CHUNKS_MAX = 10_000
@@ -15,7 +16,7 @@ def is_webp(head: bytes) -> bool:
 
 def read_exif(path: Path, max_bytes: int) -> bytes | None:
     """Returns the Exif chunk, which comes after the image; None if there is none."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         offset = _HEADER_BYTES
         for _ in range(_CHUNKS_MAX):
             file.seek(offset)

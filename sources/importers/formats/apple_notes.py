@@ -15,6 +15,7 @@ from config.errors import InvalidParams, TooLarge
 from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
@@ -82,7 +83,7 @@ IMPORTER = AppleNotesImporter()
 
 
 def _is_sqlite_file(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(16) == b"SQLite format 3\0"
 
 

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_key, file_size, read_bytes
 from sources.importers.engine.front_matter import split_words
@@ -88,7 +89,7 @@ IMPORTER = CharacterCardsImporter()
 
 def _read_card(path: Path, limits: ImportLimits) -> bytes:
     """Returns the JSON of a card."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(_HEAD_BYTES)
     if head.startswith(SIGNATURE):
         return _read_png_card(path, limits)

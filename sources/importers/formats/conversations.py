@@ -11,6 +11,7 @@ from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, first_bytes
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import printable_name
@@ -70,7 +71,7 @@ class ConversationsImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         reader = ConversationFileReader(_archive_limits(limits), _PART_MESSAGES)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if not is_zip(file.read(4)):
                 file.seek(0)
                 yield from _events(reader.read(printable_name(path.name), lambda: count_reads(file, limits, progress)))

@@ -14,6 +14,7 @@ from sources.importers.engine.chat_messages import (
     conversation_with_branches,
     link_citations,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import (
     base_name,
     first_bytes,
@@ -92,7 +93,7 @@ def _folder_head(probe: FileProbe) -> bytes:
     """Returns the first bytes of the export in a folder, which has the same file names as ChatGPT's."""
     name = next(filter(_is_export_file, probe.names), None)
     try:
-        with (probe.path / (name or "")).open("rb") as file:
+        with open_file(probe.path / (name or "")) as file:
             return file.read(HEAD_BYTES)
     except OSError:
         return b""

@@ -14,6 +14,7 @@ from sources.importers.engine.chat_messages import (
     conversation_draft,
     conversation_in_order,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.csv_rows import table_rows
 from sources.importers.engine.export_files import count_reads, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
@@ -60,7 +61,7 @@ class DiscordImporter(Importer):
             with open_tree(path, limits, progress) as tree:
                 yield from _read_package(tree, limits)
             return
-        with path.open("rb") as file:
+        with open_file(path) as file:
             yield from _read_channel(count_reads(file, limits, progress), limits)
 
 

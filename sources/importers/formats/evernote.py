@@ -10,6 +10,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams, TooLarge
 from config.text import replace_unstorable
 from sources.drafts import NoteDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, stable_uuid
@@ -49,7 +50,7 @@ class EvernoteImporter(Importer):
     ) -> Iterator[ImportEvent]:
         handler = _EnexHandler(limits)
         keys: dict[str, int] = {}
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for _ in read_xml_blocks(count_reads(file, limits, progress), handler):
                 yield from _take_notes(handler, keys, limits)
         yield from _take_notes(handler, keys, limits)

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import first_bytes, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.file_trees import open_tree
@@ -76,7 +77,7 @@ def _is_keep_note(head: bytes) -> bool:
 
 def _has_keep_note(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return path.is_file() and _is_keep_note(file.read(HEAD_BYTES))
     except OSError:
         return False

@@ -18,6 +18,7 @@ from sources.importers.engine.chat_messages import (
     link_citations,
     role_of,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import (
     base_name,
     count_reads,
@@ -63,7 +64,7 @@ class GrokImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if not is_zip_file(path):
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 yield from _read_file("", count_reads(file, limits, progress), limits)
             return
         with open_archive(path, limits, progress) as archive:

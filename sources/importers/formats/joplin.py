@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import NoteDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FolderTree
 from sources.importers.engine.files import decode_text, file_size
@@ -121,7 +122,7 @@ def _files(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iter
             except InvalidParams as error:
                 yield name, error.message
         return
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for name, size in tar_files(file, limits):
             if _ITEM_NAME.search(name):
                 yield name, _read_data(file, size, limits)
@@ -137,7 +138,7 @@ def _read_data(file: IO[bytes], size: int, limits: ImportLimits) -> bytes | str:
 
 def _ends_like_an_item(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, file_size(path) - _TAIL_BYTES))
             return _TYPE_IN_HEAD.search(file.read(_TAIL_BYTES)) is not None
     except OSError:

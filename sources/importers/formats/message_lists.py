@@ -21,6 +21,7 @@ from sources.importers.engine.chat_messages import (
     role_of,
     title_of,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_key
@@ -60,7 +61,7 @@ class MessageListsImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         key = file_key(path, limits)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
                 yield from _read_element(element, key, limits)
 

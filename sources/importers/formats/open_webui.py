@@ -15,6 +15,7 @@ from sources.importers.engine.chat_messages import (
     conversation_with_branches,
     role_of,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
@@ -77,7 +78,7 @@ class OpenWebUiImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if is_json(file.read(64)):
                 file.seek(0)
                 for element in iter_objects(count_reads(file, limits, progress), limits):

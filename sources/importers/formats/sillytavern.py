@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.times import format_time, parse_time
 from sources.drafts import ConversationDraft, MessageDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import printable_name, require_lines
@@ -149,7 +150,7 @@ class _TavernThread:
 
 
 def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         _, data = next(_read_lines(file, limits), (1, None))
     if data is None:
         raise InvalidParams("the first line is missing or too long")
@@ -198,7 +199,7 @@ def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) ->
 def _parse_messages(
     path: Path, limits: ImportLimits, progress: ProgressCallback
 ) -> Iterator[_TavernMessage | SkippedItem | FailedItem]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, data in _read_lines(count_reads(file, limits, progress), limits):
             if data is None:
                 yield FailedItem(f"line {number}", f"longer than {limits.line_max_bytes} bytes")

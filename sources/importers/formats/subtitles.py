@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     encoding_doubts,
@@ -105,7 +106,7 @@ def _json_confidence(head: bytes) -> float:
 
 
 def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"[")):
         return _parse_json(read_json(path, limits))

@@ -12,6 +12,7 @@ from sources.importers.engine.chat_messages import (
     conversation_draft,
     conversation_in_order,
 )
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
@@ -53,7 +54,7 @@ class TelegramImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             is_account = _ALL_CHATS.search(file.read(1 << 16)) is not None
             file.seek(0)
             counted = count_reads(file, limits, progress)

@@ -2,6 +2,9 @@
 
 The file contains neither ids nor a time zone, and writes dates as the phone does. Whether the day or the month comes
 first is found out from all dates of the file; times are read as UTC.
+
+Notices, such as that of the encryption and of who joined a group, are not messages and are skipped. Android writes them
+without a name. An iPhone writes them in the name of the chat, and marks what it wrote itself with U+200E.
 """
 
 import re
@@ -39,10 +42,15 @@ _NAME = "whatsapp"
 # Invisible marks of direction, and the spaces before AM and PM.
 _MARKS = re.compile("[\u200e\u200f\u202a-\u202c\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u202f\xa0]")
+# A text that the program wrote. The replacement cannot occur in a text.
+_WRITTEN_BY_PROGRAM = re.compile("(?<=: )[\u200e\u200f]")
+_BY_PROGRAM = "\0"
 _DATE = r"(?P<a>\d{1,4})(?P<separator>[./-])(?P<b>\d{1,2})[./-](?P<c>\d{1,4})\.?(?P<comma>,?) "
 _TIME = r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?: ?(?P<half>[AaPp])\.? ?[Mm]\.?)?"
 _LINE = re.compile(rf"^\[?{_DATE}{_TIME}(?:\]| -) ", re.MULTILINE)
-_SENDER = re.compile(r"([^:\n“\"]{1,100}): ")
+_SENDER = re.compile(r"([^:\n]{1,100}): ")
+_QUOTES = re.compile('[“”„«»‘‚「『"]')
+_NOTICE = "notice of WhatsApp"
 _LINES_PROBED = 5
 _CENTURY = 2000
 _MONTHS = 12
@@ -101,7 +109,7 @@ def _is_date(line: re.Match[str]) -> bool:
 
 
 def _clean(text: str) -> str:
-    return _SPACES.sub(" ", _MARKS.sub("", text)).replace("\r\n", "\n")
+    return _SPACES.sub(" ", _MARKS.sub("", _WRITTEN_BY_PROGRAM.sub(_BY_PROGRAM, text))).replace("\r\n", "\n")
 
 
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
@@ -125,8 +133,16 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         yield DoubtfulItem(
             entry, f"dates: read with the {order[0]} before the {order[1]}, which the file does not show"
         )
-    name = _chat_name(path, entry)
     messages = list(_messages(lines, order))
+    yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
+    if messages:
+        yield from _conversation(path, entry, messages, limits)
+
+
+def _conversation(
+    path: Path, entry: str, messages: Sequence[ChatMessage], limits: ImportLimits
+) -> Iterator[ImportEvent]:
+    name = _chat_name(path, entry)
     speakers = Counter(message.sender for message in messages if message.sender)
     draft = conversation_draft(
         _NAME,
@@ -200,17 +216,39 @@ def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterato
     """A message is identified by its time, sender and text, so that a later export with fewer or more messages has the
     same ids."""
     seen = Counter[str]()
-    for line in lines:
-        text = line.text
-        sender = _SENDER.match(text)
-        time, name = _time(line, order), clean_line(sender[1]) if sender else ""
+    speakers = _Speakers(lines)
+    for number, line in enumerate(lines):
+        sender = speakers.sender(line.text)
+        if sender is None or (number == 0 and _is_by_program(line.text, sender)):
+            continue
+        time, name, text = _time(line, order), clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
         seen[key] += 1
-        yield ChatMessage(
-            key=f"{key}\0{seen[key]}",
-            # Without a name it is a notice of the program.
-            role="user" if sender else "system",
-            sender=name,
-            text=text[sender.end() :] if sender else text,
-            time=time,
-        )
+        yield ChatMessage(key=f"{key}\0{seen[key]}", role="user", sender=name, text=text[sender.end() :], time=time)
+
+
+class _Speakers:
+    """Finds out who speaks in a chat. On an iPhone the first line is the notice of the encryption, in the name of the
+    other person or of the group; if all lines in that name are notices, it is that of a group."""
+
+    def __init__(self, lines: Sequence[_WhatsAppLine]) -> None:
+        senders = [(line, _SENDER.match(line.text)) for line in lines]
+        self._counts = Counter(sender[1] for _, sender in senders if sender)
+        first_line, first = senders[0]
+        self._group = first[1] if first and _is_by_program(first_line.text, first) else None
+        if any(
+            sender and sender[1] == self._group and not _is_by_program(line.text, sender) for line, sender in senders
+        ):
+            self._group = None
+
+    def sender(self, text: str) -> re.Match[str] | None:
+        """A quoted part with a colon, such as the new name of a group, also looks like a name, but only once."""
+        sender = _SENDER.match(text)
+        if sender is None or sender[1] == self._group:
+            return None
+        return None if self._counts[sender[1]] == 1 and _QUOTES.search(sender[1]) else sender
+
+
+def _is_by_program(text: str, sender: re.Match[str]) -> bool:
+    """An attachment is a message, although the program writes its name."""
+    return text.startswith(_BY_PROGRAM, sender.end()) and not text.startswith("<", sender.end() + 1)

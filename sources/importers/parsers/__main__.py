@@ -15,7 +15,7 @@ import msgspec
 from config.errors import FlorilegiumError
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.parser_process import DESCRIPTOR_FOLDER, OUT_OF_MEMORY
+from sources.importers.parsers.parser_process import OUT_OF_MEMORY
 from sources.importers.sandbox.confinement import confine
 
 # By module and function, so that only the parser in use is loaded.
@@ -61,8 +61,8 @@ def _set_limit(kind: int, soft: int, hard: int) -> None:
 def _main(kind: str, path: str, encoded_limits: str) -> None:
     limits = msgspec.json.decode(encoded_limits, type=ImportLimits)
     _apply_limits(limits)
-    # A descriptor was opened by the parent, so the sandbox need not allow any file.
-    confine([] if path.startswith(DESCRIPTOR_FOLDER) else [Path(path)], limits.sandbox)
+    # The document was opened by the parent, so the sandbox need not allow any file.
+    confine([], limits.sandbox)
     try:
         result = msgspec.json.encode(_parse(kind, Path(path), limits))
     except MemoryError:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL, SIGXCPU, Signals
 from typing import IO, Literal
@@ -15,6 +15,7 @@ from typing import IO, Literal
 import msgspec
 
 from config.errors import InvalidParams
+from sources.importers.engine.confined_files import DESCRIPTOR_FOLDER, open_file
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
@@ -25,37 +26,36 @@ DocumentParser = Callable[[Path | bytes, DocumentKind, ImportLimits], ParsedDocu
 # The exit code of the subprocess after a MemoryError.
 OUT_OF_MEMORY = 3
 _MODULE = "sources.importers.parsers"
-# Where a process finds the files that it was started with.
-DESCRIPTOR_FOLDER = "/dev/fd/"
 
 
 def parse_in_subprocess(
     document: Path | bytes, kind: DocumentKind, limits: ImportLimits, process_group: int | None = None
 ) -> ParsedDocument:
-    """Parses one document. With a process group, killing that group also ends the parser."""
-    if isinstance(document, Path):
-        return _parse(str(document.resolve()), kind, limits, process_group, ())
-    with _memory_file() as file:
-        file.write(document)
-        file.flush()
-        return _parse(f"{DESCRIPTOR_FOLDER}{file.fileno()}", kind, limits, process_group, (file.fileno(),))
+    """Parses one document. With a process group, killing that group also ends the parser. The file is opened here, so
+    that the parser need not open any."""
+    with open_file(document) if isinstance(document, Path) else _memory_file(document) as file:
+        return _parse(file.fileno(), kind, limits, process_group)
 
 
-def _memory_file() -> IO[bytes]:
+def _memory_file(content: bytes) -> IO[bytes]:
     """Returns a file without a name. Its content stays in memory where the system supports that."""
+    file: IO[bytes]
     if sys.platform == "linux":
-        return os.fdopen(os.memfd_create("document"), "wb")
-    return tempfile.TemporaryFile()
+        file = os.fdopen(os.memfd_create("document"), "wb")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    file.write(content)
+    file.flush()
+    return file
 
 
-def _parse(
-    path: str, kind: DocumentKind, limits: ImportLimits, process_group: int | None, descriptors: Collection[int]
-) -> ParsedDocument:
+def _parse(descriptor: int, kind: DocumentKind, limits: ImportLimits, process_group: int | None) -> ParsedDocument:
+    path = f"{DESCRIPTOR_FOLDER}{descriptor}"
     command = [sys.executable, "-P", "-m", _MODULE, kind, path, msgspec.json.encode(limits).decode()]
     try:
         process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
             command,
-            pass_fds=descriptors,
+            pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -7,9 +7,9 @@ from typing import Any
 
 from config.errors import InvalidParams
 from config.text import replace_unstorable
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
-from sources.importers.parsers.parser_process import DESCRIPTOR_FOLDER
 
 _DATE_DIGITS = 14
 # The longest works have about ten thousand pages; an empty page takes a few bytes and forty microseconds.
@@ -27,9 +27,7 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
     except ModuleNotFoundError as error:
         raise InvalidParams("PDF support is not installed: pip install 'florilegium[pdf]'") from error
     try:
-        # pdfium cannot open a descriptor by its path.
-        is_descriptor = str(path).startswith(DESCRIPTOR_FOLDER)
-        with pypdfium2.PdfDocument(path.read_bytes() if is_descriptor else path) as document:
+        with open_file(path) as file, pypdfium2.PdfDocument(file) as document:
             return _parse_document(document, limits)
     except pypdfium2.PdfiumError as error:
         raise InvalidParams(_problem(error.err_code)) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 from config.errors import InvalidParams
 from sources.importers.engine.archives import ZIP_ERRORS, Archive, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
 
@@ -28,7 +29,7 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
         import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
     except ModuleNotFoundError as error:
         raise InvalidParams("spreadsheet support is not installed: pip install 'florilegium[office]'") from error
-    with path.open("rb") as file:
+    with open_file(path) as file:
         try:
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             return _parse_workbook(workbook, limits)

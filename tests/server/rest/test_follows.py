@@ -1,10 +1,10 @@
 """Followed sources over REST: what users can follow, and that each sees only their own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, ClassVar
 
 import msgspec
@@ -168,6 +168,42 @@ async def test_link_that_is_changed_later_leads_nowhere(server: LiveServer, tmp_
         while "follow_roots" not in (await call(server, "ada", "GET", f"/{source}")).json()["problem"]:
             await asyncio.sleep(0.1)
     assert await texts(server, "ada", "secret") == []
+
+
+def swap_folders(folders: Sequence[Path], target: Path, stop: Event) -> None:
+    """Replaces folders by links to another one and back, as fast as possible."""
+    while not stop.is_set():
+        for folder in folders:
+            folder.rename(folder.with_suffix(".moved"))
+            folder.symlink_to(target)
+            folder.unlink()
+            folder.with_suffix(".moved").rename(folder)
+
+
+async def test_folders_that_are_swapped_while_they_are_read_lead_nowhere(server: LiveServer, tmp_path: Path) -> None:
+    ben = write_note(tmp_path / "vaults" / "ben", "Tea", "# Tea\nSecret of Ben.").parent
+    ada = tmp_path / "vaults" / "ada"
+    folder = write_note(ada / "notes" / "inner", "Tea", "# Tea\nSteep.").parent.parent
+    source = (await add(server, "ada", folder, write_back=True)).json()["id"]
+    await wait_for_text(server, "ada", "steep")
+    stop, following = Event(), server.runtime.following
+    swapping = Thread(target=swap_folders, args=([folder / "inner", folder], ben, stop))
+    swapping.start()
+    try:
+        for _ in range(8):
+            runs = following.runs
+            await call(server, "ada", "POST", f"/{source}/run")
+            async with asyncio.timeout(WAIT_MAX_S):
+                while following.runs == runs:
+                    await asyncio.sleep(0.01)
+    finally:
+        stop.set()
+        swapping.join()
+    assert await texts(server, "ada", "secret") == []
+    assert sorted(path.name for path in ben.iterdir()) == ["Tea.md"]
+    await call(server, "ada", "POST", f"/{source}/run")
+    await wait_for_text(server, "ada", "steep")
+    assert (await call(server, "ada", "GET", f"/{source}")).json()["location"] == str(folder)
 
 
 async def test_administrator_follows_any_path_but_the_data_directory(server: LiveServer, tmp_path: Path) -> None:

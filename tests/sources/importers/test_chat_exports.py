@@ -13,6 +13,7 @@ from sources.importers.engine.imported_items import (
     ImportedObservation,
     ImportedPrompt,
     ImportEvent,
+    SkippedItem,
 )
 from sources.importers.registry import all_importers, importer_by_name
 from tests.sources.importers.chat_exports import (
@@ -209,14 +210,13 @@ def test_message_lists_keep_roles_and_parts(tmp_path: Path) -> None:
 def test_whatsapp_keeps_names_times_and_lines(tmp_path: Path) -> None:
     events = read_sample(tmp_path, "WhatsApp Chat - Harbour walk.zip")
     assert chat_titles(events) == ["Harbour walk"]
-    assert speeches(events)[1:] == [
+    assert speeches(events) == [
         ("Mara Field", "Low water is at noon.\nBring boots!", "2024-05-03T08:00:05.000Z"),
         ("Ben", "<attached: 00000012-PHOTO.jpg>", "2024-05-13T09:30:00.000Z"),
     ]
     android = read_sample(tmp_path, "WhatsApp Chat with Mara.txt")
     assert chat_titles(android) == ["Mara"]
     assert speeches(android) == [
-        ("system", "Messages and calls are end-to-end encrypted.", "2023-12-31T23:58:00.000Z"),
         ("Mara", "Happy new year: soon!", "2023-12-31T23:58:00.000Z"),
         *[("Ben", "Happy new year!", "2024-01-01T00:01:00.000Z")] * 2,
     ]
@@ -258,7 +258,68 @@ def test_whatsapp_export_with_fewer_messages_has_the_same_ids(tmp_path: Path) ->
     fewer = imported_messages(
         read_sample(tmp_path, name, "".join(lines[1:]).encode(), "WhatsApp Chat with Mara (1).txt")
     )
-    assert [message.uuid for message in fewer] == [message.uuid for message in all_messages[1:]]
+    assert [message.uuid for message in fewer] == [message.uuid for message in all_messages]
+
+
+@pytest.mark.parametrize(
+    ("lines", "spoken", "notices"),
+    [
+        (
+            # Android, in other languages; one notice contains a colon.
+            (
+                "3.5.24, 08:00 - Nachrichten und Anrufe sind Ende-zu-Ende-verschlüsselt. Mehr erfahren\n"
+                "3.5.24, 08:01 - Mara hat die Gruppe „Watt“ erstellt\n"
+                "3.5.24, 08:02 - Mara hat den Betreff von „Watt“ zu „Watt: Mai“ geändert\n"
+                "3.5.24, 08:03 - Ben: Gruppe verlassen: nein\n"
+                "13.5.24, 08:04 - 小明加入了\n"
+            ),
+            [("Ben", "Gruppe verlassen: nein")],
+            4,
+        ),
+        (
+            # A person whose name has quotes.
+            '3/5/24, 08:03 - Mara "Tide" Field: One.\n13/5/24, 08:04 - Mara "Tide" Field: Two.\n',
+            [('Mara "Tide" Field', "One."), ('Mara "Tide" Field', "Two.")],
+            0,
+        ),
+        (
+            # A group on an iPhone: notices in the name of the group, and one without a name.
+            (
+                "[03.05.24, 08:00:00] Watt: \u200eNachrichten sind verschlüsselt.\r\n"
+                "[03.05.24, 08:00:01] \u200eMara hat dich hinzugefügt\r\n"
+                "[03.05.24, 08:00:02] Mara: Moin\r\n"
+                "\u200e[13.05.24, 08:00:03] Ben: \u200eBild weggelassen\r\n"
+                "[13.05.24, 08:00:04] Watt: \u200eMara hat die Gruppe verlassen\r\n"
+            ),
+            [("Mara", "Moin"), ("Ben", "Bild weggelassen")],
+            3,
+        ),
+        (
+            # A person on an iPhone: the first notice is in that person's name.
+            (
+                "[03.05.24, 08:00:00] Mara: \u200eMessages are end-to-end encrypted.\r\n"
+                "[03.05.24, 08:00:02] Mara: Ahoy\r\n"
+                "[13.05.24, 08:00:03] Mara: \u200eimage omitted\r\n"
+            ),
+            [("Mara", "Ahoy"), ("Mara", "image omitted")],
+            1,
+        ),
+        (
+            # The first line is an attachment.
+            "[13.05.24, 08:00:00] Mara: \u200e<attached: 1.jpg>\r\n[13.05.24, 08:00:02] Ben: Nice\r\n",
+            [("Mara", "<attached: 1.jpg>"), ("Ben", "Nice")],
+            0,
+        ),
+        ("13.05.24, 08:00 - Messages are end-to-end encrypted.\n", [], 1),
+    ],
+)
+def test_whatsapp_notices_are_not_messages(
+    tmp_path: Path, lines: str, spoken: list[tuple[str, str]], notices: int
+) -> None:
+    events = read_sample(tmp_path, "_chat.txt", lines.encode())
+    assert [(sender, text) for sender, text, _ in speeches(events)] == spoken
+    assert events.count(SkippedItem("notice of WhatsApp")) == notices
+    assert len(chat_titles(events)) == bool(spoken)
 
 
 def test_log_file_is_not_a_whatsapp_chat(tmp_path: Path) -> None:

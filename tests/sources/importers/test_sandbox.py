@@ -155,7 +155,7 @@ def test_reader_is_confined_before_it_opens_a_file(tmp_path: Path, report: Sandb
     file.write_text("# Ship")
     process = ReaderProcess(import_limits(Settings()), [file])
     try:
-        assert [type(result) for result in process.find_files(None)] == [DiscoveredFile]
+        assert [type(result) for result in process.find_files([file], None)] == [DiscoveredFile]
         [pid] = _children("sources.importers.reader")
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         namespace = Path(f"/proc/{pid}/ns/net").readlink()

@@ -6,6 +6,7 @@ from typing import IO
 
 from msgspec import Struct
 
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import require_lines, skip_line
 from sources.importers.engine.limits import ImportLimits
 
@@ -46,7 +47,7 @@ def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) 
 
 def first_lines(path: Path) -> Iterator[bytes]:
     """Yields the first lines of a file, as far as they are needed to recognize it."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         yield from lines_within(file, _RECOGNITION_BYTES)
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.ids import observation_id
 from sources.importers.engine.imported_items import (
     Checkpoint,
@@ -102,7 +103,7 @@ def read_session(
     progress: ProgressCallback,
     position: ReadPosition | None,
 ) -> Iterator[ImportEvent]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         header = _read_header(session_format, path, file, limits)
         start = _start_position(file, position)
         if start.counts:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size, modified_at, read_bytes
 from sources.importers.engine.imported_items import (
@@ -62,7 +63,7 @@ class MailImporter(ParsingImporter):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             is_mbox = file.read(5) == b"From "
             file.seek(0)
             if is_mbox:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
@@ -44,7 +45,7 @@ class ZoteroImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             is_csl = is_json(file.read(_HEAD_BYTES))
             file.seek(0)
             counted = count_reads(file, limits, progress)

@@ -40,6 +40,7 @@ class HostileResult(Struct):
     variant: str = ""
     file_bytes: int = 0
     cpu_s: float = 0.0
+    wall_s: float = 0.0
     probe_s: float = 0.0
     items: int = 0
     reports: int = 0
@@ -53,14 +54,14 @@ class HostileResult(Struct):
     def as_line(self) -> str:
         outcome = f"{self.items:>9,} items {self.reports:>9,} reports  {self.problem[:90]}"
         name = f"{self.format}: {self.sample}: {self.variant}"
-        return f"{self.cpu_s:>6.2f} s {self.probe_s:>5.2f} s {outcome}  {name}"
+        return f"{self.cpu_s:>6.2f} s {self.wall_s:>6.2f} s {self.probe_s:>5.2f} s {outcome}  {name}"
 
 
 def _read(result: HostileResult, path: Path) -> None:
     settings = Settings()
     limits = import_limits(settings)
     importer = importer_by_name(result.format, all_importers())
-    started = _cpu_s()
+    started, wall_started = _cpu_s(), time.perf_counter()
     probe = probe_file(path, limits)
     for each in all_importers():
         each.recognizes(probe)
@@ -75,6 +76,7 @@ def _read(result: HostileResult, path: Path) -> None:
         result.problem = batch.failure
         is_last = batch.is_last
     result.cpu_s = _cpu_s() - started
+    result.wall_s = time.perf_counter() - wall_started
 
 
 def _cpu_s() -> float:

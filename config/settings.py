@@ -829,7 +829,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_skipped_max: Annotated[
         int,
         _number("items", "Skipped items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
-    ] = 100_000
+    ] = 50_000
     import_parser_cpu_s: Annotated[
         int, _number("s", "CPU time limit of the process that parses one document.", 1, 3_600)
     ] = 10

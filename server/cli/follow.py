@@ -33,6 +33,7 @@ from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict, run_source
 from server.following.status import FollowedSource, describe
 from server.stores import control_location
+from sources.following.run_lease import SourceBusy
 from sources.following.state import SyncReport
 from sources.importers.registry import FORMATS, all_importers, importer_by_name
 
@@ -40,6 +41,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PROBLEMS_SHOWN = 100
 _SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
+_BUSY = "Another process is reading it and will look again; `florilegium follow list` shows the result."
 
 
 class Duration(click.ParamType[float]):
@@ -270,6 +272,10 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         _request_runs(settings, user, follow_id)
         echo(_SERVER_RUNS)
         return
+    for name in [name for name, report in reports.items() if isinstance(report, SourceBusy) and not accept]:
+        del reports[name]
+        _request_runs(settings, user, follow_id or name)
+        echo(f"{name}: {_BUSY}", err=as_json)
     if as_json:
         print_json({name: _report_data(report) for name, report in reports.items()})
     else:

@@ -16,6 +16,7 @@ from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from server.following.locations import checked_path
 from server.import_jobs import UPLOADS_FOLDER
+from sources.following.run_lease import run_lease
 from sources.following.state import SourceState, SyncReport, load_state, save_state
 from sources.following.sync import SourceSync
 from sources.following.url_sync import UrlSync
@@ -39,9 +40,32 @@ async def run_source(
     before_batch: Callable[[], Awaitable[None]] | None = None,
 ) -> SyncReport:
     """Runs once. With `follows`, the ids of all sources that the user follows, what is known about others is removed.
-    A source that cannot be read raises an error, which is also remembered."""
-    if follows is not None:
-        await library.followed_files.retain(follows)
+    A source that cannot be read raises an error, which is also remembered; one that another process reads raises
+    SourceBusy."""
+    async with run_lease(library.bookmarks, record.id):
+        if follows is not None:
+            await library.followed_files.retain(follows)
+        return await _run(
+            library,
+            record,
+            context,
+            settings,
+            scope=scope,
+            accepts_replacement=accepts_replacement,
+            before_batch=before_batch,
+        )
+
+
+async def _run(
+    library: Library,
+    record: FollowRecord,
+    context: RequestContext,
+    settings: Settings,
+    *,
+    scope: Sequence[bytes] | None,
+    accepts_replacement: bool,
+    before_batch: Callable[[], Awaitable[None]] | None,
+) -> SyncReport:
     state = await load_state(library, record.id)
     folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
     try:
@@ -75,6 +99,13 @@ async def resolve_conflict(
     library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
 ) -> None:
     """Settles the conflicts of a file, which is named as `describe` does."""
+    async with run_lease(library.bookmarks, record.id):
+        await _resolve_conflict(library, record, context, settings, file, keep=keep)
+
+
+async def _resolve_conflict(
+    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
+) -> None:
     conflicts = await library.followed_files.problems(record.id, _CONFLICTS_MAX)
     names = [row.name for row in conflicts if printable_name(os.fsdecode(row.name)) == file and row.conflicts]
     if not names or record.is_url:

@@ -28,6 +28,7 @@ from server.following.schedule import DueWork, FollowSchedule
 from server.following.watcher import FolderWatcher
 from server.import_slots import ImportSlots
 from sources.following.layout import followed_names
+from sources.following.run_lease import SourceBusy
 from sources.following.scan import SourceMissing, scan_file, scan_names
 from sources.following.state import SyncReport
 from sources.storage.contract import Libraries
@@ -259,6 +260,9 @@ class FollowService:
             now = time.monotonic()
             schedule.finish(work, report, now, took_s=now - started_at)
             self.runs += 1
+        except SourceBusy:
+            # A command or another process reads it, and may have begun before the last change.
+            schedule.fail(time.monotonic())
         except FlorilegiumError as error:
             self._fail(followed, error.message)
         except Exception:

@@ -510,10 +510,17 @@ class Agents(Protocol):
 
 
 class Bookmarks(Protocol):
-    """Positions in external files and databases up to which they have been imported, by name."""
+    """Positions in external files and databases up to which they have been imported, by name. A lease says who reads
+    one of them at the moment."""
 
     async def get(self, name: str) -> str | None: ...
     async def set(self, name: str, text: str) -> None: ...
+    async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
+        """Takes or extends a lease that one owner at a time has, or takes over that of `instead_of`. Returns the owner,
+        which is another one if the lease is held."""
+        ...
+
+    async def release(self, name: str, owner: str) -> None: ...
 
 
 class FollowedFile(Struct, frozen=True, kw_only=True):

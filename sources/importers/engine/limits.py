@@ -26,7 +26,7 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     messages_max: int = 1_000_000
     # A file with more failed or skipped items than this is given up, unless it has more items that were imported.
     failed_max: int = 10_000
-    skipped_max: int = 100_000
+    skipped_max: int = 50_000
     # Limits of the subprocess that parses one document.
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20

@@ -1,5 +1,6 @@
 """`florilegium follow`: a followed folder, file or database is imported once and then kept current."""
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -8,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.cli.program import Program
+from config.settings import Settings
+from server.cli.local_library import open_local
+from sources.following.run_lease import run_lease
+from tests.server.cli.program import Outcome, Program
 from tests.server.following.tldw_deployment import CHACHA_NAME, execute, make_user
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
 
@@ -38,9 +42,9 @@ def run(program: Program) -> dict[str, Any]:
     return dict(report)
 
 
-def notes(program: Program, *options: str) -> dict[str, str]:
+def notes(program: Program, *options: str, **environment: str) -> dict[str, str]:
     """Returns the ids of all notes by title."""
-    listing = program.run("list", "notes", "--json", *options).json
+    listing = program.run("list", "notes", "--json", *options, **environment).json
     return {item["title"]: item["id"] for item in listing["items"]}
 
 
@@ -394,3 +398,32 @@ def test_deployment_is_followed_with_postgresql(program: Program, database_url: 
     assert program.run("follow", "run", listed["id"], "--json", **store).json["tldw user 11"]["new"] == 4
     [shown] = program.run("follow", "show", listed["id"], "--json", **store).json["users"]
     assert (shown["user"], shown["items"]) == ("tldw-11", 4)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_source_that_another_process_reads_is_not_read_twice(
+    program: Program, vault: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("database_url") if engine == "postgresql" else ""
+    store = {"FLORILEGIUM_STORAGE_URL": url} if url else {}
+    source = program.run("follow", "add", str(vault), "--json", **store).json["id"]
+    settings = Settings(data_dir=str(program.data_dir), storage_url=url) if url else program.settings
+
+    async def run_while_it_is_read() -> Outcome:
+        async with (
+            open_local(settings, None) as local,
+            local.libraries.library(local.context) as library,
+            run_lease(library.bookmarks, source),
+        ):
+            accepting = await asyncio.to_thread(program.run, "follow", "run", source, "--accept", **store)
+            assert "is being read" in accepting.stdout
+            assert accepting.code == 1
+            return await asyncio.to_thread(program.run, "follow", "run", **store)
+
+    refused = asyncio.run(run_while_it_is_read())
+    assert "Another process is reading it" in refused.stdout
+    assert refused.code == 0
+    assert notes(program, **store) == {}
+    [report] = program.run("follow", "run", "--json", **store).json.values()
+    assert report["new"] == 2
+    assert notes(program, **store).keys() == {"Tea", "Kettle"}

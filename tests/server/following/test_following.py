@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from auth.follows import FollowRecord, Follows
+from sources.following.run_lease import run_lease
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.http_client import fetch
@@ -119,6 +120,28 @@ async def test_single_file_is_followed_when_it_is_replaced(tmp_path: Path) -> No
         await wait_for_titles(server, "ada", "Oolong")
         metrics = (await fetch(server.url, "GET", "/metrics", await server.bearer("ada"))).body.decode()
         assert "florilegium_followed_sources 1.0" in metrics
+
+
+async def test_server_waits_for_another_process_that_reads_the_source(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path / "vault", Tea="Steep.")
+    async with live(make_settings(tmp_path / "data", follow_poll_s=0.1)) as server:
+        record = await follow(server, "ada", vault)
+        await wait_for_titles(server, "ada", "Tea")
+        context = await server.runtime.following.context_of(record)
+        assert context is not None
+        while server.runtime.following.is_running(record.id):
+            await asyncio.sleep(0.1)
+        async with (
+            server.runtime.libraries.library(context) as library,
+            run_lease(library.bookmarks, record.id),
+        ):
+            (vault / "Cup.md").write_text("Porcelain.")
+            await Follows(server.runtime.registry.database).request_run(context.user_id, record.id)
+            for _ in range(20):
+                assert await titles(server, "ada") == {"Tea"}
+                await asyncio.sleep(0.1)
+        await wait_for_titles(server, "ada", "Tea", "Cup")
+        assert server.runtime.following.failures == 0
 
 
 async def test_note_that_an_agent_writes_becomes_a_file(tmp_path: Path) -> None:

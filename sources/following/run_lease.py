@@ -1,0 +1,63 @@
+"""One process at a time reads a followed source: a server, one of its workers, or a command.
+
+The lease is stored in the library, which all processes of a deployment share. It is extended while the run lasts. After
+a process was killed, the next one on the same machine takes the lease over at once, and others when it has ended.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from config.errors import Conflict, FlorilegiumError
+from sources.storage.contract import Bookmarks
+
+# Longer than a busy machine delays an extension.
+_LEASE_S = 60.0
+_EXTENDED_EVERY_S = 15.0
+
+
+class SourceBusy(Conflict):
+    """Another process reads the source."""
+
+
+@asynccontextmanager
+async def run_lease(bookmarks: Bookmarks, follow_id: str) -> AsyncIterator[None]:
+    """Raises SourceBusy if another process reads the source."""
+    owner = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(4)}"
+    holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
+    if holder != owner and _has_ended(holder):
+        holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
+    if holder != owner:
+        raise SourceBusy("the source is being read; try again in a moment")
+    extending = asyncio.create_task(_extend(bookmarks, follow_id, owner))
+    try:
+        yield
+    finally:
+        extending.cancel()
+        await asyncio.gather(extending, return_exceptions=True)
+        with suppress(FlorilegiumError):  # it ends by itself
+            await bookmarks.release(follow_id, owner)
+
+
+async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:
+    while True:
+        await asyncio.sleep(_EXTENDED_EVERY_S)
+        with suppress(FlorilegiumError):  # it is repeated
+            await bookmarks.claim(follow_id, owner, _LEASE_S)
+
+
+def _has_ended(owner: str) -> bool:
+    """Whether the process was one of this machine and no longer exists."""
+    host, _, process = owner.partition(" ")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process.partition(" ")[0]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False

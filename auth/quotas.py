@@ -1,6 +1,7 @@
 """Quotas of single users, which replace those of the settings. Stored with the users in the control database."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -23,6 +24,9 @@ class QuotaOverrides(Struct, frozen=True, kw_only=True):
     max_passages: int | None = None
 
 
+_NO_OVERRIDES = QuotaOverrides()
+
+
 class UserLimits(Struct, frozen=True, kw_only=True):
     """The quotas that apply to a user; 0 means no limit, except for `import_max_bytes`."""
 
@@ -36,6 +40,8 @@ _COLUMNS = ", ".join(QuotaOverrides.__struct_fields__)
 _VALUES = ", ".join("?" for _ in QuotaOverrides.__struct_fields__)
 _ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in QuotaOverrides.__struct_fields__)
 _CACHED_USERS_MAX = 10_000
+# Most users have no quota of their own. Up to so many are read together.
+_OWN_QUOTAS_MAX = 1_000
 
 
 class Quotas:
@@ -46,6 +52,8 @@ class Quotas:
         self._settings = settings
         self._limits: dict[UserId, UserLimits] = {}
         self._revision: int | None = None
+        # Those of all users who have any, unless they are too many.
+        self._own: dict[UserId, QuotaOverrides] | None = None
 
     def use_settings(self, settings: Settings) -> None:
         self._settings = settings
@@ -53,12 +61,16 @@ class Quotas:
 
     async def limits(self, user_id: UserId) -> UserLimits:
         revision = self._database.revision()
-        if revision != self._revision or len(self._limits) > _CACHED_USERS_MAX:
-            self._limits.clear()
+        if revision != self._revision:
+            self._own = await self._database.read(_select_all)
             self._revision = revision
+            self._limits.clear()
+        if len(self._limits) > _CACHED_USERS_MAX:
+            self._limits.clear()
         limits = self._limits.get(user_id)
         if limits is None:
-            limits = self._limits[user_id] = apply_overrides(self._settings, await self.overrides(user_id))
+            own = await self.overrides(user_id) if self._own is None else self._own.get(user_id, _NO_OVERRIDES)
+            limits = self._limits[user_id] = apply_overrides(self._settings, own)
         return limits
 
     async def overrides(self, user_id: UserId) -> QuotaOverrides:
@@ -91,7 +103,20 @@ def apply_overrides(settings: Settings, overrides: QuotaOverrides) -> UserLimits
 
 def _select(db: ControlConnection, user_id: UserId) -> QuotaOverrides:
     row = db.execute(f"SELECT {_COLUMNS} FROM quotas WHERE user_id = ?", (user_id,)).fetchone()  # noqa: S608 - constants
-    return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, row, strict=True))) if row else QuotaOverrides()
+    return _overrides(row) if row else _NO_OVERRIDES
+
+
+def _select_all(db: ControlConnection) -> dict[UserId, QuotaOverrides] | None:
+    """Returns None if there are too many."""
+    sql = f"SELECT user_id, {_COLUMNS} FROM quotas LIMIT {_OWN_QUOTAS_MAX + 1}"  # noqa: S608 - constants
+    rows = db.execute(sql).fetchall()
+    if len(rows) > _OWN_QUOTAS_MAX:
+        return None
+    return {UserId(user_id): _overrides(values) for user_id, *values in rows}
+
+
+def _overrides(values: Sequence[int | None]) -> QuotaOverrides:
+    return QuotaOverrides(**dict(zip(QuotaOverrides.__struct_fields__, values, strict=True)))
 
 
 def read_own_max_bytes(control_path: Path) -> dict[UserId, int]:

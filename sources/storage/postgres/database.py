@@ -92,30 +92,37 @@ class PostgresDatabase:
             if call is not None:
                 with suppress(RunAlone):
                     return await self._read_jointly(source, call, work, deadline_ms)
-            return await self._run(source, self._reader(), work, deadline_ms, Transaction)
+            return await self._run(source, None, work, deadline_ms, Transaction)
 
     async def _read_jointly(self, source: str, call: CallGroup, work: LibraryWork[T], deadline_ms: int) -> T:
         """Runs the work together with other reads of the call, or raises RunAlone."""
-        if self._schema is None:
-            await self._open(source)
         try:
             return await self._joint_reads.read(call, work, deadline_ms / 1000)
         except job_errors() as error:
             raise translate(error, source, deadline_ms, self._statement_timeout_ms(Transaction, deadline_ms)) from error
 
     async def _run_joint_job(self, work: LibraryWork[None], limit_s: float) -> None:
-        """Its parts are repeated as jobs of their own, not the job."""
-        if self._schema is None:
+        """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same
+        transaction."""
+        schema, has_ended = self._schema, asyncio.Event()
+        if schema is None:
+            await self._options.prepare()
+            work = partial(self._find_and_run, work)
+            self.index_update.start(after=has_ended)
+        transaction = partial(self._transaction, Transaction, CONTROL_SCHEMA_NAME if schema is None else schema.name)
+        try:
+            await self._options.threads.run(
+                self.user_id, self._reader(), work, limit_s, transaction, gives_up=False, is_repeatable=False
+            )
+        finally:
+            has_ended.set()
+
+    def _find_and_run(self, work: LibraryWork[None], connection: LibraryConnection) -> None:
+        schema = self._options.schemas.find(self.user_id, connection)
+        if schema is None or not self._options.schemas.is_current(schema):
             raise RunAlone
-        await self._options.threads.run(
-            self.user_id,
-            self._reader(),
-            work,
-            limit_s,
-            partial(self._transaction, Transaction, self._schema.name),
-            gives_up=False,
-            is_repeatable=False,
-        )
+        self._schema, connection.schema = schema, schema.name
+        work(connection)
 
     def _reader(self) -> JobLane:
         """Background jobs pause, so that no call may have to wait for one of them."""
@@ -123,6 +130,11 @@ class PostgresDatabase:
         if group is not None and group.is_background:
             return self._background_reader
         return min(self._readers, key=lambda reader: reader.is_busy + reader.waiting)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the schema of the library is known."""
+        return self._schema is not None
 
     async def write(self, source: str, index: TextIndex, work: LibraryWork[T], extra_ms: int = 0) -> T:
         """Runs the work in one transaction and indexes the rows that it wrote. `extra_ms` extends the deadline of the
@@ -169,15 +181,16 @@ class PostgresDatabase:
         self._schema = None
 
     async def _run(
-        self, source: str, lane: JobLane, work: LibraryWork[T], deadline_ms: int, kind: type[Transaction]
+        self, source: str, lane: JobLane | None, work: LibraryWork[T], deadline_ms: int, kind: type[Transaction]
     ) -> T:
-        """A library that another process has removed is created again. Plain transactions only read."""
+        """Without a lane, a reader is chosen when the library is open. A library that another process has removed is
+        created again. Plain transactions only read."""
         is_known, is_read_only = self._schema is not None, kind is Transaction
         schema = self._schema or await self._open(source)
         transaction = partial(self._transaction, kind, schema.name)
         try:
             return await self._options.threads.run(
-                self.user_id, lane, work, deadline_ms / 1000, transaction, gives_up=is_read_only
+                self.user_id, lane or self._reader(), work, deadline_ms / 1000, transaction, gives_up=is_read_only
             )
         except job_errors() as error:
             if not is_known or not is_removed_library(error):

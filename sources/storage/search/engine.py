@@ -33,6 +33,11 @@ class MatchStatements(Protocol):
         """Selects a page of `MatchedEntry` rows."""
         ...
 
+    def select_candidates(self, limit: int, offset: int) -> Statement | None:
+        """Selects the same page with the columns of the candidates after those of the entries, or is None if the engine
+        reads them separately."""
+        ...
+
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
         ...

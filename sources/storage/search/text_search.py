@@ -12,6 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
+from typing import Any
 
 from msgspec.json import Decoder
 
@@ -72,6 +73,8 @@ class TextSearch:
         self._boosts = QueryBoosts(search.query.times, search.query.own_terms) if is_comparable else QueryBoosts()
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
+        # Those of all entries that match an expression, if they were read.
+        self._rowids: dict[str, list[int]] = {}
 
     def run(self) -> HitPage:
         expression = self._search.query.expression
@@ -109,9 +112,8 @@ class TextSearch:
             first = start - start % BLOCK_ROWS
             size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
             match_sql = self._match_sql(tier)
-            # One entry more than is scored: it shows that there are more hits, without reading its row.
-            entries = self._read_entries(match_sql, size + 1, first)
-            scored = self._score(match_sql, entries[:size], scoring)
+            entries, candidates = self._read_candidates(tier, match_sql, size, first)
+            scored = self._score(match_sql, entries[:size], candidates, scoring)
             window += scored[start - first :][:wanted]
             if len(window) == limit:
                 has_more = start + wanted < first + len(entries)
@@ -120,9 +122,12 @@ class TextSearch:
         return window, False
 
     def _score(
-        self, match_sql: MatchStatements, entries: Sequence[MatchedEntry], scoring: "BlockScoring"
+        self,
+        match_sql: MatchStatements,
+        entries: Sequence[MatchedEntry],
+        candidates: list[HitCandidate],
+        scoring: "BlockScoring",
     ) -> list[HitCandidate]:
-        candidates = self._fetch([rowid for rowid, _, _ in entries])
         for candidate, (rowid, rank, is_first) in zip(candidates, entries, strict=True):
             candidate.entry = rowid
             candidate.bm25 = rank if match_sql.is_ranked else None
@@ -134,13 +139,30 @@ class TextSearch:
             scored += block
         return scored
 
-    def _read_entries(self, match_sql: MatchStatements, limit: int, offset: int) -> list[MatchedEntry]:
-        if not self._item_bits:
-            page: list[MatchedEntry] = self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
-            return page
-        return self._read_best_entries(match_sql, limit, offset)
+    def _read_candidates(
+        self, tier: MatchTier, match_sql: MatchStatements, limit: int, offset: int
+    ) -> tuple[list[MatchedEntry], list[HitCandidate]]:
+        """Returns the candidates, and their entries with one more: it shows that there are more hits."""
+        if self._item_bits:
+            entries = self._read_best_entries(tier, match_sql, limit + 1, offset)
+        elif (statement := match_sql.select_candidates(limit + 1, offset)) is not None:
+            return self._split_rows(self._connection.execute(*statement).fetchall(), limit)
+        else:
+            entries = self._connection.execute(*match_sql.select_entries(limit + 1, offset)).fetchall()
+        return entries, self._fetch([rowid for rowid, _, _ in entries[:limit]])
 
-    def _read_best_entries(self, match_sql: MatchStatements, limit: int, offset: int) -> list[MatchedEntry]:
+    def _split_rows(self, rows: Sequence[tuple[Any, ...]], limit: int) -> tuple[list[MatchedEntry], list[HitCandidate]]:
+        """Splits rows of `MatchStatements.select_candidates`. Columns of candidates from another table are NULL."""
+        entries: list[MatchedEntry] = [(row[0], row[1], row[2]) for row in rows]
+        candidate = self._target.candidate
+        candidates = {row[0]: candidate(*row[3:]) for row in rows[:limit] if row[3] is not None}
+        others = [rowid for rowid, _, _ in entries[:limit] if rowid not in candidates]
+        candidates.update(zip(others, self._fetch(others), strict=True))
+        return entries, [candidates[rowid] for rowid, _, _ in entries[:limit]]
+
+    def _read_best_entries(
+        self, tier: MatchTier, match_sql: MatchStatements, limit: int, offset: int
+    ) -> list[MatchedEntry]:
         """Returns the best entry of each item, which is the first because entries are read in order."""
         wanted = (offset + limit) * _ENTRIES_PER_ITEM
         while True:
@@ -149,6 +171,8 @@ class TextSearch:
             for entry in entries:
                 rowid, _, _ = entry
                 items.setdefault(rowid >> self._item_bits, entry)
+            if len(entries) < wanted and not (tier.excluded or self._skipped):
+                self._rowids[tier.match] = [rowid for rowid, _, _ in entries]
             if len(items) >= offset + limit or len(entries) < wanted:
                 return list(items.values())[offset : offset + limit]
             wanted *= _ENTRIES_PER_ITEM
@@ -279,8 +303,11 @@ class TextSearch:
         """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
         `total`."""
         if matches_max <= self._ranked_rows_max:
-            [rowids] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()
-            entries = Tally([rowid >> self._item_bits for rowid in _decode_rowids(rowids)])
+            rowids = self._rowids.get(all_matches.match)
+            if rowids is None:
+                [text] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()
+                rowids = _decode_rowids(text)
+            entries = Tally([rowid >> self._item_bits for rowid in rowids])
             total = len(entries) + self._count_extra(entries)
         else:
             items = [int(candidate.id) for candidate in candidates]

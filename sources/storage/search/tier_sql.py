@@ -23,6 +23,10 @@ class TierSql(Struct, frozen=True):
     # Items to leave out.
     skipped: tuple[int, ...] = ()
 
+    def select_candidates(self, _limit: int, _offset: int) -> Statement | None:
+        """Reading the rows of a page separately costs little if no server has to be asked."""
+        return None
+
     def select_any(self) -> Statement:
         """Selects whether there is an entry at all."""
         sql, parameters = self._matching()

@@ -186,13 +186,22 @@ class IndexState(Struct, frozen=True):
 
 def index_state(connection: PostgresConnection) -> IndexState:
     """Reads the state of the index once in each transaction: no other transaction can change what this one sees."""
-    state = connection.known.get(_INDEX_STATE)
+    state = known_index_state(connection)
     if state is None:
         row = connection.execute(_READ_INDEX_STATE).fetchone()
         state = IndexState(str(row[0]), row[1] or 0) if row else IndexState("0", 0)
-        connection.known[_INDEX_STATE] = state
-    assert isinstance(state, IndexState)
+        save_index_state(connection, state)
     return state
+
+
+def known_index_state(connection: PostgresConnection) -> IndexState | None:
+    """Returns the state of the index if the transaction has read it already."""
+    state: IndexState | None = connection.known.get(_INDEX_STATE)
+    return state
+
+
+def save_index_state(connection: PostgresConnection, state: IndexState) -> None:
+    connection.known[_INDEX_STATE] = state
 
 
 def _index_batch(connection: PostgresConnection, kind: EntryKind, rowids: list[int]) -> None:

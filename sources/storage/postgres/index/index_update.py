@@ -1,6 +1,8 @@
 """Builds the full-text index of one library again in the background, after an upgrade that segments text differently.
 Until then the index contains both forms."""
 
+import asyncio
+
 from loguru import logger
 
 from config.errors import FlorilegiumError
@@ -17,13 +19,18 @@ _LEASE_S = 3_600
 
 
 class IndexUpdate(IndexTask):
-    def start(self) -> None:
-        """Updates the index if it is outdated, unless another process does."""
+    def start(self, after: asyncio.Event | None = None) -> None:
+        """Updates the index if it is outdated, unless another process does. With `after`, that begins later, and only
+        if the library is open then."""
         if not self.is_running:
-            self._run(self._update())
+            self._run(self._update(after))
 
-    async def _update(self) -> None:
+    async def _update(self, after: asyncio.Event | None) -> None:
         database = self._database
+        if after is not None:
+            await after.wait()
+            if not database.is_open:
+                return
         try:
             with background_jobs():
                 if await database.read(_SOURCE, is_outdated) and await database.write_vectors(_SOURCE, self._claim):

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind
 from sources.storage.postgres.search.tsquery import for_index, with_labels
@@ -16,6 +17,14 @@ LISTED_ROWS = (
     "WITH ORDINALITY AS listed (value, place)) AS wanted"
 )
 _LABELS = "DCBA"
+
+
+@lru_cache
+def _around_page(candidate_sql: str) -> tuple[str, str]:
+    """Returns the SQL before and after the page whose candidates are selected with the columns of its entries. Entries
+    without a row of the table have NULL instead."""
+    before, after = candidate_sql.replace(" JOIN ", " LEFT JOIN ").split(LISTED_ROWS)
+    return before.replace("SELECT", "SELECT wanted.value, wanted.rank, wanted.is_first,", 1), after
 
 
 class EntrySql(TierSql, frozen=True):
@@ -38,6 +47,13 @@ class EntrySql(TierSql, frozen=True):
         }[self.tier.order]
         page = f"SELECT number, rank, is_first FROM ({sql}) AS entry ORDER BY {order} LIMIT ? OFFSET ?"
         return page, (*parameters, *boosted, limit, offset)
+
+    def select_candidates(self, limit: int, offset: int) -> Statement:
+        page, parameters = self.select_entries(limit, offset)
+        before, after = _around_page(self.target.candidate_sql)
+        # Rows are numbered in the order of the page.
+        numbered = f"SELECT number AS value, rank, is_first, row_number() OVER () AS place FROM ({page}) AS page"
+        return f"{before}({numbered}) AS wanted{after}", parameters
 
     def select_extremes(self) -> Statement:
         sql, parameters = self._entries()

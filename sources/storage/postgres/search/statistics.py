@@ -3,14 +3,23 @@
 A term is weighted by how rare it is among the entries of its source. In a source with few entries that is unreliable,
 so those of the whole library are counted instead."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from config.postgres.connection import PostgresConnection
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
-from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind, index_state
+from sources.storage.postgres.index.entries import (
+    ENTRY_KINDS,
+    EntryKind,
+    IndexState,
+    index_state,
+    known_index_state,
+    save_index_state,
+)
 from sources.storage.postgres.search.tsquery import for_index
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.postgres.search.vocabulary import EntryVocabulary
@@ -27,6 +36,18 @@ _TURN_MAX_S = 0.5
 _COUNT_EACH = """
     SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY))
     FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place
+"""
+# The same with the state of the index, for the first statement of a search. What is not counted is NULL: terms of other
+# sources in a large library, and rows unless they are wanted.
+_READ_STATE_AND_COUNTS = f"""
+    WITH entries AS (SELECT coalesce((SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), 0) AS size)
+    SELECT value, size,
+        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR size <= {_SMALL_BYTES} THEN (
+                SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY)) END
+            FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
+        CASE WHEN CAST(? AS BOOLEAN) AND size <= {_SMALL_BYTES} THEN ARRAY(
+            SELECT ARRAY[kind, count(*)] FROM index_entries GROUP BY kind) END
+    FROM state, entries WHERE name = 'writes'
 """
 _COUNT_ROWS = "SELECT count(*) FROM index_entries WHERE kind = ?"
 _COUNT_ALL_ROWS = "SELECT kind, count(*) FROM index_entries GROUP BY kind"
@@ -61,6 +82,15 @@ class IndexCounts:
             self.matches, self.statements = {}, {}
             self.version = version
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is known how many entries each source has."""
+        return all((_COUNT_ROWS, (kind.number,)) in self.statements for kind in ENTRY_KINDS.values())
+
+    def save_rows(self, rows: Mapping[int, int]) -> None:
+        """`rows` are the numbers of entries by the number of their kind."""
+        self.statements |= {(_COUNT_ROWS, (kind.number,)): rows.get(kind.number, 0) for kind in ENTRY_KINDS.values()}
+
 
 class EntryStatistics:
     """Implements `SearchStatistics` for one schema. With `sources`, nothing of the other sources is counted or read: a
@@ -75,7 +105,10 @@ class EntryStatistics:
         ]
 
     def refresh(self, connection: PostgresConnection) -> None:
-        self._known.refresh(index_state(connection).version)
+        """The first count of a transaction reads the state of the index, too."""
+        state = known_index_state(connection)
+        if state is not None:
+            self._known.refresh(state.version)
 
     def count_matches(self, connection: PostgresConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))
@@ -83,15 +116,19 @@ class EntryStatistics:
 
     def count_each(self, connection: PostgresConnection, index: TextIndex, matches: Sequence[str]) -> list[int]:
         prefix = ENTRY_KINDS[index.table].prefix
-        own, others = [for_index(match, prefix) for match in matches], []
-        if index_state(connection).size <= _SMALL_BYTES:
-            others = [for_index(match, kind.prefix) for match in matches for kind in self._kinds]
+        own = [for_index(match, prefix) for match in matches]
+        others = [for_index(match, kind.prefix) for match in matches for kind in self._kinds]
+        if known_index_state(connection) is None:
+            self._read_state(connection, own, others)
+        if index_state(connection).size > _SMALL_BYTES:
+            others = []
         return self._count_all(connection, [*own, *others])[: len(own)]
 
     def count_rows(self, connection: PostgresConnection, index: TextIndex) -> int:
         return self._count_rows(connection, ENTRY_KINDS[index.table])
 
     def count(self, connection: PostgresConnection, sql: str, parameters: Parameters) -> int:
+        self._require_state(connection)
         key, known = (sql, parameters), self._known.statements
         count = known.get(key)
         if count is None:
@@ -109,6 +146,7 @@ class EntryStatistics:
 
     def vocabulary(self, connection: PostgresConnection, own_index: TextIndex, words_max: int) -> LibraryVocabulary:
         """Human-only messages are read only if their own index is searched."""
+        self._require_state(connection)
         kinds = {kind.index: kind for kind in self._kinds} | {own_index.table: ENTRY_KINDS[own_index.table]}
         indexes = [
             EntryVocabulary(
@@ -124,7 +162,6 @@ class EntryStatistics:
         return self._corpus(query, connection, [kind] if rows >= OWN_ROWS_MIN else self._kinds)
 
     def corpus(self, query: ParsedQuery, connection: PostgresConnection) -> Corpus:
-        self.refresh(connection)
         return self._corpus(query, connection, self._kinds)
 
     def _corpus(self, query: ParsedQuery, connection: PostgresConnection, kinds: Sequence[EntryKind]) -> Corpus:
@@ -135,17 +172,43 @@ class EntryStatistics:
         rows = sum(self._count_rows(connection, kind) for kind in kinds)
         return Corpus(rows, tuple(frequencies) or (0,) * len(matches))
 
+    def _require_state(self, connection: PostgresConnection) -> None:
+        """Must be called before anything is looked up in `_known`."""
+        self._known.refresh(index_state(connection).version)
+
+    def _read_state(self, connection: PostgresConnection, own: Sequence[str], others: Sequence[str]) -> None:
+        """Reads the state of the index and counts what is not known, in one statement."""
+        with self._known.turn():
+            known = self._known
+            unknown = [match for match in dict.fromkeys(own) if match not in known.matches]
+            own_count = len(unknown)
+            unknown += [match for match in dict.fromkeys(others) if match not in known.matches and match not in unknown]
+            if not unknown and known.has_rows:
+                return
+            row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, not known.has_rows)).fetchone()
+            if row is None:
+                return
+            version, size, counts, rows = row
+            save_index_state(connection, IndexState(str(version), size))
+            known.refresh(str(version))
+            known.matches.update(
+                (match, count) for match, count in zip(unknown, counts, strict=True) if count is not None
+            )
+            if rows is not None:
+                known.save_rows(dict(rows))
+
     def _count_rows(self, connection: PostgresConnection, kind: EntryKind) -> int:
+        self._require_state(connection)
         known = self._known.statements
         if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).size <= _SMALL_BYTES:
             with self._known.turn():
                 if (_COUNT_ROWS, (kind.number,)) not in known:
-                    rows: dict[int, int] = dict(connection.execute(_COUNT_ALL_ROWS).fetchall())
-                    known |= {(_COUNT_ROWS, (one.number,)): rows.get(one.number, 0) for one in ENTRY_KINDS.values()}
+                    self._known.save_rows(dict(connection.execute(_COUNT_ALL_ROWS).fetchall()))
         return self.count(connection, _COUNT_ROWS, (kind.number,))
 
     def _count_all(self, connection: PostgresConnection, matches: Iterable[str]) -> list[int]:
         """Counts what is not known yet, in one statement."""
+        self._require_state(connection)
         matches, known = list(matches), self._known.matches
         if any(match not in known for match in matches):
             with self._known.turn():

@@ -49,9 +49,12 @@ async def database(open_engine: OpenEngine) -> AsyncIterator[PostgresDatabase]:
         yield await engine._database(libraries.context("ada").user_id)
 
 
-async def test_the_reads_of_a_call_share_a_transaction(database: PostgresDatabase) -> None:
-    for _ in range(2):  # the first call opens the library, too
-        assert len(set(await _read_all(database, _transaction, _transaction, _transaction))) == 1
+async def test_the_reads_of_a_call_share_a_transaction(database: PostgresDatabase, open_engine: OpenEngine) -> None:
+    await _read(database, None, _transaction)
+    assert len(set(await _read_all(database, _transaction, _transaction, _transaction))) == 1
+    async with open_engine() as (engine, libraries):  # it has to open the library first
+        other = await engine._database(libraries.context("ada").user_id)
+        assert len(set(await _read_all(other, _transaction, _transaction))) == 1
     others = [_read(database, call, _transaction) for call in (CallGroup(60.0), CallGroup(60.0), None)]
     assert len(set(await asyncio.gather(*others))) == 3
 

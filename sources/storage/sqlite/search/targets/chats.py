@@ -193,14 +193,17 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         )
 
     def candidates(self, connection: SearchConnection, rowids: Sequence[int]) -> list[HitCandidate]:
-        messages = json_array([rowid for rowid in rowids if rowid > 0])
-        candidates = [ChatCandidate(*row) for row in connection.execute(self.candidate_sql, (messages,))]
+        messages = [rowid for rowid in rowids if rowid > 0]
+        candidates = self._select(connection, self.candidate_sql, messages) if messages else []
         titles = [rowid for rowid in rowids if rowid < 0]
         if not titles:
             return [*candidates]
-        candidates += [ChatCandidate(*row) for row in connection.execute(self.title_sql, (json_array(titles),))]
+        candidates += self._select(connection, self.title_sql, titles)
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
         return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
+
+    def _select(self, connection: SearchConnection, sql: str, rowids: Sequence[int]) -> list[ChatCandidate]:
+        return [ChatCandidate(*row) for row in connection.execute(sql, (json_array(rowids),))]
 
     def add_context(self, connection: SearchConnection, candidates: Sequence[HitCandidate]) -> None:
         """Adds the messages that are part of a message's index entry to those that match only through them."""

@@ -1,0 +1,71 @@
+"""A search of all sources on PostgreSQL: what it finds, and how many statements it needs."""
+
+import asyncio
+
+from aggregator.search import Aggregator, KnowledgeSearch
+from config.settings import Settings
+from sessions.state import InProcessSessionStates, SessionStateLimits
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.registry import SOURCES
+from sources.storage.contract import Library
+from sources.storage.postgres import PostgresLibraries
+from tests.sources.storage.library_fixture import LibraryFixture
+from tests.sources.storage.postgres.conftest import OpenEngine
+
+_LIMITS = SessionStateLimits(ttl_s=100, seen_max=1_000, queries_max=5, total_max=1_000, user_max=1_000)
+
+
+def _aggregator(libraries: LibraryFixture) -> Aggregator:
+    settings = Settings()
+    sources = [create(settings.of_source(name)) for name, create in SOURCES.items()]
+    return Aggregator(libraries.engine, sources, InProcessSessionStates(_LIMITS, libraries.clock), settings)
+
+
+async def _fill(library: Library, owner: str) -> None:
+    title = f"Lisbon of {owner}"
+    await library.notes.create(NoteDraft(title=title, content="Trams in Lisbon"))
+    await library.media.create(MediaDraft(title=title, content="A film about Lisbon"))
+    await library.chats.create(ConversationDraft(title=title), [MessageDraft(role="user", content="Is Lisbon far?")])
+    await library.characters.create(CharacterDraft(name=title, description="A guide in Lisbon"))
+    await library.prompts.create(PromptDraft(name=title, user_prompt="Plan a day in Lisbon"))
+
+
+async def _search(
+    aggregator: Aggregator, libraries: LibraryFixture, owner: str, query: str = "Lisbon"
+) -> list[tuple[str, str | None]]:
+    context = libraries.context(owner, is_agent=True)
+    response = await aggregator.search(context, KnowledgeSearch(query=query, dedupe="off"))
+    assert {report.status for report in response.sources.values()} == {"ok"}
+    return sorted((item.source, item.title) for item in response.results)
+
+
+def _statements(engine: PostgresLibraries) -> int:
+    connections = [thread._connection for thread in engine._threads._threads]
+    return sum(connection.statements for connection in connections if connection is not None)
+
+
+async def test_concurrent_searches_find_the_items_of_their_user(open_engine: OpenEngine) -> None:
+    async with open_engine(options={"connections": 5}) as (_, libraries):
+        for owner in ("ada", "ben"):
+            async with libraries.library(owner) as library:
+                await _fill(library, owner)
+        aggregator = _aggregator(libraries)
+        owners = ("ada", "ben") * 5
+        for owner, hits in zip(
+            owners, await asyncio.gather(*(_search(aggregator, libraries, one) for one in owners)), strict=True
+        ):
+            assert [source for source, _ in hits] == ["characters", "chats", "media", "notes", "prompts"]
+            assert {title for _, title in hits} == {f"Lisbon of {owner}"}
+
+
+async def test_a_search_runs_few_statements(open_engine: OpenEngine) -> None:
+    async with open_engine() as (engine, libraries):
+        async with libraries.library("ada") as library:
+            await _fill(library, "ada")
+        aggregator = _aggregator(libraries)
+        await _search(aggregator, libraries, "ada")
+        before = _statements(engine)
+        await _search(aggregator, libraries, "ada", "trams film")
+        # Beginning and counts; entries and rows of each source, those of media separately; and the ends of this search
+        # and of the one before, which come after their answers.
+        assert _statements(engine) - before <= 10

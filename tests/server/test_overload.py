@@ -50,7 +50,7 @@ async def server_with_damaged_library(tmp_path: Path) -> AsyncIterator[LiveServe
         yield server
 
 
-@pytest.mark.sqlite
+@pytest.mark.sqlite  # damages files
 async def test_a_search_that_no_source_answers_is_an_error_over_mcp(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
@@ -65,7 +65,7 @@ async def test_a_search_that_no_source_answers_is_an_error_over_mcp(tmp_path: Pa
     assert [hit["title"] for hit in result_of(answered)["structuredContent"]["results"]] == ["Tea of Ben"]
 
 
-@pytest.mark.sqlite
+@pytest.mark.sqlite  # damages files
 async def test_a_search_that_no_source_answers_is_503_over_rest(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         failed, answered = await rest_search(server, "ada"), await rest_search(server, "ben")
@@ -76,7 +76,7 @@ async def test_a_search_that_no_source_answers_is_503_over_rest(tmp_path: Path) 
     assert (answered.status, len(answered.json()["results"])) == (200, 1)
 
 
-@pytest.mark.sqlite
+@pytest.mark.sqlite  # damages files
 async def test_a_failed_search_has_its_own_outcome_in_the_metrics(tmp_path: Path) -> None:
     async with server_with_damaged_library(tmp_path) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")

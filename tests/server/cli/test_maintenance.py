@@ -151,7 +151,7 @@ def test_a_library_of_a_newer_version_is_reported(program: Program) -> None:
     assert "written by a newer version of Florilegium" in reindexed.stderr
 
 
-@pytest.mark.sqlite  # about files
+@pytest.mark.sqlite  # loses entries of a file; that of PostgreSQL is in tests/server/postgres
 def test_reindex_restores_lost_index_entries(program: Program) -> None:
     add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/chacha.db"))

@@ -134,12 +134,15 @@ def test_each_user_finds_only_their_own_items(shared: Program) -> None:
     )
 
 
-def test_reading_commands_report_missing_data_and_create_nothing(shared: Program, program: Program) -> None:
+def test_reading_commands_do_not_create_the_default_user(shared: Program) -> None:
     unnamed = shared.run("search", "dome")
     assert (unnamed.code, unnamed.stdout) == (1, "")
     assert "the default user 'local' has no library yet" in unnamed.stderr
     assert "local" not in shared.states()
 
+
+@pytest.mark.sqlite  # a data directory without files
+def test_reading_commands_report_missing_data_and_create_nothing(shared: Program, program: Program) -> None:
     shared.expect("backup", str(program.home / "saved"))
     for command in (
         *(("search", "dome"), ("search", "--user", "ada", "dome"), ("get", LOG), ("export", "out"), ("reindex",)),

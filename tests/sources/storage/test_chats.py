@@ -161,7 +161,7 @@ async def wait_until_open(library: Library) -> None:
                 return
 
 
-@pytest.mark.sqlite  # searches
+@pytest.mark.sqlite  # a search of PostgreSQL can take longer than the 50 ms
 async def test_deadline_is_extended_for_removing_a_long_conversation(open_libraries: OpenLibraries) -> None:
     async with open_libraries() as libraries, libraries.library("ada") as ada:
         conversation = await ada.chats.create(

@@ -105,7 +105,7 @@ async def test_scores_descend_and_are_between_zero_and_one(kind: ItemKind, ada: 
 
 
 @every_kind
-@pytest.mark.sqlite
+@pytest.mark.sqlite  # with PostgreSQL, ranks are divided by the largest one
 async def test_minmax_score_is_one_for_the_best_and_for_a_single_hit(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     await collection.create(kind.draft("samovar"))

@@ -47,12 +47,15 @@ MESSAGE_OWN = """
         WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
     || ' ' || substr(m.created_at, 1, 4)
 """
-# And, with a lower weight, with the two messages before it that agents may read.
+# And, with a lower weight, with the two messages before it that agents may read. The conditions are ranges of the index
+# `messages_in_order`. With `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in a new table, and
+# sorts all earlier messages of the conversation for each message.
 MESSAGE_CONTEXT = """
     CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT string_agg(text, ' ' ORDER BY position DESC) FROM (
         SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text, p.position FROM messages p
-        WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
-        ORDER BY p.position DESC LIMIT 2) AS earlier), '') END
+        WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+            AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier), '') END
 """
 _MESSAGES = f"""
     SELECT m.id, '', {MESSAGE_OWN}, {MESSAGE_CONTEXT}

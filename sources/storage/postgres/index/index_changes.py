@@ -48,11 +48,12 @@ _CHUNKS_OF = f"""
         UNION SELECT e.id FROM index_entries e WHERE e.kind = {MEDIA_ENTRIES.number}
             AND e.id >= item.id << {CHUNK_BITS} AND e.id < (item.id + 1) << {CHUNK_BITS}) AS chunk ON TRUE
 """
-# The two messages after each of these, whose context they are part of.
+# The two messages after each of these, whose context they are part of. The conditions are ranges, as in `entries.py`.
 _FOLLOWING = """
     SELECT DISTINCT following.id FROM messages m JOIN LATERAL (
-        SELECT f.id FROM messages f WHERE f.conversation_id = m.conversation_id AND f.position > m.position
-        AND f.deleted = 0 AND f.human_only = 0 ORDER BY f.position LIMIT 2) AS following ON TRUE
+        SELECT f.id FROM messages f WHERE (f.conversation_id, f.position) > (m.conversation_id, m.position)
+        AND f.conversation_id < m.conversation_id + 1 AND f.deleted <> 1 AND f.human_only <> 1
+        ORDER BY f.conversation_id, f.position LIMIT 2) AS following ON TRUE
     WHERE m.id = ANY(CAST(? AS BIGINT[]))
 """
 

@@ -11,13 +11,13 @@ from sources.storage.sqlite.search.targets.notes import NOTES_TARGET
 from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
 from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
 
-# The messages before a message, as they are written and in order.
+# The messages before a message, as they are written and in order. The conditions are ranges, as in `index/entries.py`.
 _CONTEXT_TEXTS = """
     SELECT m.uuid, (SELECT coalesce(string_agg(text, chr(10) ORDER BY position), '') FROM (
         SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
-        FROM messages p WHERE p.conversation_id = m.conversation_id
-            AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
-        ORDER BY p.position DESC LIMIT 2) AS earlier)
+        FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+            AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier)
     FROM messages m WHERE m.uuid IN (SELECT value FROM jsonb_array_elements_text(CAST(? AS JSONB)))
 """
 

@@ -1,10 +1,11 @@
-"""How many statements a search needs: each waits for the server."""
+"""How many statements searches need, because each waits for the server, and how many rows are read for a write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from config.postgres.connection import ConnectionOptions, Transaction
@@ -104,3 +105,27 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
     # It reads the state of the index, too.
     assert await asyncio.to_thread(count_statements, work) == 1
     assert counts == [1, 1, 0, 2] * 2
+
+
+async def test_rows_read_for_a_conversation_grow_with_its_messages(database_url: str, tmp_path: Path) -> None:
+    """A new table has no statistics, and PostgreSQL must not sort all earlier messages for each message."""
+    messages = [MessageDraft(role="user", sender="Ana", content="Shall we go to Lisbon? " * 10) for _ in range(2_000)]
+    async with open_postgres(database_url, tmp_path, "z" * 26) as libraries, libraries.library("ada") as ada:
+        conversation = await ada.chats.create(ConversationDraft(title="Talk"), messages)
+        await ada.chats.delete(conversation.id)
+    # A connection adds what it has read when it is closed.
+    rows_read = 0
+    async with asyncio.timeout(30):
+        while not rows_read:
+            rows_read = await _read_messages(database_url)
+
+    assert rows_read < 20 * len(messages)
+
+
+async def _read_messages(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        sql = "SELECT sum(idx_tup_fetch) FROM pg_catalog.pg_stat_all_tables WHERE relname = 'messages'"
+        return int(await connection.fetchval(sql) or 0)
+    finally:
+        await connection.close()

@@ -66,10 +66,12 @@ PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(DEVELOPMENT)
 	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS)
 
-# Tests of SQLite files are left out.
+# Tests of SQLite files are left out, and those that no storage can change: benchmarks, settings, and the functions that
+# segment text and parse queries and times.
 test-postgres: $(DEVELOPMENT)
 	TEST_STORAGE=postgres TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} \
-	  $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not sqlite" $(ARGS)
+	  $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not sqlite" \
+	  $(addprefix --ignore=tests/,bench config sources/text sources/query sources/times) $(ARGS)
 
 check: check-style check-mypy check-pyright
 

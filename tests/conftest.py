@@ -2,11 +2,8 @@
 servers that tests share. A run of the whole suite in which no test used one of them fails."""
 
 import gc
-import os
 import secrets
-import signal
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -79,11 +76,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not _is_main_process(config):
         return
     storage.drop_all_databases()
-    for server in shared.running_servers().values():
-        if server.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(server.pid, signal.SIGINT)
-    shared.remove_directory()
+    shared.stop_servers()
 
 
 @pytest.fixture(scope="session")

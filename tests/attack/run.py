@@ -39,6 +39,7 @@ from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
 from tests.auth.attack_server import ISSUERS
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.rest.rest_client import RestClient, rest_client_of
+from tests.servers.shared import prepared_directory
 
 _WORKERS = 8
 _SHOWN_MAX = 20
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="a sample of a few seconds")
     effort = QUICK if parser.parse_args(arguments).quick else FULL
     logger.remove()
-    with tempfile.TemporaryDirectory(prefix="florilegium-attack-") as name:
+    with prepared_directory(), tempfile.TemporaryDirectory(prefix="florilegium-attack-") as name:
         try:
             result = asyncio.run(asyncio.wait_for(attack(effort, Path(name)), _TIME_LIMIT_S))
         except TimeoutError:

@@ -7,8 +7,10 @@ The first process that needs a server starts it and writes its address there; th
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct, json
@@ -51,6 +53,28 @@ def shared_server(name: str, start: Callable[[Path], SharedServer]) -> SharedSer
 
 def running_servers() -> dict[str, SharedServer]:
     return {file.stem: json.decode(file.read_bytes(), type=SharedServer) for file in sorted(directory().glob("*.json"))}
+
+
+@contextmanager
+def prepared_directory() -> Iterator[None]:
+    """For a program that is no test run. If one has started it, it uses the servers of that run."""
+    if _VARIABLE in os.environ:
+        yield
+        return
+    prepare_directory()
+    try:
+        yield
+    finally:
+        stop_servers()
+
+
+def stop_servers() -> None:
+    """Stops the servers that were started, and removes their files. Called in the main process."""
+    for server in running_servers().values():
+        if server.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(server.pid, signal.SIGINT)
+    remove_directory()
 
 
 def remove_directory() -> None:

@@ -90,7 +90,7 @@ class LibraryVocabulary:
         return [word for near in self._near_stems(root) if (word := self._spelling(near))]
 
     def _near_stems(self, root: str) -> list[str]:
-        vocabularies = [index.words_like(root, self._words_max) for index in self._indexes]
+        vocabularies = self._words_like(root)
         similar = [similar_words(root, vocabulary) for vocabulary in vocabularies]
         for edits in sorted({edits for one in similar for edits in one.values()}):
             near = [[other for other, number in one.items() if number == edits] for one in similar]
@@ -100,12 +100,19 @@ class LibraryVocabulary:
 
     def _most_frequent(self, words: Sequence[Sequence[str]]) -> list[str]:
         rows: Counter[str] = Counter()
-        for index, own in zip(self._indexes, words, strict=True):
-            counts = index.count_rows(own)
+        for index, counts in zip(self._indexes, self._count_rows(words), strict=True):
             rows.update(counts)
             for word in counts:
                 self._indexes_of.setdefault(word, []).append(index)
         return sorted(rows, key=lambda word: (-rows[word], word))[:_NEAR_MAX]
+
+    def _words_like(self, word: str) -> list[str]:
+        """Returns the words of each index that may be near to a word."""
+        return [index.words_like(word, self._words_max) for index in self._indexes]
+
+    def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
+        """Returns the number of rows of words of each index."""
+        return [index.count_rows(own) for index, own in zip(self._indexes, words, strict=True)]
 
     def _spelling(self, near: str) -> str | None:
         """Returns a word of the library with this stem."""

@@ -22,8 +22,8 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.search.tsquery import for_index
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
-from sources.storage.postgres.search.vocabulary import EntryVocabulary
-from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory
+from sources.storage.postgres.search.vocabulary import EntryVocabularies, EntryVocabulary
+from sources.storage.search.vocabulary import NearWordsMemory
 from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
 from sources.storage.tables.text_index import TextIndex
@@ -144,7 +144,7 @@ class EntryStatistics:
         self._count_all(connection, [for_index(match, kind.prefix) for match in matches for kind in self._kinds])
         return [self.count_in_library(connection, match) for match in matches]
 
-    def vocabulary(self, connection: PostgresConnection, own_index: TextIndex, words_max: int) -> LibraryVocabulary:
+    def vocabulary(self, connection: PostgresConnection, own_index: TextIndex, words_max: int) -> EntryVocabularies:
         """Human-only messages are read only if their own index is searched."""
         self._require_state(connection)
         kinds = {kind.index: kind for kind in self._kinds} | {own_index.table: ENTRY_KINDS[own_index.table]}
@@ -154,7 +154,7 @@ class EntryStatistics:
             )
             for _, kind in sorted(kinds.items())
         ]
-        return LibraryVocabulary(indexes, self._known.near_words, words_max)
+        return EntryVocabularies(indexes, self._known.near_words, words_max)
 
     def source_corpus(self, query: ParsedQuery, connection: PostgresConnection, index: TextIndex) -> Corpus:
         kind = ENTRY_KINDS[index.table]

@@ -107,6 +107,26 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
     assert counts == [1, 1, 0, 2] * 2
 
 
+async def test_words_of_all_sources_are_compared_in_two_statements(
+    ada: Library, count_statements: Callable[[Work], int]
+) -> None:
+    await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="lisbon")])
+    await ada.notes.create(NoteDraft(title="Trip", content="lisbon in May"))
+    near: list[list[str]] = []
+    statements: list[int] = []
+
+    def work(connection: LibraryConnection) -> None:
+        statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
+        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
+        before = connection.statements
+        near.append(vocabulary._near_stems("lisbom"))
+        statements.append(connection.statements - before)
+
+    await asyncio.to_thread(count_statements, work)
+    assert near == [["lisbon"]]
+    assert statements == [2]
+
+
 async def test_rows_read_for_a_conversation_grow_with_its_messages(database_url: str, tmp_path: Path) -> None:
     """A new table has no statistics, and PostgreSQL must not sort all earlier messages for each message."""
     messages = [MessageDraft(role="user", sender="Ana", content="Shall we go to Lisbon? " * 10) for _ in range(2_000)]

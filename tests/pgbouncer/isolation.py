@@ -17,6 +17,7 @@ from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.storage.contract import Libraries, Library
+from sources.storage.job_group import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
 from sources.storage.postgres.schemas import LibrarySchemas
@@ -71,9 +72,16 @@ async def work_as(name: str, library: Library, counts: Counts, choices: random.R
             seen = [note.title for note in (await library.notes.list(20, 0)).rows]
         else:
             counts.searches += 1
-            seen = titles(await library.notes.search(make_search(choices.choice(("kettle", '"the galley"', "kettl")))))
+            seen = await search_together(library, choices.choice(("kettle", '"the galley"', "kettl")))
             counts.wrong += not seen
         counts.wrong += sum(not title.startswith(f"{name} ") for title in seen)
+
+
+async def search_together(library: Library, query: str) -> list[str]:
+    """Searches notes and conversations as a search of all sources does: in one transaction."""
+    with job_group(JobGroup(call=CallGroup(limit_s=30.0))):
+        pages = await asyncio.gather(library.notes.search(make_search(query)), library.chats.search(make_search(query)))
+    return [title for page in pages for title in titles(page)]
 
 
 async def migrate_meanwhile(url: str, root: Path, counts: Counts) -> None:

@@ -58,6 +58,7 @@ class TableReader:
     def __init__(self, connection: sqlite3.Connection, limits: ImportLimits) -> None:
         self._connection = connection
         self._columns: dict[str, frozenset[str]] = {}
+        self._statements: dict[tuple[TableSpec, str], tuple[str, Sequence[str]]] = {}
         self.limits = limits
 
     def has(self, table: TableSpec) -> bool:
@@ -126,14 +127,22 @@ class TableReader:
         return clean_tags([clean_line(keyword) for (keyword,) in rows])
 
     def _select(self, table: TableSpec, condition: str, value: Any) -> Sequence[TableRow]:
-        names = [*table.required, *(name for name in table.optional if name in self.columns(table.name))]
-        sql = f"SELECT {', '.join(names)} FROM {table.name} WHERE {condition}"
+        key = table, condition
+        if key not in self._statements:
+            self._statements[key] = self._statement(table, condition)
+        sql, names = self._statements[key]
         try:
             rows = self._connection.execute(sql, (value,)).fetchall()
         except sqlite3.DataError as error:
             raise InvalidParams(f"a value is larger than {self.limits.line_max_bytes} bytes") from error
-        absent = dict.fromkeys(table.optional)
-        return [absent | dict(zip(names, row, strict=True)) for row in rows]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _statement(self, table: TableSpec, condition: str) -> tuple[str, Sequence[str]]:
+        """Columns that the file lacks are read as NULL."""
+        names = (*table.required, *table.optional)
+        present = {*table.required, *self.columns(table.name)}
+        selected = ", ".join(name if name in present else f"NULL AS {name}" for name in names)
+        return f"SELECT {selected} FROM {table.name} WHERE {condition}", names
 
 
 class RowProgress:

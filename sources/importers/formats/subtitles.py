@@ -45,7 +45,7 @@ _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
 # Two times and a comma on a line of their own.
 _SBV_START = re.compile(rb"\d{1,2}:\d\d:\d\d\.\d{3},\d{1,2}:\d\d:\d\d\.\d{3}\r?\n")
-_SBV_TIMING = re.compile(r"^(\d{1,2}:\d\d:\d\d\.\d{3}),(\d{1,2}:\d\d:\d\d\.\d{3})$")
+_SBV_TIMING = re.compile(r"^(\d{1,2}:\d\d:\d\d\.\d{3}),(\d{1,2}:\d\d:\d\d\.\d{3})$", re.MULTILINE)
 _TSV_START = b"start\tend\ttext"
 _VOICE = re.compile(r"<v(?:\.[^\s>]{0,80}+)?[ \t]++([^<>\n]{1,200}+)>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|<\d[\d:.]{0,20}>|\{\\[^{}\n]{0,200}\}")
@@ -109,13 +109,13 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
     with open_file(path) as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"[")):
-        return _parse_json(read_json(path, limits))
+        return _parse_json(read_json(path, limits), limits)
     decoded = read_decoded(path, limits)
     text = decoded.text
     is_vtt = text.lstrip().startswith("WEBVTT")
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
-        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]))
-    lines = [_SBV_TIMING.sub(r"\1 --> \2", line) for line in text.split("\n")]
+        return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), limits)
+    lines = _SBV_TIMING.sub(r"\1 --> \2", text).split("\n")
     segments = [segment for segment in _segments(_cues(lines, is_vtt=is_vtt)) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
     return _TimedTranscript(
@@ -173,7 +173,7 @@ class _SubtitleCue(Struct, frozen=True):
 def _cues(lines: Sequence[str], *, is_vtt: bool) -> Iterator[_SubtitleCue]:
     """In WebVTT an empty line ends a cue. In SubRip some cues contain empty lines, so the number of the next one ends
     it."""
-    timings = [(index, timing) for index, line in enumerate(lines) if (timing := _TIMING.match(line))]
+    timings = [(index, timing) for index, line in enumerate(lines) if "-->" in line and (timing := _TIMING.match(line))]
     ends = [index for index, _ in timings[1:]] + [len(lines)]
     for (index, timing), end in zip(timings, ends, strict=False):
         text = [line.strip() for line in lines[index + 1 : end]]
@@ -215,30 +215,36 @@ def _without_markup(line: str) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _parse_json(value: Any) -> _TimedTranscript:
+def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:
     if isinstance(value, list):
         # youtube-transcript-api writes a list for each video; a file has one.
         lines = value[0] if len(value) == 1 and isinstance(value[0], list) else value
-        return _collect(map(_whisper_segment, lines))
+        return _collect(map(_whisper_segment, lines), limits)
     if not isinstance(value, Mapping):
         raise InvalidParams("transcript: expected a JSON object or list")
     if isinstance(value.get("events"), list):
-        return _collect(map(_youtube_segment, value["events"]))
+        return _collect(map(_youtube_segment, value["events"]), limits)
     language = value.get("language")
     if isinstance(value.get("transcription"), list):
         result = value.get("result")
         language = result.get("language") if isinstance(result, Mapping) else language
-        return replace(_collect(map(_whisper_cpp_segment, value["transcription"])), language=_title_or_empty(language))
+        return replace(
+            _collect(map(_whisper_cpp_segment, value["transcription"]), limits), language=_title_or_empty(language)
+        )
     if isinstance(value.get("segments"), list):
-        return replace(_collect(map(_whisper_segment, value["segments"])), language=_title_or_empty(language))
+        return replace(_collect(map(_whisper_segment, value["segments"]), limits), language=_title_or_empty(language))
     raise InvalidParams("transcript: expected an object with segments, transcription or events")
 
 
-def _collect(segments: Iterable[Segment | None]) -> _TimedTranscript:
-    valid, failures = [], []
+def _collect(segments: Iterable[Segment | None], limits: ImportLimits) -> _TimedTranscript:
+    """Stops when so many lines failed that the file is given up."""
+    valid: list[Segment] = []
+    failures: list[FailedItem] = []
     for number, segment in enumerate(segments, 1):
         if segment is None:
             failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
+            if len(failures) > max(limits.failed_max, len(valid)):
+                break
         elif segment.text:
             valid.append(segment)
     return _TimedTranscript(valid, failures)

@@ -24,7 +24,7 @@ help:
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
-	@echo "make bench-hostile   measure the CPU time until hostile files of every format are rejected (an hour)"
+	@echo "make bench-hostile   measure the CPU time until hostile files of every format are rejected (ten minutes)"
 	@echo "make bench-follow    measure how soon changes of followed sources are searchable, and idle CPU (ten minutes)"
 	@echo "make test-follow     follow a folder and a database against a model for 2,000 steps each, and kill 30 runs (long)"
 	@echo "make test-faults     kill a worker, PostgreSQL and Valkey 30 times each under load (one minute)"

@@ -125,7 +125,7 @@ def _measurements(formats: list[str], size_bytes: int) -> Iterator[HostileResult
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=24)
+    parser.add_argument("--megabytes", type=float, default=1)
     parser.add_argument("--formats", nargs="*", default=[])
     arguments = parser.parse_args()
     all_importers()

@@ -836,7 +836,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_parser_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that parses one document.", 128, 65_536)
     ] = 512
-    import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 30
+    # Long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
+    import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 120
     import_reader_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
     ] = 2_048

@@ -30,7 +30,7 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     # Limits of the subprocess that parses one document.
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20
-    parser_deadline_s: float = 30.0
+    parser_deadline_s: float = 120.0
     # Limits of the process that reads all files of an import. Silence for longer than the deadline ends it.
     reader_memory_max_bytes: int = 2 << 30
     reader_deadline_s: float = 120.0

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
+from config.settings import Settings
 from sources.importers.engine.imported_items import SkippedItem
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.formats.documents import IMPORTER
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_slides, parse_word
@@ -340,6 +341,13 @@ def test_parser_memory_is_limited(tmp_path: Path) -> None:
     assert len(read_draft(IMPORTER, path).content) == 9 << 20
     with pytest.raises(InvalidParams, match="more than 48 MiB of memory"):
         read(IMPORTER, path, parser_memory_max_bytes=48 << 20)
+
+
+def test_document_may_use_its_cpu_time_on_a_busy_machine() -> None:
+    """The process has a low priority, so that it can take ten times as long as the CPU time that it uses."""
+    limits = import_limits(Settings())
+    assert limits.parser_deadline_s > 10 * limits.parser_cpu_s
+    assert LIMITS.parser_deadline_s > 10 * LIMITS.parser_cpu_s
 
 
 def test_parser_time_is_limited(tmp_path: Path) -> None:

@@ -27,19 +27,24 @@ class SourceBusy(Conflict):
 async def run_lease(bookmarks: Bookmarks, follow_id: str) -> AsyncIterator[None]:
     """Raises SourceBusy if another process reads the source."""
     owner = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(4)}"
-    holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
-    if holder != owner and _has_ended(holder):
-        holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
-    if holder != owner:
-        raise SourceBusy("the source is being read; try again in a moment")
     extending = asyncio.create_task(_extend(bookmarks, follow_id, owner))
     try:
+        # A claim that is cancelled may have been stored, so that it is released as well.
+        await _claim(bookmarks, follow_id, owner)
         yield
     finally:
         extending.cancel()
         await asyncio.gather(extending, return_exceptions=True)
         with suppress(FlorilegiumError):  # it ends by itself
-            await bookmarks.release(follow_id, owner)
+            await asyncio.shield(bookmarks.release(follow_id, owner))
+
+
+async def _claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:
+    holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
+    if holder != owner and _has_ended(holder):
+        holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
+    if holder != owner:
+        raise SourceBusy("the source is being read; try again in a moment")
 
 
 async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:

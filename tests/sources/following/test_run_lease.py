@@ -1,0 +1,71 @@
+"""One process at a time reads a followed source."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sources.following.run_lease import SourceBusy, run_lease
+from sources.storage.contract import Bookmarks
+from tests.sources.storage.library_fixture import Clock, open_library_fixture
+
+
+@pytest.fixture
+async def bookmarks(tmp_path: Path) -> AsyncIterator[Bookmarks]:
+    async with open_library_fixture(tmp_path, Clock()) as libraries, libraries.library("ada") as library:
+        yield library.bookmarks
+
+
+async def test_second_run_waits_for_the_first(bookmarks: Bookmarks) -> None:
+    async with run_lease(bookmarks, "a"), run_lease(bookmarks, "b"):
+        with pytest.raises(SourceBusy):
+            async with run_lease(bookmarks, "a"):
+                pass
+    async with run_lease(bookmarks, "a"):
+        pass
+
+
+async def test_cancelled_run_leaves_no_lease(bookmarks: Bookmarks) -> None:
+    """Whenever it is cancelled: also while the lease is being taken."""
+
+    async def run() -> None:
+        async with run_lease(bookmarks, "a"):
+            await asyncio.sleep(60)
+
+    for steps in range(30):
+        running = asyncio.create_task(run())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await asyncio.sleep(steps / 5_000)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        async with run_lease(bookmarks, "a"):
+            pass
+
+
+async def test_lease_of_a_process_that_ended_is_taken_over(bookmarks: Bookmarks) -> None:
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    for owner, is_held in (
+        (f"{socket.gethostname()} {process.pid} killed", False),
+        (f"{socket.gethostname()} {os.getppid()} running", True),
+        (f"another-machine {process.pid} unknown", True),
+    ):
+        assert await bookmarks.claim("a", owner, 60) == owner
+        if is_held:
+            with pytest.raises(SourceBusy):
+                async with run_lease(bookmarks, "a"):
+                    pass
+        else:
+            async with run_lease(bookmarks, "a"):
+                pass
+        await bookmarks.release("a", owner)
+
+
+async def test_lease_that_is_not_extended_ends(bookmarks: Bookmarks) -> None:
+    await bookmarks.claim("a", "another-machine 1 x", 0)
+    async with run_lease(bookmarks, "a"):
+        pass

@@ -10,6 +10,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from config.errors import Conflict, FlorilegiumError
 from sources.storage.contract import Bookmarks
@@ -26,7 +27,7 @@ class SourceBusy(Conflict):
 @asynccontextmanager
 async def run_lease(bookmarks: Bookmarks, follow_id: str) -> AsyncIterator[None]:
     """Raises SourceBusy if another process reads the source."""
-    owner = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(4)}"
+    owner = f"{socket.gethostname()} {os.getpid()} {_started_at(os.getpid())} {secrets.token_hex(4)}"
     extending = asyncio.create_task(_extend(bookmarks, follow_id, owner))
     try:
         # A claim that is cancelled may have been stored, so that it is released as well.
@@ -56,13 +57,21 @@ async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:
 
 def _has_ended(owner: str) -> bool:
     """Whether the process was one of this machine and no longer exists."""
-    host, _, process = owner.partition(" ")
+    host, process, started_at, _ = owner.split(" ")
     if host != socket.gethostname():
         return False
     try:
-        os.kill(int(process.partition(" ")[0]), 0)
+        os.kill(int(process), 0)
     except ProcessLookupError:
         return True
-    except (OSError, ValueError):
+    except OSError:
         return False
-    return False
+    return started_at != _started_at(int(process))
+
+
+def _started_at(process: int) -> str:
+    """Tells a process from a later one with the same number, where the system says when it was started. See proc(5)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return "unknown"

@@ -50,9 +50,10 @@ async def test_lease_of_a_process_that_ended_is_taken_over(bookmarks: Bookmarks)
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()
     for owner, is_held in (
-        (f"{socket.gethostname()} {process.pid} killed", False),
-        (f"{socket.gethostname()} {os.getppid()} running", True),
-        (f"another-machine {process.pid} unknown", True),
+        (f"{socket.gethostname()} {process.pid} 1 killed", False),
+        # Another process has its number by now.
+        (f"{socket.gethostname()} {os.getppid()} 1 killed", False),
+        (f"another-machine {process.pid} 1 unknown", True),
     ):
         assert await bookmarks.claim("a", owner, 60) == owner
         if is_held:
@@ -66,6 +67,6 @@ async def test_lease_of_a_process_that_ended_is_taken_over(bookmarks: Bookmarks)
 
 
 async def test_lease_that_is_not_extended_ends(bookmarks: Bookmarks) -> None:
-    await bookmarks.claim("a", "another-machine 1 x", 0)
+    await bookmarks.claim("a", "another-machine 1 1 x", 0)
     async with run_lease(bookmarks, "a"):
         pass

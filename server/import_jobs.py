@@ -441,6 +441,8 @@ def _first_problem(summary: ImportSummary) -> str:
 
 
 async def _stop(job: _RunningJob) -> None:
+    """A job that has ended is not cancelled: its result is being kept."""
     if job.task is not None and not job.task.done():
-        job.task.cancel()
+        if not job.has_ended:
+            job.task.cancel()
         await asyncio.wait([job.task])

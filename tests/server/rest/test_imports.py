@@ -16,7 +16,7 @@ import pytest
 from auth.principal import READ
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
-from server.import_history import ImportJob
+from server.import_history import ENDED_STATES, ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
@@ -260,6 +260,18 @@ async def test_imports_are_remembered_over_a_restart_by_their_owner_only(tmp_pat
             assert await jobs.list(ben) == []
             with pytest.raises(NotFound):
                 await jobs.get(ben, last.id)
+
+
+async def test_an_import_that_ends_when_the_server_stops_is_remembered(tmp_path: Path) -> None:
+    async with open_library_fixture(tmp_path / "data") as libraries:
+        ada = libraries.context("ada")
+        async with open_jobs(libraries) as jobs:
+            started = await jobs.start(ada, upload(tmp_path, 1), "a", None, is_dry_run=False)
+            async with asyncio.timeout(60):
+                while (await jobs.get(ada, started.id)).state not in ENDED_STATES:
+                    await asyncio.sleep(0)
+        async with open_jobs(libraries) as jobs:
+            assert [(job.name, job.state) for job in await jobs.list(ada)] == [("a", "done")]
 
 
 async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NewType, get_args
 
@@ -85,8 +86,7 @@ class DataRoot:
 
     def paths_of(self, user_id: UserId) -> DatabasePaths:
         """Returns the paths of the user's databases, whether or not they exist."""
-        home = self.root.joinpath(*_path_parts(user_id))
-        return DatabasePaths(home / "media.db", home / "chacha.db", home / "prompts.db")
+        return _database_paths(self.root, user_id)
 
     def prepare(self) -> None:
         """Creates the root and an empty control database, readable by this account only.
@@ -97,7 +97,7 @@ class DataRoot:
             for directory in (*reversed(self.root.parents), self.root):
                 directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
             with _open_directory(self.root, ()) as root:
-                _ensure_directory(root, _USERS)
+                os.close(_ensure_directory(root, _USERS))
                 _ensure_file(root, _CONTROL)
         except OSError as error:
             raise StorageError(_advice(self.root, error)) from error
@@ -164,6 +164,13 @@ class DataRoot:
             os.rmdir(parents[-1], dir_fd=users)
 
 
+# Every call of a user asks for them, and building a path takes longer than looking it up.
+@lru_cache(maxsize=1024)
+def _database_paths(root: Path, user_id: UserId) -> DatabasePaths:
+    home = root.joinpath(*_path_parts(user_id))
+    return DatabasePaths(home / "media.db", home / "chacha.db", home / "prompts.db")
+
+
 def _path_parts(user_id: UserId) -> tuple[str, str, str]:
     """Returns the directories from the root to the user's. Sharding by two characters keeps directories small."""
     if not _USER_ID.match(user_id):
@@ -187,30 +194,45 @@ def _open_directory(root: Path, parts: Sequence[str]) -> Iterator[int]:
 def _create_and_open(root: Path, parts: Sequence[str]) -> Iterator[int]:
     """Like `_open_directory`, but creates missing directories."""
     try:
-        _create_directories(root, parts)
+        directory = _create_directories(root, parts)
     except FileNotFoundError:  # purging another user removed the empty shard directory meanwhile
-        _create_directories(root, parts)
-    with _open_directory(root, parts) as current:
-        yield current
+        directory = _create_directories(root, parts)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
 
 
-def _create_directories(root: Path, parts: Sequence[str]) -> None:
-    for depth, name in enumerate(parts):
-        with _open_directory(root, parts[:depth]) as parent:
-            _ensure_directory(parent, name)
+def _create_directories(root: Path, parts: Sequence[str]) -> int:
+    """Returns a descriptor of the last directory."""
+    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    for name in parts:
+        parent = current
+        try:
+            current = _ensure_directory(parent, name)
+        finally:
+            os.close(parent)
+    return current
 
 
-def _ensure_directory(parent: int, name: str) -> None:
-    """Creates a private directory, or removes the permissions of others from an existing one."""
-    with suppress(FileExistsError):
-        os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+def _ensure_directory(parent: int, name: str) -> int:
+    """Creates a private directory, or removes the permissions of others from an existing one. Returns its
+    descriptor."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(name, flags, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
+        descriptor = os.open(name, flags, dir_fd=parent)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _DIRECTORY_MODE:
             with suppress(PermissionError):  # file systems without modes, where the mount options apply
                 os.fchmod(descriptor, _DIRECTORY_MODE)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _ensure_file(parent: int, name: str) -> None:

@@ -97,15 +97,21 @@ class Scorer:
             bit <<= 1
         return TermTally(saturated, in_title, matched, prominent, terms)
 
-    def score(self, tally: TermTally, index: int, title_share: float) -> float:
-        """Returns the score of a text. `title_share` is the share of its title that the query contains."""
+    def scores(self, tally: TermTally, title_shares: Mapping[int, float]) -> list[float]:
+        """Returns the score of each text. `title_shares` are the shares of titles that the query contains, by the
+        number of the text; those of titles that do not match are left out."""
         total = self._total
         if total <= 0:
-            return 0.0
+            return [0.0] * len(tally.matched)
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        saturated = tally.saturated[index] * sqrt(min(1.0, tally.matched[index] / total))
-        return min(1.0, (saturated + _TITLE_SHARE * tally.in_title[index] * title_share) / total / (1 + _TITLE_SHARE))
+        scores = [
+            saturated * sqrt(min(1.0, matched / total))
+            for saturated, matched in zip(tally.saturated, tally.matched, strict=True)
+        ]
+        for index, share in title_shares.items():
+            scores[index] += _TITLE_SHARE * tally.in_title[index] * share
+        return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores]
 
 
 def raise_odds(score: float, factor: float) -> float:

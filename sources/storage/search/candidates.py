@@ -48,6 +48,9 @@ class HitCandidate(RankingResult, gc=False):
     """The columns that every source selects first, in this order; subclasses add their own columns after them.
     Implements `RankedMatch`."""
 
+    # Whether candidates of this class can have a speaker.
+    has_speakers: ClassVar[bool] = False
+
     id: str | int
     title: str
     # A JSON array, decoded only for hits.

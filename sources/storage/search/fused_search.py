@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from sources.records import HitPage
 from sources.storage.contract import Search
+from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring
 from sources.storage.search.candidates import HitCandidate
 from sources.storage.search.engine import SearchConnection, SearchStatistics
 from sources.storage.search.match_tiers import MatchTier
 from sources.storage.search.meaning import NearEntry, QueryVector
 from sources.storage.search.target import SearchTarget
-from sources.storage.search.text_search import SCORE_DIGITS, BlockScoring, TextSearch
+from sources.storage.search.text_search import TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
 
 # The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
@@ -33,6 +34,8 @@ LEAST_COSINE = 0.15
 # With filters, so many of the nearest are checked before the filters are evaluated for all items.
 _FILTERED_NEAREST = 1_000
 _NO_FILTER = SqlFilter()
+_SORT_KEY = attrgetter("sort_key")
+_RANK = attrgetter("score", "last_modified")
 
 
 class FusedSearch(TextSearch):
@@ -103,17 +106,17 @@ class FusedSearch(TextSearch):
     def _fuse(self, candidates: list[HitCandidate]) -> None:
         """Adds the cosines to the scores of candidates, and sorts them. Times and people that the query names count in
         both parts."""
-        cosines = self._scan.best_cosines([candidate.entry for candidate in candidates])
-        weight, item_bits, boosts = self._weight, self._item_bits, self._boosts
-        is_boosted = not boosts.is_neutral
-        for candidate in candidates:
-            lexical, cosine = candidate.score, max(0.0, cosines.get(candidate.entry >> item_bits, 0.0))
-            if is_boosted:
-                cosine = boosts.apply(cosine, candidate.created_at, candidate.speaker)
+        best = self._scan.best_cosines([candidate.entry for candidate in candidates])
+        weight, item_bits = self._weight, self._item_bits
+        cosines = [max(0.0, best.get(candidate.entry >> item_bits, 0.0)) for candidate in candidates]
+        if candidates and self._boosts.can_apply_to(type(candidates[0])):
+            cosines = self._boosts.apply_to(cosines, candidates)
+        for candidate, cosine in zip(candidates, cosines, strict=True):
+            lexical = candidate.score
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
-        candidates.sort(key=attrgetter("sort_key"))
-        candidates.sort(key=attrgetter("score", "last_modified"), reverse=True)
+        candidates.sort(key=_SORT_KEY)
+        candidates.sort(key=_RANK, reverse=True)
 
     def _nearest(self, count: int, least: float) -> list[NearEntry]:
         """Returns the nearest entries that pass the filters."""

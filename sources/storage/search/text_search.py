@@ -7,36 +7,30 @@ the page size and offset it is requested with.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from abc import ABC, abstractmethod
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from operator import attrgetter
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.json import Decoder
 
 from sources.query import Term
 from sources.records import HitPage
-from sources.search.query_boosts import QueryBoosts
-from sources.search.scoring import Scorer, TermStatistics, term_weights, title_share
-from sources.search.term_counting import TermCounter, TermCounts, term_counter
-from sources.search.term_matching import JoinedForms
+from sources.search.query_boosts import NO_BOOSTS, query_boosts
+from sources.search.scoring import Scorer, TermStatistics, term_weights
+from sources.search.term_counting import term_counter
 from sources.storage.contract import Search
+from sources.storage.search.block_scoring import BlockScoring, ComparableScoring, QueryScoring
 from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
 from sources.storage.search.engine import MatchedEntry, MatchStatements, SearchConnection, SearchStatistics
 from sources.storage.search.match_counter import MatchCounter
 from sources.storage.search.match_tiers import MatchTier, TierPlanner
 from sources.storage.search.target import SearchTarget
 from sources.storage.tables.sql import SqlFilter
-from sources.text.segmentation import segment
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
 
 # The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
 # ten queries.
 BLOCK_ROWS = 20
-SCORE_DIGITS = 4
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
 
@@ -70,7 +64,7 @@ class TextSearch:
         self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
-        self._boosts = QueryBoosts(search.query.times, search.query.own_terms) if is_comparable else QueryBoosts()
+        self._boosts = query_boosts(search.query.times, search.query.own_terms) if is_comparable else NO_BOOSTS
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
         # Those of all entries that match an expression, if they were read.
@@ -96,14 +90,14 @@ class TextSearch:
         [is_found] = self._connection.execute(*self._match_sql(tier).select_any()).fetchone()
         return bool(is_found)
 
-    def _rank(self, tiers: Sequence[MatchTier], scoring: "BlockScoring") -> tuple[list[HitCandidate], bool]:
+    def _rank(self, tiers: Sequence[MatchTier], scoring: BlockScoring) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates of the requested page, and whether there are more."""
         return self._window(tiers, scoring, self._search.offset, self._search.limit)
 
     # The window: `limit` candidates from `start` on
 
     def _window(
-        self, tiers: Sequence[MatchTier], scoring: "BlockScoring", start: int, limit: int
+        self, tiers: Sequence[MatchTier], scoring: BlockScoring, start: int, limit: int
     ) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
         window: list[HitCandidate] = []
@@ -126,7 +120,7 @@ class TextSearch:
         match_sql: MatchStatements,
         entries: Sequence[MatchedEntry],
         candidates: list[HitCandidate],
-        scoring: "BlockScoring",
+        scoring: BlockScoring,
     ) -> list[HitCandidate]:
         for candidate, (rowid, rank, is_first) in zip(candidates, entries, strict=True):
             candidate.entry = rowid
@@ -202,12 +196,12 @@ class TextSearch:
 
     # Scores
 
-    def _scoring(self, tier: MatchTier) -> "BlockScoring":
+    def _scoring(self, tier: MatchTier) -> BlockScoring:
         if self._search.scoring == "minmax":
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
-            return _QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
+            return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
         scorer = self._scorer(self._search.query.terms)
-        return _ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
+        return ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
 
     def _scorer(self, terms: Sequence[Term]) -> Scorer:
         """A near term weighs less than the term that it may mean, and is no part of the whole query."""
@@ -333,116 +327,3 @@ class TextSearch:
         candidates = self._fetch([rowid for rowid, _ in rows])
         [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
         return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
-
-
-class BlockScoring(ABC):
-    @abstractmethod
-    def score(self, block: list[HitCandidate]) -> None:
-        """Sets `score` and `has_all_terms` of each candidate and sorts the block."""
-
-
-class _ComparableScoring(BlockScoring):
-    """Scores that are comparable across sources and pages."""
-
-    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boosts: QueryBoosts) -> None:
-        self._counter = counter
-        self._scorer = scorer
-        self._boosts = boosts
-        self._time_terms = search.query.time_terms
-        self._query_stems = frozenset(
-            stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
-        )
-        self._own_terms = len(search.query.own_terms)
-        self._near_terms = {index: term.near for index, term in enumerate(search.query.terms) if term.near is not None}
-        self._rank = _by_score if search.query.has_operators else _by_completeness
-        self._is_sorted = search.order == "relevance"
-
-    def score(self, block: list[HitCandidate]) -> None:
-        forms, counts, is_in_other = _count_terms(block, self._counter)
-        if self._time_terms:
-            self._add_times(block, counts)
-        if self._near_terms:
-            _remove_repetition(self._near_terms, counts, len(block))
-        tally = self._scorer.tally(counts, [candidate.chars for candidate in block])
-        own_terms, is_boosted = (1 << self._own_terms) - 1, not self._boosts.is_neutral
-        for index, candidate in enumerate(block):
-            is_prominent = tally.prominent[index] > 0
-            share = self._title_share(candidate, forms.form(index)) if is_prominent and candidate.has_title else 0.0
-            if tally.terms[index] & own_terms == own_terms:
-                candidate.has_all_terms = True
-            candidate.is_matched_in_other = is_in_other[index]
-            candidate.is_matched_aside = is_in_other[index] and not is_prominent
-            score = self._scorer.score(tally, index, share)
-            if is_boosted:
-                score = self._boosts.apply(score, candidate.created_at, candidate.speaker)
-            candidate.score = round(score, SCORE_DIGITS)
-        if self._is_sorted:
-            block.sort(key=attrgetter("sort_key"))
-            block.sort(key=self._rank, reverse=True)
-
-    def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
-        # Tags may be indexed with the title, but are not part of it.
-        title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
-        return title_share(_title_stems(title), self._query_stems)
-
-    def _add_times(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> None:
-        """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
-        for number, candidate in enumerate(block, len(block)):
-            if self._boosts.time.contains(candidate.created_at):
-                for term in self._time_terms:
-                    counts[term].setdefault(number, 1)
-
-
-class _QueryScoring(BlockScoring):
-    """tldw's score: how the rank compares with those of all matches of the query."""
-
-    def __init__(self, counter: TermCounter, scale: Callable[[Sequence[float | None]], Sequence[float]]) -> None:
-        self._counter = counter
-        self._scale = scale
-
-    def score(self, block: list[HitCandidate]) -> None:
-        scores = self._scale([candidate.bm25 for candidate in block])
-        _, counts, is_in_other = _count_terms(block, self._counter)
-        for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
-            prominent = [index in parts for parts in counts]
-            candidate.has_all_terms = all(index in parts or index + len(block) in parts for parts in counts)
-            candidate.is_matched_in_other = is_in_other[index]
-            candidate.is_matched_aside = is_in_other[index] and not any(prominent)
-            candidate.score = round(score, SCORE_DIGITS)
-
-
-def _count_terms(
-    block: Sequence[HitCandidate], counter: TermCounter
-) -> tuple[JoinedForms, list[TermCounts], list[bool]]:
-    """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
-    occurs in them, and whether the other text of each candidate contains any."""
-    texts = [candidate.prominent_text for candidate in block]
-    texts += [candidate.other_text for candidate in block]
-    forms = JoinedForms(texts)
-    counts = counter.count_each(forms)
-    is_in_other = [False] * len(texts)
-    for parts in counts:
-        for part in parts:
-            is_in_other[part] = True
-    return forms, counts, is_in_other[len(block) :]
-
-
-def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
-    """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
-    for near, meant in near_terms.items():
-        for index in {part % texts for part in counts[meant]}:
-            counts[near].pop(index, None)
-            counts[near].pop(index + texts, None)
-
-
-@lru_cache(maxsize=4096)
-def _title_stems(form: str) -> frozenset[str]:
-    return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
-
-
-def _by_score(candidate: HitCandidate) -> tuple[float, str]:
-    return candidate.score, candidate.last_modified
-
-
-def _by_completeness(candidate: HitCandidate) -> tuple[bool, float, str]:
-    return candidate.has_all_terms, candidate.score, candidate.last_modified

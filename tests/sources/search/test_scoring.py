@@ -36,7 +36,7 @@ def score(
     """Scores a hit, given the occurrences of each term in its prominent part and in the rest."""
     scorer = Scorer(weights, prominence)
     counts = [{part: count for part, count in enumerate(parts) if count} for parts in frequencies]
-    return scorer.score(scorer.tally(counts, [length_chars]), 0, title)
+    return scorer.scores(scorer.tally(counts, [length_chars]), {0: title})[0]
 
 
 def reference_score(
@@ -111,7 +111,7 @@ def test_texts_scored_together_have_the_scores_of_each_alone(
 
     tally = scorer.tally(counts, [length_chars for _, length_chars in texts])
 
-    assert [scorer.score(tally, number, title) for number in range(len(texts))] == [
+    assert scorer.scores(tally, dict.fromkeys(range(len(texts)), title)) == [
         reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts
     ]
     assert tally.terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]

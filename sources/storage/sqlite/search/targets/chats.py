@@ -33,6 +33,8 @@ from sources.text.literals import literal_form
 class ChatCandidate(HitCandidate, gc=False):
     """A message, or the title of a conversation. For a title, the message fields are None and `rowid` is negative."""
 
+    has_speakers = True
+
     content: str
     content_chars: int
     message_id: str | None

@@ -1,0 +1,148 @@
+"""Scores a block of candidates together, and sorts it. Python takes most of the time of a small search here, so work is
+done once for the whole block, or for those candidates that need it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+
+from sources.query import Term
+from sources.search.query_boosts import QueryBoosts
+from sources.search.scoring import Scorer, TermTally, title_share
+from sources.search.term_counting import TermCounter, TermCounts
+from sources.search.term_matching import JoinedForms
+from sources.storage.contract import Search
+from sources.storage.search.candidates import HitCandidate
+from sources.text.segmentation import segment
+from sources.text.stemming import stem
+from sources.text.stopwords import STOPWORDS
+
+SCORE_DIGITS = 4
+
+_sort_key = attrgetter("sort_key")
+
+
+class BlockScoring(ABC):
+    @abstractmethod
+    def score(self, block: list[HitCandidate]) -> None:
+        """Sets `score` and `has_all_terms` of each candidate and sorts the block."""
+
+
+class ComparableScoring(BlockScoring):
+    """Scores that are comparable across sources and pages."""
+
+    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boosts: QueryBoosts) -> None:
+        self._counter = counter
+        self._scorer = scorer
+        self._boosts = boosts
+        self._time_terms = search.query.time_terms
+        self._query_stems = _query_stems(search.query.terms)
+        # The terms that the query contains, as bits.
+        self._own_terms = (1 << len(search.query.own_terms)) - 1
+        self._near_terms = {index: term.near for index, term in enumerate(search.query.terms) if term.near is not None}
+        self._rank = _by_score if search.query.has_operators else _by_completeness
+        self._is_sorted = search.order == "relevance"
+
+    def score(self, block: list[HitCandidate]) -> None:
+        forms, counts, is_in_other = _count_terms(block, self._counter)
+        if self._time_terms:
+            self._add_times(block, counts)
+        if self._near_terms:
+            _remove_repetition(self._near_terms, counts, len(block))
+        tally = self._scorer.tally(counts, [candidate.chars for candidate in block])
+        scores = self._scorer.scores(tally, self._title_shares(block, forms, tally))
+        if self._boosts.can_apply_to(type(block[0])):
+            scores = self._boosts.apply_to(scores, block)
+        own_terms = self._own_terms
+        for candidate, score, terms, prominent, is_matched_in_other in zip(
+            block, scores, tally.terms, tally.prominent, is_in_other, strict=True
+        ):
+            if terms & own_terms == own_terms:
+                candidate.has_all_terms = True
+            candidate.is_matched_in_other = is_matched_in_other
+            candidate.is_matched_aside = is_matched_in_other and not prominent
+            candidate.score = round(score, SCORE_DIGITS)
+        if self._is_sorted:
+            block.sort(key=_sort_key)
+            block.sort(key=self._rank, reverse=True)
+
+    def _title_shares(self, block: Sequence[HitCandidate], forms: JoinedForms, tally: TermTally) -> dict[int, float]:
+        """Returns the share of a title that the query contains, for candidates with a title that matches."""
+        return {
+            index: self._title_share(block[index], forms.form(index))
+            for index, terms in enumerate(tally.prominent)
+            if terms and block[index].has_title
+        }
+
+    def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
+        # Tags may be indexed with the title, but are not part of it.
+        title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
+        return title_share(_title_stems(title), self._query_stems)
+
+    def _add_times(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> None:
+        """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
+        for number, candidate in enumerate(block, len(block)):
+            if self._boosts.time.contains(candidate.created_at):
+                for term in self._time_terms:
+                    counts[term].setdefault(number, 1)
+
+
+class QueryScoring(BlockScoring):
+    """tldw's score: how the rank compares with those of all matches of the query."""
+
+    def __init__(self, counter: TermCounter, scale: Callable[[Sequence[float | None]], Sequence[float]]) -> None:
+        self._counter = counter
+        self._scale = scale
+
+    def score(self, block: list[HitCandidate]) -> None:
+        scores = self._scale([candidate.bm25 for candidate in block])
+        _, counts, is_in_other = _count_terms(block, self._counter)
+        for index, (candidate, score) in enumerate(zip(block, scores, strict=True)):
+            prominent = [index in parts for parts in counts]
+            candidate.has_all_terms = all(index in parts or index + len(block) in parts for parts in counts)
+            candidate.is_matched_in_other = is_in_other[index]
+            candidate.is_matched_aside = is_in_other[index] and not any(prominent)
+            candidate.score = round(score, SCORE_DIGITS)
+
+
+def _count_terms(
+    block: Sequence[HitCandidate], counter: TermCounter
+) -> tuple[JoinedForms, list[TermCounts], list[bool]]:
+    """Returns the index forms of the block's texts, first the prominent ones and then the others, how often each term
+    occurs in them, and whether the other text of each candidate contains any."""
+    texts = [candidate.prominent_text for candidate in block]
+    texts += [candidate.other_text for candidate in block]
+    forms = JoinedForms(texts)
+    counts = counter.count_each(forms)
+    is_in_other = [False] * len(texts)
+    for parts in counts:
+        for part in parts:
+            is_in_other[part] = True
+    return forms, counts, is_in_other[len(block) :]
+
+
+def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
+    """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
+    for near, meant in near_terms.items():
+        for index in {part % texts for part in counts[meant]}:
+            counts[near].pop(index, None)
+            counts[near].pop(index + texts, None)
+
+
+# All sources of a search need the same.
+@lru_cache(maxsize=64)
+def _query_stems(terms: tuple[Term, ...]) -> frozenset[str]:
+    return frozenset(stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens)
+
+
+@lru_cache(maxsize=4096)
+def _title_stems(form: str) -> frozenset[str]:
+    return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
+
+
+def _by_score(candidate: HitCandidate) -> tuple[float, str]:
+    return candidate.score, candidate.last_modified
+
+
+def _by_completeness(candidate: HitCandidate) -> tuple[bool, float, str]:
+    return candidate.has_all_terms, candidate.score, candidate.last_modified

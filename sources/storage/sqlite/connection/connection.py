@@ -81,6 +81,8 @@ class JobConnection(RowConnection):
         self._data_versions: dict[str, int] = {}
         # The schema names of the user's other files, and the full-text indexes in each.
         self.attached: dict[str, tuple[TextIndex, ...]] = {}
+        # The temporary tables that were created since the last rollback, which would have removed them.
+        self.temporary_tables: set[str] = set()
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
         self.set_progress_handler(self._must_stop, _STEPS_PER_CHECK)
 
@@ -148,6 +150,7 @@ class JobConnection(RowConnection):
             with self._guard:
                 self._job = None
             if self.in_transaction:
+                self.temporary_tables.clear()
                 self.rollback()
         return result
 

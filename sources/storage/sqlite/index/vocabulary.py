@@ -83,6 +83,8 @@ class IndexVocabulary:
         except to create this one."""
         schema, table = self._counts.schema, self._index.table
         name = f"temp.words_of_{schema}_{table}"
+        if name in self._connection.temporary_tables:
+            return name
         self._connection.execute("PRAGMA query_only = OFF")
         try:
             self._connection.execute(
@@ -90,6 +92,7 @@ class IndexVocabulary:
             )
         finally:
             self._connection.execute("PRAGMA query_only = ON")
+        self._connection.temporary_tables.add(name)
         return name
 
 

@@ -11,7 +11,14 @@ def match_text(
 ) -> str:
     """`title` is the column of titles. `columns` restricts the whole search, `phrase_columns` restricts phrases of
     several words; all columns are searched if they are empty."""
+    if isinstance(expression, Word) and not columns and not (phrase_columns and " " in expression.text):
+        return _word_text(expression)  # the same in every index
     return _cached_match_text(expression, title, tuple(columns), tuple(phrase_columns))
+
+
+@lru_cache(maxsize=512)
+def _word_text(word: Word) -> str:
+    return _join([_quote(phrase) for phrase in word.alternatives], "OR")
 
 
 @lru_cache(maxsize=512)
@@ -27,8 +34,8 @@ def _compile(expression: Expression, title: str, phrase_columns: Sequence[str]) 
         return _compile(part, title, phrase_columns)
 
     match expression:
-        case Word(text=text, alternatives=alternatives):
-            match = _join([_quote(phrase) for phrase in alternatives], "OR")
+        case Word(text=text):
+            match = _word_text(expression)
             return _in_columns(phrase_columns, match) if " " in text else match
         case Title(word=word):
             return _in_columns((title,), _compile(word, title, ()))

@@ -142,8 +142,8 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
                 # file that is empty counts as lost.
                 connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        _close_after(error, connection)
         raise
     return connection
 
@@ -160,8 +160,8 @@ def connect_reader(
         connection.has_outdated_rows = _has_outdated_rows(file.schema, connection)
         for sibling in siblings:
             _attach(connection, sibling, due)
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        _close_after(error, connection)
         raise
     return connection
 
@@ -217,10 +217,19 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
         for pragma in pragmas:
             _execute_with_retry(connection, pragma, due)
         schema_version(connection)  # SQLite does not open the file before the first read
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        _close_after(error, connection)
         raise
     return connection
+
+
+def _close_after(error: BaseException, connection: sqlite3.Connection) -> None:
+    """Closes a connection that cannot be used. Raises Unavailable if the process has no descriptors left, which is
+    checked before closing frees some."""
+    is_out = is_out_of_descriptors(error)
+    connection.close()
+    if is_out:
+        raise too_many_open_files() from error
 
 
 def add_functions(connection: sqlite3.Connection) -> None:

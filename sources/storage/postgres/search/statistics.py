@@ -183,9 +183,11 @@ class EntryStatistics:
             unknown = [match for match in dict.fromkeys(own) if match not in known.matches]
             own_count = len(unknown)
             unknown += [match for match in dict.fromkeys(others) if match not in known.matches and match not in unknown]
-            if not unknown and known.has_rows:
+            # A single term is not weighted, so that the number of rows is not needed.
+            needs_rows = len(own) > 1 and not known.has_rows
+            if not unknown and not needs_rows:
                 return
-            row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, not known.has_rows)).fetchone()
+            row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, needs_rows)).fetchone()
             if row is None:
                 return
             version, size, counts, rows = row

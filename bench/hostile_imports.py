@@ -115,10 +115,10 @@ def measure(format_name: str, sample: str, variant: HostileVariant, size_bytes: 
     return msgspec.msgpack.decode(data, type=HostileResult)
 
 
-def _measurements(formats: list[str], size_bytes: int) -> Iterator[HostileResult]:
+def _measurements(format_name: str, size_bytes: int) -> Iterator[HostileResult]:
     with TemporaryDirectory() as folder:
-        for sample, (format_name, data) in SAMPLES.items():
-            if not formats or format_name in formats:
+        for sample, (sample_format, data) in SAMPLES.items():
+            if sample_format == format_name:
                 for variant in hostile_variants(data):
                     yield measure(format_name, sample, variant, size_bytes, Path(folder))
 
@@ -129,15 +129,14 @@ def main() -> None:
     parser.add_argument("--formats", nargs="*", default=[])
     arguments = parser.parse_args()
     all_importers()
-    worst: dict[str, HostileResult] = {}
-    for result in _measurements(arguments.formats, int(arguments.megabytes * _MEGABYTE)):
-        if result.cpu_s > _CPU_NOTICED_S or result.problem.startswith("ERROR"):
-            print(result.as_line(), flush=True)
-        if not result.is_import and result.cpu_s > worst.get(result.format, HostileResult()).cpu_s:
-            worst[result.format] = result
-    print("\nworst of each format")
-    for result in worst.values():
-        print(result.as_line())
+    for format_name in arguments.formats or sorted({format_name for format_name, _ in SAMPLES.values()}):
+        worst = HostileResult()
+        for result in _measurements(format_name, int(arguments.megabytes * _MEGABYTE)):
+            if result.cpu_s > _CPU_NOTICED_S or result.problem.startswith("ERROR"):
+                print(result.as_line(), flush=True)
+            if not result.is_import and result.cpu_s > worst.cpu_s:
+                worst = result
+        print(f"WORST {worst.as_line()}", flush=True)
 
 
 if __name__ == "__main__":

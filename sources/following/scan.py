@@ -19,6 +19,7 @@ NamePredicate = Callable[[bytes], bool]
 
 # What SQLite writes next to a database. Committed rows can be in the write-ahead log only.
 DATABASE_COMPANIONS = (b"-wal", b"-journal")
+_COMPANION_ENDS = ("-wal", "-journal")
 _DATABASE_HEADER = b"SQLite format 3\0"
 # A file that changed less than this before it was looked at can change again without getting another time: file systems
 # keep times in steps of some milliseconds.
@@ -168,7 +169,8 @@ class _Walk:
             with self._open(parent) as folder:
                 status = os.stat(base_name or b".", dir_fd=folder, follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
-                    self._add_file(name, status, _companion_statuses(folder, base_name))
+                    if self._is_wanted(name):
+                        self._add_file(name, status, _companion_statuses(folder, base_name))
                     return
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -188,8 +190,9 @@ class _Walk:
         try:
             with self._open(folder) as descriptor, os.scandir(descriptor) as listing:
                 entries = {entry.name: entry for entry in listing}
+                prefix = folder + b"/" if folder else b""
                 for base_name, entry in entries.items():
-                    name = os.path.join(folder, os.fsencode(base_name))
+                    name = prefix + os.fsencode(base_name)
                     if not entry.is_dir(follow_symlinks=False):
                         self._add_entry(name, entry, entries)
                     elif not base_name.startswith("."):
@@ -218,8 +221,7 @@ class _Walk:
     def _add_entry(self, name: bytes, entry: "os.DirEntry[str]", entries: "Mapping[str, os.DirEntry[str]]") -> None:
         if not self._is_wanted(name):
             return
-        names = [f"{entry.name}{end.decode()}" for end in DATABASE_COMPANIONS]
-        companions = [entries[companion] for companion in names if companion in entries]
+        companions = [entries[entry.name + end] for end in _COMPANION_ENDS if entry.name + end in entries]
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -230,8 +232,6 @@ class _Walk:
         self._add_file(name, status, _statuses(companions))
 
     def _add_file(self, name: bytes, status: os.stat_result, companions: Sequence[os.stat_result]) -> None:
-        if not self._is_wanted(name):
-            return
         if stat.S_ISLNK(status.st_mode):
             target = self._target_inside(name)
             if target is None:

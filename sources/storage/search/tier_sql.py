@@ -23,7 +23,7 @@ class TierSql(Struct, frozen=True):
     # Items to leave out.
     skipped: tuple[int, ...] = ()
 
-    def select_candidates(self, _limit: int, _offset: int) -> Statement | None:
+    def select_candidates(self, limit: int, offset: int) -> Statement | None:
         """Reading the rows of a page separately costs little if no server has to be asked."""
         return None
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from auth.context import RequestContext
 from auth.follows import FollowRecord, Follows
 from auth.principal import ADMIN
-from config.errors import Conflict, InvalidParams
+from config.errors import InvalidParams
 from config.settings import Settings
 from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict
-from server.following.service import FollowService
 from server.following.status import FollowedSource, describe
 from sources.importers.registry import FORMATS
 from sources.storage.contract import Libraries
@@ -22,11 +21,10 @@ class FollowOperations:
     """Each user sees only their own followed sources. Administrators may follow any path of this machine, others those
     that the setting `follow_roots` permits."""
 
-    def __init__(self, settings: Settings, libraries: Libraries, follows: Follows, service: FollowService) -> None:
+    def __init__(self, settings: Settings, libraries: Libraries, follows: Follows) -> None:
         self._settings = settings
         self._libraries = libraries
         self._follows = follows
-        self._service = service
 
     async def add(
         self,
@@ -82,8 +80,6 @@ class FollowOperations:
 
     async def resolve(self, context: RequestContext, follow_id: str, file: str, keep: str) -> FollowedSource:
         record = await self._follows.get(context.user_id, follow_id)
-        if self._service.is_running(follow_id):
-            raise Conflict("the source is being read; try again in a moment")
         with background_jobs():
             async with self._libraries.library(context) as library:
                 await resolve_conflict(library, record, context, self._settings, file, keep=keep)

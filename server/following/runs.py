@@ -26,6 +26,8 @@ from sources.storage.contract import Library
 
 _WORK_FOLDER_PREFIX = "follow-"
 _CONFLICTS_MAX = 100_000
+# How long the caller waits for a run. Most runs read a few files; of the others, the caller is told.
+_RESOLVE_WAIT_S = 5.0
 
 
 async def run_source(
@@ -98,8 +100,8 @@ async def _run(
 async def resolve_conflict(
     library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
 ) -> None:
-    """Settles the conflicts of a file, which is named as `describe` does."""
-    async with run_lease(library.bookmarks, record.id):
+    """Settles the conflicts of a file, which is named as `describe` does. Waits for a run that is about to end."""
+    async with run_lease(library.bookmarks, record.id, wait_s=_RESOLVE_WAIT_S):
         await _resolve_conflict(library, record, context, settings, file, keep=keep)
 
 

@@ -101,9 +101,6 @@ class FollowService:
     def running(self) -> int:
         return sum(followed.schedule.is_running for followed in self._followed.values())
 
-    def is_running(self, follow_id: str) -> bool:
-        return follow_id in self._followed and self._followed[follow_id].schedule.is_running
-
     async def forget(self, user_id: UserId) -> None:
         """Ends following for a user, whose library is about to be deleted."""
         for record in await self._follows.list(user_id):

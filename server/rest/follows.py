@@ -97,7 +97,7 @@ class FollowEndpoints:
 
 def follow_operations(runtime: Runtime) -> list[Operation]:
     follows = Follows(runtime.registry.database)
-    endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, follows, runtime.following))
+    endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, follows))
     return [
         _operation(
             id="add_follow",

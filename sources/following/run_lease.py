@@ -8,6 +8,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from sources.storage.contract import Bookmarks
 # Longer than a busy machine delays an extension.
 _LEASE_S = 60.0
 _EXTENDED_EVERY_S = 15.0
+_RETRY_PAUSE_S = 0.1
 
 
 class SourceBusy(Conflict):
@@ -25,13 +27,13 @@ class SourceBusy(Conflict):
 
 
 @asynccontextmanager
-async def run_lease(bookmarks: Bookmarks, follow_id: str) -> AsyncIterator[None]:
-    """Raises SourceBusy if another process reads the source."""
+async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0) -> AsyncIterator[None]:
+    """Raises SourceBusy if the source is still being read after `wait_s`, by another process or another task."""
     owner = f"{socket.gethostname()} {os.getpid()} {_started_at(os.getpid())} {secrets.token_hex(4)}"
     extending = asyncio.create_task(_extend(bookmarks, follow_id, owner))
     try:
         # A claim that is cancelled may have been stored, so that it is released as well.
-        await _claim(bookmarks, follow_id, owner)
+        await _claim(bookmarks, follow_id, owner, wait_s)
         yield
     finally:
         extending.cancel()
@@ -40,12 +42,19 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str) -> AsyncIterator[None]
             await asyncio.shield(bookmarks.release(follow_id, owner))
 
 
-async def _claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:
+async def _claim(bookmarks: Bookmarks, follow_id: str, owner: str, wait_s: float) -> None:
+    due = time.monotonic() + wait_s
+    while not await _try_claim(bookmarks, follow_id, owner):
+        if time.monotonic() >= due:
+            raise SourceBusy("the source is being read; try again in a moment")
+        await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+async def _try_claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> bool:
     holder = await bookmarks.claim(follow_id, owner, _LEASE_S)
     if holder != owner and _has_ended(holder):
         holder = await bookmarks.claim(follow_id, owner, _LEASE_S, instead_of=holder)
-    if holder != owner:
-        raise SourceBusy("the source is being read; try again in a moment")
+    return holder == owner
 
 
 async def _extend(bookmarks: Bookmarks, follow_id: str, owner: str) -> None:

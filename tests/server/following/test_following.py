@@ -129,7 +129,7 @@ async def test_server_waits_for_another_process_that_reads_the_source(tmp_path: 
         await wait_for_titles(server, "ada", "Tea")
         context = await server.runtime.following.context_of(record)
         assert context is not None
-        while server.runtime.following.is_running(record.id):
+        while server.runtime.following.running:
             await asyncio.sleep(0.1)
         async with (
             server.runtime.libraries.library(context) as library,

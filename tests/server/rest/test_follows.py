@@ -104,10 +104,7 @@ async def test_user_follows_a_folder_of_their_own_and_resolves_a_conflict(server
             await asyncio.sleep(0.1)
     assert [problem["file"] for problem in shown["problems"]] == ["Tea.md"]
     assert await texts(server, "ada", "words")
-    async with asyncio.timeout(WAIT_MAX_S):
-        body = {"file": "Tea.md", "keep": "file"}
-        while (resolved := await call(server, "ada", "POST", f"/{source}/resolve", body)).status == 409:
-            await asyncio.sleep(0.1)
+    resolved = await call(server, "ada", "POST", f"/{source}/resolve", {"file": "Tea.md", "keep": "file"})
     assert resolved.json()["conflicts"] == 0
     assert await texts(server, "ada", "changed")
 

@@ -28,6 +28,21 @@ async def test_second_run_waits_for_the_first(bookmarks: Bookmarks) -> None:
         pass
 
 
+async def test_resolution_of_a_conflict_waits_for_a_run_that_ends(bookmarks: Bookmarks) -> None:
+    has_begun = asyncio.Event()
+
+    async def run() -> None:
+        async with run_lease(bookmarks, "a"):
+            has_begun.set()
+            await asyncio.sleep(0.3)
+
+    running = asyncio.create_task(run())
+    await has_begun.wait()
+    async with run_lease(bookmarks, "a", wait_s=60):
+        assert running.done()
+    await running
+
+
 async def test_cancelled_run_leaves_no_lease(bookmarks: Bookmarks) -> None:
     """Whenever it is cancelled: also while the lease is being taken."""
 

@@ -251,6 +251,11 @@ def _run(
     job.is_finished = True
     # CPU time, because how long a job takes also depends on the server.
     finish(time.thread_time() - cpu_before_s)
+    pass_on(result, value, error)
+
+
+def pass_on(result: "asyncio.Future[T]", value: T | None, error: BaseException | None) -> None:
+    """Passes the result of a thread to the event loop."""
     with suppress(RuntimeError):  # the event loop was closed
         result.get_loop().call_soon_threadsafe(_set_result, result, value, error)
 

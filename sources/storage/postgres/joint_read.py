@@ -19,6 +19,7 @@ from sources.storage.job_group import CallGroup, job_group
 from sources.storage.job_timer import RunTimer
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork
 from sources.storage.postgres.errors import job_errors
+from sources.storage.postgres.jobs import pass_on
 
 T = TypeVar("T")
 
@@ -99,14 +100,14 @@ class JointRead:
             try:
                 value = part.work(connection)
             except StatementInterrupted as error:
-                self._pass_on(part, None, error)
+                pass_on(part.result, None, error)
                 raise
             except job_errors():
                 raise
             except BaseException as error:
-                self._pass_on(part, None, error)
+                pass_on(part.result, None, error)
             else:
-                self._pass_on(part, value, None)
+                pass_on(part.result, value, None)
 
     def _begin(self, part: ReadPart[Any]) -> bool:
         with self._lock:
@@ -114,10 +115,6 @@ class JointRead:
                 return False
             part.is_waiting, part.started_at = False, time.monotonic()
             return True
-
-    def _pass_on(self, part: ReadPart[T], value: T | None, error: BaseException | None) -> None:
-        with suppress(RuntimeError):  # the event loop was closed
-            self._loop.call_soon_threadsafe(_set_result, part.result, value, error)
 
     def _leave(self, part: ReadPart[Any]) -> None:
         """Stops the job if it is running a read whose caller has given up, or if no read is left."""
@@ -164,12 +161,3 @@ class JointReads:
 
     def _start(self, call: CallGroup) -> None:
         self._next.pop(call).start()
-
-
-def _set_result(result: "asyncio.Future[T]", value: Any, error: BaseException | None) -> None:
-    if result.done():  # the caller gave up
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)

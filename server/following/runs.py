@@ -26,7 +26,7 @@ from sources.storage.contract import Library
 
 _WORK_FOLDER_PREFIX = "follow-"
 _CONFLICTS_MAX = 100_000
-# How long the caller waits for a run. Most runs read a few files; of the others, the caller is told.
+# How long a caller waits for a run to end. Most runs read a few files; the caller of a longer one gets an error.
 _RESOLVE_WAIT_S = 5.0
 
 

@@ -79,7 +79,8 @@ def _has_ended(owner: str) -> bool:
 
 
 def _started_at(process: int) -> str:
-    """Tells a process from a later one with the same number, where the system says when it was started. See proc(5)."""
+    """Returns when a process was started, which distinguishes it from a later one with the same number. Only Linux
+    says so; see proc(5)."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

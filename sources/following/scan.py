@@ -60,7 +60,7 @@ def scan_folder(root: Path, is_wanted: NamePredicate, scope: Sequence[bytes] | N
                 for name in scope:
                     walk.add(name)
     except NotADirectoryError as error:
-        raise SourceMissing("the folder is no longer a folder") from error
+        raise SourceMissing("the path is no longer a folder") from error
     except OSError as error:
         raise SourceMissing(f"the folder cannot be read: {(error.strerror or 'unknown error').lower()}") from error
     return scan

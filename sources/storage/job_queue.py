@@ -338,8 +338,8 @@ class BackgroundPace:
         self._resumed_at = 0.0
 
     def start(self) -> None:
-        """The time in the queue is no work. If it counted, a job would pause for a multiple of it, and the next job,
-        which waits for as long, for a multiple of that."""
+        """Time in the queue does not count as work. Otherwise a job would pause for a multiple of it, and the next job,
+        which waits that long, for a multiple of that."""
         self._resumed_at = self._clock()
 
     def pause_if_due(self) -> None:

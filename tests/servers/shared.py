@@ -57,7 +57,7 @@ def running_servers() -> dict[str, SharedServer]:
 
 @contextmanager
 def prepared_directory() -> Iterator[None]:
-    """For a program that is no test run. If one has started it, it uses the servers of that run."""
+    """Prepares the servers of a program other than pytest. One that a test started uses the servers of that run."""
     if _VARIABLE in os.environ:
         yield
         return

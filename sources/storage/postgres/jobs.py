@@ -137,7 +137,7 @@ class IdleThreads:
                 self._backlog.append((user_id, work))
 
     def wait(self, thread: "LibraryThread") -> None:
-        """Called by a thread that has no work, which then gets some, or an end."""
+        """Called by a thread that has no work. It gets some as soon as there is any, or is ended."""
         with self._lock:
             if self._backlog:
                 thread.hand_over(*self._backlog.popleft())

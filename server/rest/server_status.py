@@ -50,11 +50,9 @@ class LastBackup(Struct, frozen=True, kw_only=True):
     contents: str
 
 
-class WorkerStatus(Struct, frozen=True, kw_only=True):
-    """One process of the server. `calls`, `searches` and `responses` count from its start. A session that several
-    workers have served counts in each of them."""
+class StatusFigures(Struct, frozen=True, kw_only=True):
+    """`calls`, `searches` and `responses` count from the start."""
 
-    worker: int
     started_at: str
     libraries_open: int
     libraries_open_max: int
@@ -71,32 +69,24 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     responses: Mapping[str, int]
 
 
-class ServerStatus(Struct, frozen=True, kw_only=True):
+class WorkerStatus(StatusFigures, frozen=True, kw_only=True):
+    """One process of the server. A session that several workers have served counts in each of them."""
+
+    worker: int
+
+
+class ServerStatus(StatusFigures, frozen=True, kw_only=True):
     """The figures are those of all workers of this machine together, since the start of the oldest; `workers` has those
     of each worker that answers. `last_backup` is null if no backup is recorded."""
 
     version: str
-    started_at: str
     is_ready: bool
     users: int
-    libraries_open: int
-    libraries_open_max: int
-    jobs_waiting: int
-    jobs_running: int
-    job_wait_ms: float
-    job_run_ms: float
-    searches_waiting: int
-    imports_running: int
-    sessions: int
-    streams: int
     disk_free_bytes: int
     disk_size_bytes: int
     semantic_problem: str | None
     embedding: EmbeddingHealth
     sources: Sequence[SourceHealth]
-    searches: Mapping[str, int]
-    calls: Mapping[str, int]
-    responses: Mapping[str, int]
     workers: Sequence[WorkerStatus]
     last_backup: LastBackup | None
 

@@ -223,6 +223,15 @@ class RegistryAuthenticator:
             claims = await self._verifier.verify(credential, now)
         finally:
             self._clear_if_keys_changed(self._verifier.generation)
+        issuer, subject = claims.issuer, claims.subject
+        user = await self._registry.user_of_new_token(issuer, subject, self._settings.issuer, claims.identity)
+        if user is None or user.is_disabled:
+            return await self._principal_of_other_token(claims)
+        _require_issued_after(user.tokens_valid_after, claims)
+        return _token_principal(user, claims), user
+
+    async def _principal_of_other_token(self, claims: Claims) -> tuple[Principal, UserRecord]:
+        """Creates the user of a token if that is allowed, or raises what is wrong."""
         user = await self._user_of(claims)
         _require_issued_after(user.tokens_valid_after, claims)
         principal = _token_principal(user, claims)

@@ -121,6 +121,7 @@ class KeyRecord(Struct, frozen=True):
 # Columns in the order of the fields, so that rows can be unpacked into records.
 _USER_COLUMNS = ", ".join(f"u.{name}" for name in UserRecord.__struct_fields__)
 _USER_QUERY = f"SELECT {_USER_COLUMNS} FROM users u"  # noqa: S608 - constants only
+_IS_NOT_REVOKED = "NOT EXISTS (SELECT 1 FROM revoked_tokens WHERE identity = ?)"
 _KEY_FIELDS = tuple(name for name in KeyRecord.__struct_fields__ if name != "user")
 _KEY_COLUMNS = ", ".join(f"k.{name}" for name in _KEY_FIELDS)
 _KEY_QUERY = f"SELECT {_KEY_COLUMNS}, {_USER_COLUMNS} FROM keys k JOIN users u ON u.id = k.user_id"  # noqa: S608 - as above
@@ -186,10 +187,15 @@ class Registry:
 
     async def user_of_claims(self, issuer: str, subject: str, configured_issuer: str) -> UserRecord | None:
         """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
-        user = await self.user_by_identity(issuer, subject)
-        if user is None and issuer == configured_issuer:
-            user = await self.user_by_identity("", subject)
-        return user
+        condition, values = _claims_condition(issuer, subject, configured_issuer)
+        return await self._database.read(lambda db: _user(db, condition, *values))
+
+    async def user_of_new_token(
+        self, issuer: str, subject: str, configured_issuer: str, identity: str
+    ) -> UserRecord | None:
+        """Like `user_of_claims`, for a token that was verified. Returns None if it was revoked, too."""
+        condition, values = _claims_condition(issuer, subject, configured_issuer)
+        return await self._database.read(lambda db: _user(db, f"{_IS_NOT_REVOKED} AND {condition}", identity, *values))
 
     async def list_users(self) -> list[UserRecord]:
         return await self._database.read(
@@ -343,8 +349,7 @@ class Registry:
 
     async def user_of_token(self, user_id: UserId, identity: str) -> UserRecord | None:
         """Returns the user of a verified token, or None if the user was deleted or the token revoked."""
-        condition = "u.id = ? AND NOT EXISTS (SELECT 1 FROM revoked_tokens WHERE identity = ?)"
-        return await self._database.read(lambda db: _user(db, condition, user_id, identity))
+        return await self._database.read(lambda db: _user(db, f"{_IS_NOT_REVOKED} AND u.id = ?", identity, user_id))
 
 
 @asynccontextmanager
@@ -388,6 +393,12 @@ def insert_user(
 def _user(db: ControlConnection, condition: str, *values: object) -> UserRecord | None:
     row = db.execute(f"{_USER_QUERY} WHERE {condition}", values).fetchone()
     return UserRecord(*row) if row else None
+
+
+def _claims_condition(issuer: str, subject: str, configured_issuer: str) -> tuple[str, tuple[str, ...]]:
+    """The user without an issuer is the last in the order of the texts."""
+    issuers = (issuer, "") if issuer == configured_issuer else (issuer, issuer)
+    return "u.subject = ? AND u.issuer IN (?, ?) ORDER BY u.issuer DESC LIMIT 1", (subject, *issuers)
 
 
 def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:

@@ -345,6 +345,23 @@ async def test_revoked_token_returns_no_user(registry: Registry) -> None:
     assert await registry.user_of_token(bob.id, "jti-2") == bob
 
 
+async def test_user_of_a_new_token_is_the_one_with_its_issuer_unless_it_was_revoked(registry: Registry) -> None:
+    without_issuer = await registry.add_user("alice")
+    ours, other = "https://id.example.com", "https://other.example.com"
+    await registry.revoke_token("jti-1", NOW + 600)
+
+    assert await registry.user_of_new_token(ours, "alice", ours, "jti-1") is None
+    assert await registry.user_of_new_token(ours, "alice", ours, "jti-2") == without_issuer
+    assert await registry.user_of_new_token(other, "alice", ours, "jti-2") is None
+    assert await registry.user_of_new_token(ours, "bob", ours, "jti-2") is None
+
+    with_issuer = await registry.add_user("alice2", issuer=ours, subject="alice")
+
+    assert await registry.user_of_new_token(ours, "alice", ours, "jti-2") == with_issuer
+    assert await registry.user_of_claims(ours, "alice", ours) == with_issuer
+    assert await registry.user_of_claims(other, "alice", other) == without_issuer
+
+
 async def test_revocation_outlives_the_token_and_is_then_purged(registry: Registry, clock: FakeClock) -> None:
     alice = await registry.add_user("alice")
     await registry.revoke_token("old", NOW + 600)

@@ -14,14 +14,13 @@ from config.settings import Settings
 # A bucket is the time, in microseconds, at which it will be full again. Returns the wait, 0 if the tokens were taken.
 TAKE = RedisScript(
     """
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local full_at = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now) + ARGV[1]
 local wait = full_at - now - ARGV[2]
 if wait > 0 then return math.ceil(wait) end
 redis.call('SET', KEYS[1], string.format('%.0f', full_at), 'PX', math.max(1, math.ceil((full_at - now) / 1000)))
 return 0
 """,
+    uses_now=True,
     goes_on="reply == 0",
 )
 _GIVE_BACK = RedisScript("""

@@ -6,14 +6,23 @@ from typing import NamedTuple
 
 from auth.redis.protocol import Argument
 
+# The clock of the server, in microseconds.
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+"""
+
 
 class RedisScript:
-    """`goes_on` is for sequences: a Lua condition of `reply`, the script's reply, on which the next scripts run."""
+    """A script can use `now`, the time of the server in microseconds, if `uses_now` is set. `goes_on` is for sequences:
+    a Lua condition of `reply`, the script's reply, on which the next scripts run."""
 
-    def __init__(self, text: str, goes_on: str = "true") -> None:
-        self.text = text
+    def __init__(self, body: str, *, uses_now: bool = False, goes_on: str = "true") -> None:
+        self.body = body
+        self.uses_now = uses_now
         self.goes_on = goes_on
-        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
+        self.text = f"{_NOW if uses_now else ''}{body}"
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
 
 
 class ScriptRun(NamedTuple):
@@ -24,56 +33,53 @@ class ScriptRun(NamedTuple):
     arguments: tuple[Argument, ...]
 
 
-_SKIPPED = -1
-# The arguments of each script follow the numbers of its keys and arguments.
-_SEQUENCE_START = """
-local all_keys, all_arguments, replies = KEYS, ARGV, {}
-local last_key, last_argument = 0, 0
-
-local function slice(list, last, count) return {unpack(list, last + 1, last + count)} end
-
-local function next_part()
-  local keys_count, arguments_count = tonumber(all_arguments[last_argument + 1]), all_arguments[last_argument + 2]
-  last_argument = last_argument + 2
-  if keys_count < 0 then return end
-  local keys = slice(all_keys, last_key, keys_count)
-  local arguments = slice(all_arguments, last_argument, arguments_count)
-  last_key, last_argument = last_key + keys_count, last_argument + arguments_count
-  return keys, arguments
-end
-"""
+# The numbers of keys and arguments of each script of a sequence. A script that is skipped has none.
+_Shape = tuple[tuple[int, int] | None, ...]
 _SEQUENCE_PART = """
 do
-  local KEYS, ARGV = next_part()
-  local reply = false
-  if KEYS then
-    reply = (function() {text} end)() or false
-    replies[#replies + 1] = reply
-    if not ({goes_on}) then return replies end
-  else
-    replies[#replies + 1] = reply
-  end
+  local KEYS, ARGV = {{{keys}}}, {{{arguments}}}
+  local reply = (function() {body} end)() or false
+  replies[{number}] = reply
+  if not ({goes_on}) then return replies end
 end
 """
 
 
-class ScriptSequence(RedisScript):
+class ScriptSequence:
     """Scripts that run in this order, until one of them ends the sequence. Its reply is the list of theirs."""
 
     def __init__(self, *scripts: RedisScript) -> None:
         self._scripts = scripts
-        parts = [_SEQUENCE_PART.format(text=script.text, goes_on=script.goes_on) for script in scripts]
-        super().__init__("".join((_SEQUENCE_START, *parts, "return replies")))
+        # One text for each shape: to find its keys and arguments in Lua takes a script longer than most commands.
+        self._texts: dict[_Shape, RedisScript] = {}
 
     def run(self, runs: Sequence[ScriptRun | None]) -> ScriptRun:
         """Returns the run of the whole sequence. A script whose run is None is skipped."""
-        keys: list[str] = []
-        arguments: list[Argument] = []
-        for script, run in zip(self._scripts, runs, strict=True):
-            if run is None:
-                arguments += (_SKIPPED, 0)
+        shape = tuple(None if run is None else (len(run.keys), len(run.arguments)) for run in runs)
+        script = self._texts.get(shape)
+        if script is None:
+            script = self._texts[shape] = self._combine(shape)
+        keys = tuple(key for run in runs if run is not None for key in run.keys)
+        return ScriptRun(script, keys, tuple(value for run in runs if run is not None for value in run.arguments))
+
+    def _combine(self, shape: _Shape) -> RedisScript:
+        parts = ["local replies = {}"]
+        last_key = last_argument = 0
+        for number, (script, counts) in enumerate(zip(self._scripts, shape, strict=True), 1):
+            if counts is None:
+                parts.append(f"replies[{number}] = false")
                 continue
-            assert run.script is script, "runs are in the order of their scripts"
-            keys += run.keys
-            arguments += (len(run.keys), len(run.arguments), *run.arguments)
-        return ScriptRun(self, tuple(keys), tuple(arguments))
+            part = _SEQUENCE_PART.format(
+                keys=_items("KEYS", last_key, counts[0]),
+                arguments=_items("ARGV", last_argument, counts[1]),
+                body=script.body,
+                number=number,
+                goes_on=script.goes_on,
+            )
+            parts.append(part)
+            last_key, last_argument = last_key + counts[0], last_argument + counts[1]
+        return RedisScript("\n".join((*parts, "return replies")), uses_now=any(s.uses_now for s in self._scripts))
+
+
+def _items(table: str, last: int, count: int) -> str:
+    return ", ".join(f"{table}[{index}]" for index in range(last + 1, last + count + 1))

@@ -9,9 +9,8 @@ from auth.tickets import new_ticket, ticket_hash, ticket_rejected, too_many_tick
 from config.settings import Settings
 
 # The sorted sets count the tickets of a user and of all users, by the time at which they expire.
-_ISSUE = RedisScript("""
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+_ISSUE = RedisScript(
+    """
 for index = 2, 3 do
   redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now)
   if redis.call('ZCARD', KEYS[index]) >= tonumber(ARGV[index + 1]) then return 0 end
@@ -22,7 +21,9 @@ for index = 2, 3 do
   redis.call('PEXPIRE', KEYS[index], ARGV[2])
 end
 return 1
-""")
+""",
+    uses_now=True,
+)
 _REDEEM = RedisScript("""
 local ticket = redis.call('GETDEL', KEYS[1])
 if ticket then redis.call('ZREM', KEYS[2], KEYS[1]) end

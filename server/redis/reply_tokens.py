@@ -10,9 +10,9 @@ from config.settings import Settings
 from server.compat.agentchatbus.reply_tokens import ReplyToken, too_many_reply_tokens
 
 # KEYS: the token, the tokens of its user by last use, those of all users. ARGV: content, lifetime in ms, both limits.
-_PUT = RedisScript("""
-local time = redis.call('TIME')
-local now, ttl = time[1] * 1000000 + time[2], tonumber(ARGV[2])
+_PUT = RedisScript(
+    """
+local ttl = tonumber(ARGV[2])
 for index = 2, 3 do redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now - ttl * 1000) end
 if redis.call('EXISTS', KEYS[1]) == 0 then
   if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then
@@ -28,7 +28,9 @@ for index = 2, 3 do
   redis.call('PEXPIRE', KEYS[index], ttl)
 end
 return 1
-""")
+""",
+    uses_now=True,
+)
 _REPLACE = RedisScript("""
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')

@@ -25,109 +25,132 @@ _HASH_BYTES = 8
 # A search with `dedupe` looks up all hits of its pages, 200 and more, and the next searches mostly the same ones: from
 # the cache, a hash takes 0.1 us instead of 3 us.
 _HASHES_MAX = 16_384
-# The size of an empty state, in units of one seen item.
-_BASE_SIZE = 4
+# The size of an empty state without its fields, in units of one seen item.
+_BASE_SIZE = 3
 _NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
-# KEYS: defaults (with an empty field, so that it exists), queries, seen items, and of the user: the states by last use,
-# and their sizes, with the total in an empty field. ARGV: the idle time in ms, the size that the states of a user may
-# have together, the base size, and the bytes of a hash.
+# A state is a hash with the fields `items`, `queries` and one for each default. Every query ends with the byte 255,
+# which is in no UTF-8 text.
+# KEYS: the state, and of its user: the states by last use, and their sizes, with the total in an empty field.
+# ARGV: the idle time in ms, the size that the states of a user may have together, the base size, the bytes of a hash.
 _FUNCTIONS = """
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 local ttl = tonumber(ARGV[1])
 
-local function resize(key, size)
-  redis.call('HINCRBY', KEYS[5], '', size - (redis.call('HGET', KEYS[5], key) or 0))
-  if size > 0 then redis.call('HSET', KEYS[5], key, size) else redis.call('HDEL', KEYS[5], key) end
+local function touch()
+  redis.call('ZADD', KEYS[2], now, KEYS[1])
+  for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ttl) end
 end
 
 local function forget(key)
-  redis.call('DEL', key, key .. ':queries', key .. ':items')
-  redis.call('ZREM', KEYS[4], key)
-  resize(key, 0)
+  redis.call('DEL', key)
+  redis.call('ZREM', KEYS[2], key)
+  local size = redis.call('HGET', KEYS[3], key)
+  if not size then return end
+  redis.call('HDEL', KEYS[3], key)
+  redis.call('HINCRBY', KEYS[3], '', -size)
 end
 
-local function touch()
-  redis.call('ZADD', KEYS[4], now, KEYS[1])
-  for index = 1, 5 do redis.call('PEXPIRE', KEYS[index], ttl) end
-end
+local function count(queries) return select(2, queries:gsub('\\255', '')) end
 
-local function measure()
-  local items = redis.call('STRLEN', KEYS[3]) / ARGV[4]
-  resize(KEYS[1], ARGV[3] + redis.call('HLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) + items)
+local function resize(items, queries)
+  local before = redis.call('HMGET', KEYS[3], '', KEYS[1])
+  local size = ARGV[3] + redis.call('HLEN', KEYS[1]) + count(queries) + #items / ARGV[4]
+  redis.call('HSET', KEYS[3], '', (before[1] or 0) + size - (before[2] or 0), KEYS[1], size)
   touch()
-  for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now - ttl * 1000)) do forget(key) end
-  while tonumber(redis.call('HGET', KEYS[5], '')) > tonumber(ARGV[2]) do
-    local oldest = redis.call('ZRANGE', KEYS[4], 0, 0)[1]
+  for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ttl * 1000)) do forget(key) end
+  while tonumber(redis.call('HGET', KEYS[3], '')) > tonumber(ARGV[2]) do
+    local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
     if oldest == KEYS[1] then return end
     forget(oldest)
   end
 end
 
-local function state()
-  return {redis.call('HGETALL', KEYS[1]), redis.call('LRANGE', KEYS[2], 0, -1), redis.call('GET', KEYS[3])}
+local function clear()
+  redis.call('HSET', KEYS[1], 'items', '', 'queries', '')
+  resize('', '')
 end
 """
 _CREATE = RedisScript(
     _FUNCTIONS
     + """
-if redis.call('HSETNX', KEYS[1], '', '') == 1 then measure() else touch() end
-return state()
-"""
+if redis.call('EXISTS', KEYS[1]) == 0 then clear() else touch() end
+return redis.call('HGETALL', KEYS[1])
+""",
+    uses_now=True,
 )
+# Needs only the first of the arguments.
 GET_STATE = RedisScript(
-    _FUNCTIONS
-    + """
-local found = state()
-if #found[1] == 0 then return false end
-touch()
-return found
-"""
+    """
+local state = redis.call('HGETALL', KEYS[1])
+if #state == 0 then return false end
+redis.call('ZADD', KEYS[2], now, KEYS[1])
+for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ARGV[1]) end
+return state
+""",
+    uses_now=True,
 )
 # ARGV 5 to 8: how many items and queries to keep, the query, and the items. Those seen before move to the end.
 _RECORD = RedisScript(
     _FUNCTIONS
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-if ARGV[7] ~= '' then
-  redis.call('LREM', KEYS[2], 0, ARGV[7])
-  redis.call('RPUSH', KEYS[2], ARGV[7])
-  redis.call('LTRIM', KEYS[2], -ARGV[6], -1)
+local items, queries = unpack(redis.call('HMGET', KEYS[1], 'items', 'queries'))
+if not items then return false end
+
+local query = ARGV[7] .. '\\255'
+if #query > 1 then
+  local at = ('\\255' .. queries):find('\\255' .. query, 1, true)
+  if at then queries = queries:sub(1, at - 1) .. queries:sub(at + #query) end
+  queries = queries .. query
+  for _ = ARGV[6] + 1, count(queries) do queries = queries:sub(queries:find('\\255', 1, true) + 1) end
 end
-local bytes, items = tonumber(ARGV[4]), redis.call('GET', KEYS[3]) or ''
-for first = 1, #ARGV[8], bytes do
-  local item = ARGV[8]:sub(first, first + bytes - 1)
+
+local bytes, delivered, seen_at = tonumber(ARGV[4]), ARGV[8], {}
+for first = 1, #delivered, bytes do
+  local item = delivered:sub(first, first + bytes - 1)
   local at = items:find(item, 1, true)
   while at and at % bytes ~= 1 do at = items:find(item, at + 1, true) end
-  if at then items = items:sub(1, at - 1) .. items:sub(at + bytes) end
+  if at then seen_at[#seen_at + 1] = at end
 end
-if ARGV[8] ~= '' then redis.call('SET', KEYS[3], (items .. ARGV[8]):sub(-ARGV[5] * bytes)) end
-measure()
+table.sort(seen_at)
+local others, after = {}, 1
+for _, at in ipairs(seen_at) do
+  others[#others + 1] = items:sub(after, at - 1)
+  after = at + bytes
+end
+others[#others + 1] = items:sub(after)
+items = (table.concat(others) .. delivered):sub(-ARGV[5] * bytes)
+
+redis.call('HSET', KEYS[1], 'items', items, 'queries', queries)
+resize(items, queries)
 return true
-"""
+""",
+    uses_now=True,
 )
 _SET_DEFAULTS = RedisScript(
     _FUNCTIONS
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local items, queries = unpack(redis.call('HMGET', KEYS[1], 'items', 'queries'))
+if not items then return false end
 if #ARGV > 4 then redis.call('HSET', KEYS[1], unpack(ARGV, 5)) end
-measure()
-return state()
-"""
+resize(items, queries)
+return redis.call('HGETALL', KEYS[1])
+""",
+    uses_now=True,
 )
 _RESET = RedisScript(
     _FUNCTIONS
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-local before = state()
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-redis.call('HSET', KEYS[1], '', '')
-measure()
+local before = redis.call('HGETALL', KEYS[1])
+if #before == 0 then return false end
+redis.call('DEL', KEYS[1])
+clear()
 return before
-"""
+""",
+    uses_now=True,
 )
-_DELETE = RedisScript(_FUNCTIONS + "forget(KEYS[1])")
+_DELETE = RedisScript(_FUNCTIONS + "forget(KEYS[1])", uses_now=True)
+_DEFAULT = "default "
+_END_OF_QUERY = b"\xff"
 
 
 class SeenHashes:
@@ -173,13 +196,13 @@ class RedisSessionStates:
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
         try:
-            return _state(handle, await self._require(GET_STATE, handle, owner))
+            return _state(handle, _require(await self._connection.execute(self.run_of(handle, owner))))
         except SharedStateUnavailable as error:
             return _without_state(handle, error)
 
     def run_of(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
-        return ScriptRun(GET_STATE, tuple(self._keys(handle, owner)), self._common)
+        return ScriptRun(GET_STATE, tuple(self._keys(handle, owner)), self._common[:1])
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
@@ -188,21 +211,15 @@ class RedisSessionStates:
         self._connection.post(_RECORD, self._keys(handle, owner), *self._common, *limits, query, items)
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
-        fields = [part for name, value in defaults.items() for part in (name, msgspec.json.encode(value))]
-        return _state(handle, await self._require(_SET_DEFAULTS, handle, owner, *fields))
+        fields = [part for name, value in defaults.items() for part in (_DEFAULT + name, msgspec.json.encode(value))]
+        return _state(handle, _require(await self._run(_SET_DEFAULTS, handle, owner, *fields)))
 
     async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
-        return _state(handle, await self._require(_RESET, handle, owner))
+        return _state(handle, _require(await self._run(_RESET, handle, owner)))
 
     async def delete(self, handle: SessionHandle, owner: Owner) -> None:
         """A state that cannot be deleted now expires by itself."""
         self._connection.post(_DELETE, self._keys(handle, owner), *self._common)
-
-    async def _require(self, script: RedisScript, handle: SessionHandle, owner: Owner, *arguments: str | bytes) -> Any:
-        reply = await self._run(script, handle, owner, *arguments)
-        if reply is None:
-            raise SessionNotFound
-        return reply
 
     async def _run(self, script: RedisScript, handle: SessionHandle, owner: Owner, *arguments: str | bytes) -> Any:
         return await self._connection.run(script, self._keys(handle, owner), *self._common, *arguments)
@@ -210,18 +227,22 @@ class RedisSessionStates:
     def _keys(self, handle: SessionHandle, owner: Owner) -> list[str]:
         """The owner is part of the key: with the handle of another user's session, no key of that user is read."""
         connection = self._connection
-        state = connection.key("state", connection.digest((*owner, handle)))
-        of_user = (connection.key("states", owner.user_id), connection.key("state sizes", owner.user_id))
-        return [state, f"{state}:queries", f"{state}:items", *of_user]
+        state = connection.key("session state", connection.digest((*owner, handle)))
+        return [state, connection.key("states", owner.user_id), connection.key("state sizes", owner.user_id)]
+
+
+def _require(reply: Any) -> Any:
+    if reply is None:
+        raise SessionNotFound
+    return reply
 
 
 def _state(handle: SessionHandle, reply: Any) -> SessionState:
-    fields, queries, seen = reply
-    defaults = {
-        name.decode(): msgspec.json.decode(value) for name, value in zip(fields[::2], fields[1::2], strict=True) if name
-    }
-    texts = tuple(query.decode("utf-8", "surrogatepass") for query in queries)
-    return SessionState(handle, SeenHashes(seen or b""), texts, MappingProxyType(defaults))
+    fields = {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+    items, queries = fields.pop("items"), fields.pop("queries")
+    defaults = {name[len(_DEFAULT) :]: msgspec.json.decode(value) for name, value in fields.items()}
+    texts = tuple(query.decode("utf-8", "surrogatepass") for query in queries.split(_END_OF_QUERY)[:-1])
+    return SessionState(handle, SeenHashes(items), texts, MappingProxyType(defaults))
 
 
 def _without_state(handle: SessionHandle, error: SharedStateUnavailable) -> SessionState:

@@ -22,13 +22,8 @@ from sessions.session import Session
 from sessions.store import too_many_sessions
 
 # KEYS: the session, the sessions of its user, all sessions. Members of the sets are the keys of sessions.
-_NOW = """
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-"""
 _CREATE = RedisScript(
-    _NOW
-    + """
+    """
 local ttl = tonumber(ARGV[2])
 for index = 2, 3 do
   redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now - ttl * 1000)
@@ -46,20 +41,20 @@ for index = 2, 3 do
   redis.call('PEXPIRE', KEYS[index], ttl)
 end
 return 1
-"""
+""",
+    uses_now=True,
 )
 GET_SESSION = RedisScript(
-    _NOW
-    + """
-local session = redis.call('GET', KEYS[1])
+    """
+local session = redis.call('GETEX', KEYS[1], 'PX', ARGV[1])
 if not session then return session end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
 for index = 2, 3 do
   redis.call('ZADD', KEYS[index], now, KEYS[1])
   redis.call('PEXPIRE', KEYS[index], ARGV[1])
 end
 return session
 """,
+    uses_now=True,
     goes_on="reply",
 )
 _END = RedisScript("""

@@ -14,7 +14,7 @@ _TEXTS = ("rate",)
 
 async def age_keys(connection: RedisConnection, seconds: float) -> None:
     prefix = f"{connection.key()}:"
-    for key in await _keys(connection, prefix):
+    for key in await list_keys(connection):
         name = key[len(prefix) :].partition(":")[0]
         kind = await connection.call("TYPE", key)
         if name in _TIMES and kind == b"zset":
@@ -32,11 +32,11 @@ async def _shorten(connection: RedisConnection, key: str, seconds: float) -> Non
         await connection.call("PEXPIRE", key, max(0, round(remaining_ms - seconds * 1000)))
 
 
-async def _keys(connection: RedisConnection, prefix: str) -> list[str]:
+async def list_keys(connection: RedisConnection) -> list[str]:
     keys: list[str] = []
     cursor = b"0"
     while True:
-        cursor, found = await connection.call("SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", 1000)
+        cursor, found = await connection.call("SCAN", cursor, "MATCH", f"{connection.key()}:*", "COUNT", 1000)
         keys += [key.decode() for key in found]
         if cursor == b"0":
             return keys

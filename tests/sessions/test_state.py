@@ -26,7 +26,7 @@ from sessions.state import (
     SessionStates,
     handle_for,
 )
-from tests.servers.aging import age_keys
+from tests.servers.aging import age_keys, list_keys
 
 ADA = Owner(new_user_id(), ClientId("client"), 0)
 BEN = Owner(new_user_id(), ClientId("client"), 0)
@@ -242,7 +242,8 @@ async def test_any_text_as_a_handle_leads_to_a_state_of_its_own(states: SessionS
     await states.record(handle, ADA, text, {text: 1})
     await states.set_defaults(handle, ADA, {"order_by": text.replace("\ud800", "")})
 
-    assert (await states.get(handle, ADA)).seen.has(text, 1)
+    state = await states.get(handle, ADA)
+    assert (state.seen.has(text, 1), state.queries) == (True, (text,) if text else ())
     assert has_seen(await states.get(other, ADA))
     assert await find(states, handle, BEN) is None
 
@@ -264,6 +265,20 @@ async def test_delete_ignores_unknown_and_foreign_handles(states: SessionStates)
         await states.delete(handle, ADA)
 
     assert await find(states, ben, BEN)
+
+
+async def test_every_key_of_a_state_in_redis_expires(redis_settings: Mapping[str, Any]) -> None:
+    async with open_redis(Settings(**redis_settings)) as connection:
+        states = RedisSessionStates(connection, LIMITS)
+        handle = (await states.create(ADA)).handle
+        await states.record(handle, ADA, "galleon", {"notes://1": 1})
+        await states.delete(SessionHandle("unknown"), BEN)
+        await states.get(handle, ADA)
+
+        keys = await list_keys(connection)
+        lifetimes = [await connection.call("PTTL", key) for key in keys]
+        assert len(keys) == 3
+        assert all(0 < lifetime <= LIMITS.ttl_s * 1000 for lifetime in lifetimes)
 
 
 async def test_deleted_state_no_longer_counts_towards_the_size() -> None:

@@ -57,7 +57,7 @@ class Monitor:
 
 def areas(commands: list[str]) -> list[set[str]]:
     """Returns which kinds of keys each command names, without messages to other processes."""
-    kinds = ("rate:user", "rate:tool", ":session:", ":state:", ":calls:")
+    kinds = ("rate:user", "rate:tool", ":session:", ":session state:", ":calls:")
     return [named for command in commands if (named := {kind for kind in kinds if kind in command})]
 
 
@@ -83,8 +83,8 @@ async def test_a_search_in_a_session_waits_for_one_script(tmp_path: Path, redis_
         assert second["exhausted"]
         # The second and the third are sent with the answer, which does not wait for them.
         assert areas(await monitor.commands(":calls:")) == [
-            {"rate:user", "rate:tool", ":state:"},
-            {":state:"},
+            {"rate:user", "rate:tool", ":session state:"},
+            {":session state:"},
             {":calls:"},
         ]
 
@@ -96,8 +96,8 @@ async def test_a_legacy_call_waits_for_one_script(tmp_path: Path, redis_settings
         await monitor.commands(":calls:")
         assert (await client.call("knowledge_search", {"query": "galleon"})).status == 200
 
-        needed = {"rate:user", "rate:tool", ":session:", ":state:"}
-        assert areas(await monitor.commands(":calls:")) == [needed, {":state:"}, {":calls:"}]
+        needed = {"rate:user", "rate:tool", ":session:", ":session state:"}
+        assert areas(await monitor.commands(":calls:")) == [needed, {":session state:"}, {":calls:"}]
 
 
 async def test_a_call_on_a_websocket_waits_for_one_script(tmp_path: Path, redis_settings: RedisSettings) -> None:
@@ -110,7 +110,7 @@ async def test_a_call_on_a_websocket_waits_for_one_script(tmp_path: Path, redis_
         await monitor.commands(":calls:")
         assert "result" in await client.call("knowledge_search", {"query": "galleon"})
 
-        assert areas(await monitor.commands(":calls:"))[0] == {"rate:user", "rate:tool", ":state:"}
+        assert areas(await monitor.commands(":calls:"))[0] == {"rate:user", "rate:tool", ":session state:"}
 
 
 async def test_a_rest_call_waits_for_one_script(tmp_path: Path, redis_settings: RedisSettings) -> None:

@@ -75,12 +75,23 @@ class MarkdownImporter(Importer):
             with open_archive(path, limits, progress) as archive:
                 yield from _read_archive(archive, path, limits)
         else:
-            vault_path = _path_in_vault(path) if limits.has_stable_path else None
-            yield from _note_events("", _file_note(path, vault_path, limits), limits)
+            place = _place_in_vault(path) if limits.has_stable_path else None
+            yield from _note_events("", _file_note(path, place, limits), limits)
             progress(file_size(path))
 
 
 IMPORTER = MarkdownImporter()
+
+
+class _VaultPath(Struct, frozen=True):
+    """The path of a note in a vault. Vaults have notes of the same names, so the vault's name is part of the key."""
+
+    vault: str
+    path: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.vault}/{self.path}"
 
 
 class _NoteFile(Struct, frozen=True):
@@ -111,36 +122,41 @@ def _archive_confidence(names: Sequence[str]) -> float:
 
 def _read_folder(folder: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
     bytes_read = 0
+    vault = printable_name(folder.resolve().name)
     for file in files_in(folder):
-        yield from _read_file(file, printable_name(file.relative_to(folder).as_posix()), limits)
+        yield from _read_file(file, _VaultPath(vault, printable_name(file.relative_to(folder).as_posix())), limits)
         bytes_read += file_size(file)
         progress(bytes_read)
 
 
-def _read_file(file: Path, vault_path: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+def _read_file(file: Path, place: _VaultPath, limits: ImportLimits) -> Iterator[ImportEvent]:
     if not _is_note(file.name):
         yield _NOT_A_NOTE
         return
     try:
-        yield from _note_events(vault_path, _file_note(file, vault_path, limits), limits)
+        yield from _note_events(place.path, _file_note(file, place, limits), limits)
     except (InvalidParams, TooLarge) as error:
-        yield FailedItem(vault_path, error.message)
+        yield FailedItem(place.path, error.message)
     except OSError as error:
-        yield FailedItem(vault_path, f"cannot be read: {error.strerror or 'disk error'}")
+        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
 
 
-def _file_note(path: Path, vault_path: str | None, limits: ImportLimits) -> _NoteFile:
+def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _NoteFile:
     text = read_decoded(path, limits)
-    key = vault_path or file_key(path, limits)
-    return _NoteFile(text, printable_name(path.name), vault_path, key, modified_at(path, limits))
+    key = file_key(path, limits) if place is None else place.key
+    return _NoteFile(
+        text, printable_name(path.name), None if place is None else place.path, key, modified_at(path, limits)
+    )
 
 
-def _path_in_vault(path: Path) -> str | None:
+def _place_in_vault(path: Path) -> _VaultPath | None:
     """Returns the note's path in the vault that contains it, so that it is the same note whether it is read alone or
     with the vault."""
     resolved = path.resolve()
     vault = next((folder for folder in resolved.parents if (folder / _SETTINGS_FOLDER).is_dir()), None)
-    return None if vault is None else printable_name(resolved.relative_to(vault).as_posix())
+    if vault is None:
+        return None
+    return _VaultPath(printable_name(vault.name), printable_name(resolved.relative_to(vault).as_posix()))
 
 
 # -- in a zip ----------------------------------------------------------------------------------------------------------
@@ -168,14 +184,14 @@ def _archived_note(archive: Archive, name: str, path: Path, vault: str | None, l
     path and its name there, or, without a stable path, by its content, as if it had been uploaded alone."""
     data = archive.read(name, text_max_bytes(limits))
     decoded_name = decode_name(name)
-    vault_path = None if vault is None else decode_name(name.removeprefix(vault))
+    place = None if vault is None else _VaultPath(_vault_name(vault, path), decode_name(name.removeprefix(vault)))
     key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
     modified = archive.modified_at(name)
     return _NoteFile(
         text=decode_item(data, limits),
         name=decoded_name.rpartition("/")[2],
-        vault_path=vault_path,
-        key=vault_path or key,
+        vault_path=None if place is None else place.path,
+        key=key if place is None else place.key,
         modified_at=UNSET if modified is None else format_time(modified),
     )
 
@@ -187,6 +203,11 @@ def _vault_folder(names: Sequence[str]) -> str | None:
     vault = min(folders, key=len, default=None)
     notes = (name for name in names if _is_note(name) and is_visible(name))
     return vault if vault is not None and all(name.startswith(vault) for name in notes) else None
+
+
+def _vault_name(folder: str, path: Path) -> str:
+    """A vault that is not in a folder of the archive has the name of the archive."""
+    return decode_name(re.split(r"[/\\]", folder)[-2]) if folder else printable_name(path.stem)
 
 
 # -- a note ------------------------------------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ def test_note_keeps_its_id_in_a_moved_vault_and_when_read_alone(tmp_path: Path) 
     (tmp_path / "old" / ".obsidian").mkdir()
     before = read_draft(IMPORTER, tmp_path / "old")
 
-    vault = (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / "elsewhere").mkdir()
+    vault = (tmp_path / "old").rename(tmp_path / "elsewhere" / "old")
 
     assert read_draft(IMPORTER, vault) == before
     assert read_draft(IMPORTER, vault / "a.md") == before
@@ -221,7 +222,9 @@ def vault_files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("has_stable_path", [True, False])
 def test_zipped_vault_equals_its_folder(tmp_path: Path, prefix: str, has_stable_path: bool) -> None:
     files = vault_files(tmp_path / "vault")
-    path = zip_file(tmp_path / "sent.zip", {prefix + name: content for name, content in files.items()})
+    path = zip_file(
+        tmp_path / ("sent.zip" if prefix else "vault.zip"), {prefix + name: content for name, content in files.items()}
+    )
 
     from_folder, from_zip = read(IMPORTER, tmp_path / "vault"), read(IMPORTER, path, has_stable_path=has_stable_path)
 
@@ -230,6 +233,25 @@ def test_zipped_vault_equals_its_folder(tmp_path: Path, prefix: str, has_stable_
     skipped = [event for event in from_zip if isinstance(event, SkippedItem)]
     assert skipped == [SkippedItem("file in the vault not containing a note")]
     assert importer_for(path) == "markdown"
+
+
+@pytest.mark.parametrize("name", ["Index.md", "daily/2026-11-16.md"])
+def test_notes_with_the_same_path_in_two_vaults_are_different(tmp_path: Path, name: str) -> None:
+    for vault in ("work", "home"):
+        write(tmp_path / vault / ".obsidian/app.json", "{}")
+        write(tmp_path / vault / name, f"# Notes of {vault}")
+    zips = [zip_file(tmp_path / f"{stem}.zip", {".obsidian/app.json": b"{}", name: b"# Zip"}) for stem in ("a", "b")]
+    archives = [
+        zip_file(tmp_path / f"{vault}.zip", {f"{vault}/.obsidian/app.json": b"{}", f"{vault}/{name}": b"#"})
+        for vault in ("work", "home")
+    ]
+
+    folders = [read_draft(IMPORTER, tmp_path / vault).uuid for vault in ("work", "home")]
+
+    assert folders[0] != folders[1]
+    assert [read_draft(IMPORTER, tmp_path / vault / name).uuid for vault in ("work", "home")] == folders
+    assert [read_draft(IMPORTER, path).uuid for path in archives] == folders
+    assert len({read_draft(IMPORTER, path).uuid for path in zips}) == 2
 
 
 def notes_without_times(events: list[ImportEvent]) -> dict[str, object]:

@@ -8,10 +8,9 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -23,7 +22,6 @@ from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
 
 _DEFAULT_PORT = 6379
-_DIGESTS_MAX = 1024
 _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 
 
@@ -55,10 +53,9 @@ class RedisConnection:
         return ":".join((self._prefix, *parts))
 
     @staticmethod
-    @lru_cache(_DIGESTS_MAX)
-    def digest(value: Hashable) -> str:
+    def digest(value: str | tuple[str | int, ...]) -> str:
         """Returns a part of a key for a value that callers choose, such as a session id, so that no text of theirs can
-        form another key. Cached, because a call names the same values several times."""
+        form another key."""
         return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     async def call(self, *command: Argument) -> Any:
@@ -74,7 +71,7 @@ class RedisConnection:
         ahead = _replies_ahead.get()
         return ahead.pop(run) if ahead and run in ahead else await self._execute(run)
 
-    async def read_ahead(self, sequence: ScriptSequence, runs: Sequence[ScriptRun | None]) -> None:
+    async def read_ahead(self, sequence: ScriptSequence, runs: tuple[ScriptRun | None, ...]) -> None:
         """Runs the scripts of a sequence in one step, without those that are None. `execute` then returns their replies
         at once, in this task and those that it starts. If the server does not answer, `execute` fails at once, so that
         each caller continues in its own way."""

@@ -4,10 +4,11 @@ While the server does not answer, each process limits by buckets of its own, whi
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from auth.rate_limits import LimitKey, LimitRule, RateLimit, in_process_limits
 from auth.redis.connection import RedisConnection
-from auth.redis.scripts import RedisScript, ScriptRun
+from auth.redis.scripts import RUNS_MAX, RedisScript, ScriptRun
 from config.errors import RateLimited, SharedStateUnavailable
 from config.settings import Settings
 
@@ -37,6 +38,7 @@ class RedisTokenBuckets:
         self._fallback = fallback
         self.refusals = 0
         self._interval_us = rule.interval_s * _MICROSECONDS
+        self.run_of = lru_cache(RUNS_MAX)(self._run_of)
 
     async def take(self, key: LimitKey, cost: float = 1) -> None:
         run = self.run_of(key, cost)
@@ -51,7 +53,7 @@ class RedisTokenBuckets:
             self.refusals += 1
             raise RateLimited(self._rule.what, wait_us / _MICROSECONDS)
 
-    def run_of(self, key: LimitKey, cost: float = 1) -> ScriptRun | None:
+    def _run_of(self, key: LimitKey, cost: float = 1) -> ScriptRun | None:
         """Returns the script that `take` runs, or None if there is no limit."""
         if not self._interval_us:
             return None

@@ -1,7 +1,7 @@
 """Lua scripts, each of which Redis runs as one atomic step, and sequences of them, which are one step together."""
 
 import hashlib
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from auth.redis.protocol import Argument
@@ -23,6 +23,12 @@ class RedisScript:
         self.goes_on = goes_on
         self.text = f"{_NOW if uses_now else ''}{body}"
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
+
+
+# How many runs of each kind are kept: a call needs the same ones several times, and so do the next ones of its session.
+RUNS_MAX = 1024
+# Runs are kept by what callers send, such as a session id, unless it is longer than any that the server has issued.
+CACHED_NAME_MAX_CHARS = 100
 
 
 class ScriptRun(NamedTuple):
@@ -52,8 +58,9 @@ class ScriptSequence:
         self._scripts = scripts
         # One text for each shape: to find its keys and arguments in Lua takes a script longer than most commands.
         self._texts: dict[_Shape, RedisScript] = {}
+        self.run = lru_cache(RUNS_MAX)(self._run)
 
-    def run(self, runs: Sequence[ScriptRun | None]) -> ScriptRun:
+    def _run(self, runs: tuple[ScriptRun | None, ...]) -> ScriptRun:
         """Returns the run of the whole sequence. A script whose run is None is skipped."""
         shape = tuple(None if run is None else (len(run.keys), len(run.arguments)) for run in runs)
         script = self._texts.get(shape)

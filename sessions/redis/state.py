@@ -16,7 +16,7 @@ import msgspec
 
 from auth.principal import Owner
 from auth.redis.connection import RedisConnection
-from auth.redis.scripts import RedisScript, ScriptRun
+from auth.redis.scripts import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.numbers import clamp
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStateLimits, new_handle
@@ -78,13 +78,15 @@ return redis.call('HGETALL', KEYS[1])
 """,
     uses_now=True,
 )
-# Needs only the first of the arguments.
+# Needs only the first of the arguments. Most calls change nothing: the idle timer is restarted when it has run for 1 %.
 GET_STATE = RedisScript(
     """
 local state = redis.call('HGETALL', KEYS[1])
 if #state == 0 then return false end
-redis.call('ZADD', KEYS[2], now, KEYS[1])
-for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ARGV[1]) end
+if redis.call('PTTL', KEYS[1]) < ARGV[1] * 0.99 then
+  redis.call('ZADD', KEYS[2], now, KEYS[1])
+  for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ARGV[1]) end
+end
 return state
 """,
     uses_now=True,
@@ -179,6 +181,7 @@ class RedisSessionStates:
         self._common = (round(limits.ttl_s * 1000), user_max, _BASE_SIZE, _HASH_BYTES)
         self._seen_max = clamp(limits.seen_max, 1, user_max // 2)
         self._queries_max = clamp(limits.queries_max, 1, user_max // 4)
+        self._cached_run = lru_cache(RUNS_MAX)(self._build_run)
 
     async def create(self, owner: Owner) -> SessionState:
         """Does not wait: a new state is empty."""
@@ -202,13 +205,17 @@ class RedisSessionStates:
 
     def run_of(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
-        return ScriptRun(GET_STATE, tuple(self._keys(handle, owner)), self._common[:1])
+        build = self._cached_run if len(handle) <= CACHED_NAME_MAX_CHARS else self._build_run
+        return build(handle, owner)
+
+    def _build_run(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
+        return ScriptRun(GET_STATE, self._keys(handle, owner), self._common[:1])
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
         items = b"".join(_hash(uri, version) for uri, version in delivered.items())
         limits = (self._seen_max, self._queries_max)
-        self._connection.post(_RECORD, self._keys(handle, owner), *self._common, *limits, query, items)
+        self._connection.post(_RECORD, self.run_of(handle, owner).keys, *self._common, *limits, query, items)
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
         fields = [part for name, value in defaults.items() for part in (_DEFAULT + name, msgspec.json.encode(value))]
@@ -224,11 +231,11 @@ class RedisSessionStates:
     async def _run(self, script: RedisScript, handle: SessionHandle, owner: Owner, *arguments: str | bytes) -> Any:
         return await self._connection.run(script, self._keys(handle, owner), *self._common, *arguments)
 
-    def _keys(self, handle: SessionHandle, owner: Owner) -> list[str]:
+    def _keys(self, handle: SessionHandle, owner: Owner) -> tuple[str, ...]:
         """The owner is part of the key: with the handle of another user's session, no key of that user is read."""
         connection = self._connection
         state = connection.key("session state", connection.digest((*owner, handle)))
-        return [state, connection.key("states", owner.user_id), connection.key("state sizes", owner.user_id)]
+        return state, connection.key("states", owner.user_id), connection.key("state sizes", owner.user_id)
 
 
 def _require(reply: Any) -> Any:

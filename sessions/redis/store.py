@@ -6,6 +6,7 @@ authenticated, so a session that has ended meanwhile gives no access.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import Struct
 from auth.context import SessionId
 from auth.principal import Owner
 from auth.redis.connection import RedisConnection
-from auth.redis.scripts import RedisScript, ScriptRun
+from auth.redis.scripts import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.settings import Settings
 from sessions.session import Session
@@ -92,6 +93,7 @@ class RedisSessionStore:
         self._limits = (settings.session_max_per_user, settings.session_max)
         self._announce = announce
         self._known: LRUCache[SessionId, Session] = LRUCache(settings.session_max)
+        self._cached_run = lru_cache(RUNS_MAX)(self._build_run)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -120,6 +122,10 @@ class RedisSessionStore:
 
     def run_of(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
+        build = self._cached_run if len(session_id) <= CACHED_NAME_MAX_CHARS else self._build_run
+        return build(session_id, owner)
+
+    def _build_run(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         return ScriptRun(GET_SESSION, tuple(self._keys(session_id, owner)), (self._ttl_ms,))
 
     def known(self, session_id: str, owner: Owner) -> Session | None:

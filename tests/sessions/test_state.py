@@ -1,5 +1,6 @@
 """The contract of a session state store: bounded, expiring, and visible to its owner only."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -279,6 +280,15 @@ async def test_every_key_of_a_state_in_redis_expires(redis_settings: Mapping[str
         lifetimes = [await connection.call("PTTL", key) for key in keys]
         assert len(keys) == 3
         assert all(0 < lifetime <= LIMITS.ttl_s * 1000 for lifetime in lifetimes)
+
+
+async def test_names_that_callers_send_are_not_kept_if_they_are_long(redis_settings: Mapping[str, Any]) -> None:
+    async with open_redis(Settings(**redis_settings)) as connection:
+        states, long = RedisSessionStates(connection, LIMITS), SessionHandle("x" * 1_000_000)
+        references = sys.getrefcount(long)
+        assert await find(states, long, ADA) is None
+
+        assert sys.getrefcount(long) == references
 
 
 async def test_deleted_state_no_longer_counts_towards_the_size() -> None:

@@ -3,7 +3,6 @@
 import io
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 from loguru import logger
@@ -21,17 +20,35 @@ class _Collector(logging.Handler):
         self._lines.append(self.format(record))
 
 
+class _ErrorSink:
+    """Collects the errors of loguru. Adding a sink takes milliseconds, so it stays until a test configures logging
+    itself, which removes it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._id: int | None = None
+
+    def ensure_added(self) -> None:
+        if f"(id={self._id}," not in repr(logger):
+            self._id = logger.add(self._collect, level="ERROR", diagnose=False, backtrace=False)
+
+    def _collect(self, text: str) -> None:
+        self.lines.append(str(text))
+
+
+_ERROR_SINK = _ErrorSink()
+
+
 @pytest.fixture(autouse=True)
 def failures() -> Iterator[list[str]]:
     """Every error logged during a test. A test that expects one removes it from the list."""
+    _ERROR_SINK.ensure_added()
     lines: list[str] = []
+    _ERROR_SINK.lines = lines
     collector, root = _Collector(lines), logging.getLogger()
     root.addHandler(collector)
-    sink = logger.add(lambda text: lines.append(str(text)), level="ERROR", diagnose=False, backtrace=False)
     yield lines
     root.removeHandler(collector)
-    with suppress(ValueError):  # removed by a test that configured logging itself
-        logger.remove(sink)
     assert not lines, "\n".join(lines)
 
 

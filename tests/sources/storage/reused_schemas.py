@@ -5,15 +5,17 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from tests.servers.postgres import delete_rows_sql
 
-_RELATIONS = "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-# The comment of a schema is the number of relations that it was created with. A test may have added some.
-_FIND = f"""
-    SELECT user_id FROM libraries l JOIN pg_catalog.pg_namespace s ON s.nspname = l.schema_name
-    WHERE strpos(user_id, ?) = 0
-        AND pg_catalog.obj_description(s.oid, 'pg_namespace') = ({_RELATIONS} WHERE n.oid = s.oid)::text
-    LIMIT 1
+_RELATIONS = "SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relnamespace = CAST(? AS regnamespace)"
+_CREATED_RELATIONS = "SELECT pg_catalog.obj_description(CAST(CAST(? AS regnamespace) AS oid), 'pg_namespace')"
+_TAKE = """
+    DELETE FROM libraries WHERE user_id = (SELECT user_id FROM libraries WHERE strpos(user_id, ?) = 0 LIMIT 1)
+    RETURNING schema_name, schema_version
 """
-_TAKE = "DELETE FROM libraries WHERE user_id = ? RETURNING schema_name, schema_version"
+# Indexes that are built when there is enough text.
+_LATER_INDEXES = """
+    SELECT indexname FROM pg_catalog.pg_indexes
+    WHERE schemaname = ? AND (indexname = 'messages_by_trigram' OR starts_with(indexname, 'vectors_hnsw_'))
+"""
 # Names of users are shorter than the rest of an id.
 _ENDING_CHARS = 12
 
@@ -26,13 +28,33 @@ class ReusedSchemas(LibrarySchemas):
         self._id_ending = id_ending[:_ENDING_CHARS]
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        unused = connection.execute(_FIND, (self._id_ending,)).fetchone()
-        if unused is None:
-            schema = super()._create_tables(connection)
-            [relations] = connection.execute(f"{_RELATIONS} WHERE n.nspname = ?", (schema.name,)).fetchone() or (0,)
-            connection.run_script(f"COMMENT ON SCHEMA {quote_schema(schema.name)} IS '{relations}'")
-            return schema
-        [row] = connection.execute(_TAKE, unused).fetchall()
-        schema = LibrarySchema(*row)
-        connection.run_script(delete_rows_sql(schema.name))
+        # A schema that was changed in another way is not considered again.
+        while (schema := self._take_unused(connection)) is not None:
+            if _restore(connection, schema.name):
+                return schema
+        schema = super()._create_tables(connection)
+        name = quote_schema(schema.name)
+        connection.run_script(f"COMMENT ON SCHEMA {name} IS '{_relations(connection, schema.name)}'")
         return schema
+
+    def _take_unused(self, connection: LibraryConnection) -> LibrarySchema | None:
+        rows = connection.execute(_TAKE, (self._id_ending,)).fetchall()
+        return LibrarySchema(*rows[0]) if rows else None
+
+
+def _restore(connection: LibraryConnection, schema: str) -> bool:
+    """Makes a schema as empty as a new one. Returns False if a test has added or removed relations."""
+    indexes = [f"{quote_schema(schema)}.{name}" for (name,) in connection.execute(_LATER_INDEXES, (schema,)).fetchall()]
+    if indexes:
+        connection.run_script(f"DROP INDEX {', '.join(indexes)}")
+    [created] = connection.execute(_CREATED_RELATIONS, (quote_schema(schema),)).fetchall()[0]
+    if created != str(_relations(connection, schema)):
+        return False
+    connection.run_script(delete_rows_sql(schema))
+    return True
+
+
+def _relations(connection: LibraryConnection, schema: str) -> int:
+    """Returns the number of relations, which is the comment of a new schema."""
+    count: int = connection.execute(_RELATIONS, (quote_schema(schema),)).fetchall()[0][0]
+    return count

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,8 @@ from tests.servers.storage import storage_settings
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 JWT_SECRET = "a test secret of more than 32 bytes"
+# For HTTP clients: servers of tests have no TLS, and reading the certificates of the system takes longer than a test.
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 # For tests that are many calls of one user.
 NO_RATE_LIMITS = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
 

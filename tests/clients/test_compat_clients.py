@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import ConversationDraft, MessageDraft
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 MODES = ("2026-07-28", "legacy")
 
@@ -35,7 +35,7 @@ async def call_only_tool(
 ) -> tuple[list[str], Any]:
     """Returns the listed tools, and the result of the only one."""
     async with (
-        httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
         Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -48,7 +48,7 @@ async def call_only_tool(
 async def bus_client(server: LiveServer, name: str, mode: str) -> AsyncIterator[Client]:
     """Connects the official client to the profile `bus`."""
     async with (
-        httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
         Client(streamable_http_client(f"{server.mcp}/bus", http_client=http), mode=mode) as client,
     ):
         yield client
@@ -118,7 +118,7 @@ async def test_agents_are_still_registered_after_a_restart(tmp_path: Path) -> No
 async def test_full_profile_includes_the_tools_of_both_systems(tmp_path: Path) -> None:
     async with (
         live(make_settings(tmp_path)) as server,
-        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
         Client(streamable_http_client(f"{server.mcp}/full", http_client=http)) as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -130,7 +130,7 @@ async def test_agentchatbus_client_posts_and_searches_without_a_credential(tmp_p
     """Sends the requests of AgentChatBus's own integration tests to a single-user server."""
     async with (
         live(make_settings(tmp_path, jwt_secret="")) as server,
-        httpx2.AsyncClient(base_url=server.url, trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, base_url=server.url, trust_env=False) as http,
     ):
         assert (await http.get("/health")).status_code == 200
         agent = (await http.post("/api/agents/register", json={"ide": "VSCode", "model": "gpt-4"})).json()

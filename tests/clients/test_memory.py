@@ -11,7 +11,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from auth.principal import READ, SCOPES
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks"], "project": "voyage"}
 
@@ -21,7 +21,7 @@ async def connect(
     server: LiveServer, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
 ) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=await server.bearer(name, scopes), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name, scopes), trust_env=False) as http,
         Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
         yield client

@@ -16,7 +16,7 @@ from auth.principal import READ, WRITE
 from tests.clients.node_tools import PROJECT, packages, program
 from tests.clients.oauth_person import Person, people, run_node_with
 from tests.clients.programs import read_report
-from tests.live import free_port, live, make_settings
+from tests.live import NO_CERTIFICATES, free_port, live, make_settings
 from tests.server.clients import handshake, message
 
 TIMEOUT_S = 120
@@ -74,7 +74,7 @@ class PythonClient:
 
     async def call(self, tool: str, mode: str = "auto", **arguments: object) -> object:
         async with (
-            httpx2.AsyncClient(auth=self._provider, trust_env=False, timeout=30) as http,
+            httpx2.AsyncClient(verify=NO_CERTIFICATES, auth=self._provider, trust_env=False, timeout=30) as http,
             Client(streamable_http_client(self._url, http_client=http), mode=mode) as client,
         ):
             result = await client.call_tool(tool, arguments)

@@ -9,7 +9,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
 
@@ -17,7 +17,7 @@ MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25
 async def get_server_info(server: LiveServer, user: str, mode: str) -> tuple[set[str], object]:
     """Returns the listed tool names and the result of `server_info`."""
     async with (
-        httpx2.AsyncClient(headers=await server.bearer(user), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(user), trust_env=False) as http,
         Client(streamable_http_client(server.mcp, http_client=http), mode=mode) as client,
     ):
         listed = await client.list_tools()
@@ -36,7 +36,7 @@ async def test_the_address_of_a_profile_returns_its_tools_and_instructions(
 ) -> None:
     async with (
         live(make_settings(tmp_path)) as server,
-        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
         Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
         listed = await client.list_tools()

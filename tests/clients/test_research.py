@@ -10,7 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 
 async def _add_note(server: LiveServer, name: str) -> str:
@@ -27,7 +27,7 @@ async def test_search_and_fetch_return_each_users_own_items(tmp_path: Path, mode
         for name in ("ada", "ben"):
             note = await _add_note(server, name)
             async with (
-                httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+                httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(name), trust_env=False) as http,
                 Client(streamable_http_client(f"{server.mcp}/research", http_client=http), mode=mode) as client,
             ):
                 listed = [tool.name for tool in (await client.list_tools()).tools]

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
 from tests.conformance.fixtures import add_fixtures
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 ERAS = ("2026-07-28", "legacy")
 
@@ -30,7 +30,7 @@ async def fixture_server(data_dir: Path) -> AsyncIterator[LiveServer]:
 @asynccontextmanager
 async def connect(server: LiveServer, user: str, **options: Any) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=await server.bearer(user), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer(user), trust_env=False) as http,
         Client(streamable_http_client(server.mcp, http_client=http), **options) as client,
     ):
         yield client

@@ -10,7 +10,7 @@ from mcp_types.methods import SERVER_RESULTS, validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from tests.conformance.fixtures import add_fixtures
-from tests.live import live, make_settings
+from tests.live import NO_CERTIFICATES, live, make_settings
 
 PARAMS: dict[str, dict[str, Any]] = {
     "completion/complete": {
@@ -56,7 +56,7 @@ async def test_every_legacy_result_is_valid(version: str, tmp_path: Path) -> Non
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     async with (
         live(settings, extend=add_fixtures) as server,
-        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
     ):
         initialized, headers = await request(http, server.mcp, "initialize", params, {})
         validate_server_result("initialize", version, initialized)
@@ -73,7 +73,7 @@ async def test_every_modern_result_is_valid(version: str, tmp_path: Path) -> Non
     meta = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     async with (
         live(settings, extend=add_fixtures) as server,
-        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, headers=await server.bearer("ada"), trust_env=False) as http,
     ):
         for method in methods_of(version):
             params = {**PARAMS[method], "_meta": meta}

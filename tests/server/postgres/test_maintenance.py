@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from sources.storage.postgres import PostgresLibraries
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.postgres.database import connect, schema_of
 from tests.server.postgres.mcp_calls import call, call_tool
@@ -22,7 +22,7 @@ async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str, que
 async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url, user_max_bytes=2_000_000)
     words = Random(1).randbytes
-    async with live(settings) as server, httpx2.AsyncClient(timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
         headers = await server.bearer("ada")
         await server.user("cyd")
         last: dict[str, Any] = {}
@@ -44,7 +44,7 @@ async def test_sizes_of_libraries_are_listed_and_limited_by_the_quota(tmp_path: 
 
 async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, database_url: str) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
-    async with live(settings) as server, httpx2.AsyncClient(timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
         for user in ("ada", "ben"):
             await call(
                 client, server, user, "notes_create", title=f"Kettle of {user}", content="東京タワー", tags=["x"]
@@ -56,7 +56,7 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
         await connection.execute(f"UPDATE {schema}.notes SET content_seg = 'other words'")
         await connection.execute(f"DELETE FROM {schema}.index_entries")
         await connection.execute(f"UPDATE {schema}.state SET value = '1' WHERE name = 'segment_version'")
-    async with live(settings) as server, httpx2.AsyncClient(timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
         libraries = server.runtime.libraries
         assert isinstance(libraries, PostgresLibraries)
         await call(client, server, "ada", "knowledge_search", query="kettle")
@@ -68,7 +68,7 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
 
 async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, database_url: str, program: Program) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
-    async with live(settings) as server, httpx2.AsyncClient(timeout=30) as client:
+    async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="water", tags=["tea"])
             await call(client, server, user, "media_add_text", title=f"Film of {user}", text="A kettle boils.")
@@ -88,7 +88,7 @@ async def test_dump_of_the_database_can_be_restored(tmp_path: Path, database_url
     dump = tmp_path / "florilegium.dump"
     async with (
         live(make_settings(tmp_path / "one", storage_url=database_url)) as server,
-        httpx2.AsyncClient(timeout=30) as client,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client,
     ):
         for user in ("ada", "ben"):
             await call(client, server, user, "notes_create", title=f"Kettle of {user}", content="tea")
@@ -96,7 +96,7 @@ async def test_dump_of_the_database_can_be_restored(tmp_path: Path, database_url
     run_program("pg_restore", "--clean", "--if-exists", f"--dbname={other_database_url}", str(dump))
     async with (
         live(make_settings(tmp_path / "two", storage_url=other_database_url)) as server,
-        httpx2.AsyncClient() as client,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES) as client,
     ):
         found = {user: await _titles(client, server, user, "tea") for user in ("ada", "ben")}
 

@@ -10,7 +10,7 @@ import pytest
 
 from auth.principal import READ
 from sources.drafts import ConversationDraft, MessageDraft
-from tests.live import live, make_settings
+from tests.live import NO_CERTIFICATES, live, make_settings
 from tests.server.compat.agentkit.conversations_api import HELLO, conversation_ids, create_conversation
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient, rest_client_of
@@ -150,7 +150,10 @@ async def test_changes_are_streamed_to_their_owner_only(tmp_path_factory: pytest
     settings = make_settings(
         tmp_path_factory.mktemp("events"), conversation_events_interval_ms=50, conversation_events_max_s=30
     )
-    async with live(settings) as server, httpx2.AsyncClient(base_url=server.url, trust_env=False) as client:
+    async with (
+        live(settings) as server,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, base_url=server.url, trust_env=False) as client,
+    ):
         api = rest_client_of(server)
         headers = await server.bearer("ada")
         async with client.stream("GET", "/api/v1/conversations/events", headers=headers) as response:

@@ -70,44 +70,38 @@ class JsonScanner:
         self._containers: list[bytes] = []
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        for _ in range(_TOKENS_MAX):
-            token = self._next_token()
-            if token is None:
-                return
-            if token[0] in _BRACKETS:
-                yield from self._bracket(token[0], token.start())
-            elif token["colon"]:
-                self.key = token["string"]
-        raise InvalidParams(f"JSON has more than {_TOKENS_MAX} values")
+        tokens_left, is_end = _TOKENS_MAX, False
+        while not is_end:
+            is_end = not self._read_more()
+            for token in _TOKEN.finditer(self.data, self._position):
+                bracket = token[0]
+                if bracket in _BRACKETS:
+                    yield bracket, token.start()
+                    self._pass(bracket)
+                elif not token["closed"] or (token.end() == len(self.data) and not is_end):
+                    # The string, or the space after it, may continue in the next block.
+                    break
+                elif token["colon"]:
+                    self.key = token["string"]
+                self._position = token.end()
+                tokens_left -= 1
+                if not tokens_left:
+                    raise InvalidParams(f"JSON has more than {_TOKENS_MAX} values")
+            else:
+                self._position = len(self.data)
 
     def is_at(self, path: Sequence[bytes]) -> bool:
         """Returns whether the value that is being opened is at a path of keys."""
         return len(self._containers) == len(path) and [*self._containers[1:], self.key] == list(path)
 
-    def _bracket(self, token: bytes, start: int) -> Iterator[tuple[bytes, int]]:
-        yield token, start
-        if token in _OPENING:
+    def _pass(self, bracket: bytes) -> None:
+        if bracket in _OPENING:
             self._containers.append(self.key)
             if len(self._containers) > self._limits.depth_max:
                 raise InvalidParams(f"nested more than {self._limits.depth_max} levels deep")
         elif self._containers:
             self._containers.pop()
         self.key = _NO_KEY
-
-    def _next_token(self) -> re.Match[bytes] | None:
-        while True:
-            token = _TOKEN.search(self.data, self._position)
-            # A string or the space after it may continue in the next block.
-            if token is not None and (token.end() < len(self.data) or token[0] in _BRACKETS):
-                self._position = token.end()
-                return token
-            if token is None:
-                self._position = len(self.data)
-            if not self._read_more():
-                if token is None or not token["closed"]:
-                    return None
-                self._position = token.end()
-                return token
 
     def _read_more(self) -> bool:
         # Twice as much every time: a long string is matched from its start again.

@@ -5,7 +5,6 @@ is left to the importer to report.
 """
 
 import io
-import re
 import stat
 import struct
 import zipfile
@@ -95,6 +94,10 @@ class Archive:
         entry = self.entries.get(name)
         if entry is None:
             raise InvalidParams(f"archive: {name[:_NAME_CHARS]!r} is missing")
+        if entry.file_size == 0:
+            # Not opened: an archive of 1 MB can have ten thousand of them.
+            yield io.BytesIO()
+            return
         try:
             packed = self._zip.open(entry)
         except ZIP_ERRORS as error:
@@ -160,7 +163,7 @@ def entry_start(path: Path, entry: zipfile.ZipInfo, max_bytes: int) -> bytes:
 
 def is_visible(name: str) -> bool:
     """Excludes hidden folders, and the one that macOS adds to archives."""
-    folders = re.split(r"[/\\]", name)[:-1]
+    *folders, _ = name.replace("\\", "/").split("/")
     return not any(folder.startswith(".") or folder == "__MACOSX" for folder in folders)
 
 

@@ -97,37 +97,63 @@ def conversation_in_order(
     """Yields a conversation whose messages are listed in order, one after the other. A message that answers an earlier
     one refers to it. A conversation without a time gets that of its first message."""
     remaining = iter(messages)
-    before: list[ChatMessage | MessageReport] = []
     for message in remaining:
-        before.append(message)
-        if isinstance(message, ChatMessage):
-            created = message.time if draft.created_at is UNSET else None
-            draft = replace(draft, created_at=created) if created else draft
-            break
-    return conversation_parts(draft, _drafts_in_order(importer, draft, chain(before, remaining), limits))
+        if not isinstance(message, ChatMessage):
+            # At once, so that a file in which nothing is a message can be given up.
+            yield message
+            continue
+        created = message.time if draft.created_at is UNSET else None
+        draft = replace(draft, created_at=created) if created else draft
+        remaining = chain((message,), remaining)
+        break
+    yield from conversation_parts(draft, _drafts_in_order(importer, draft, remaining, limits))
 
 
 def conversation_with_branches(
     importer: str,
     draft: ConversationDraft,
-    messages: Sequence[ChatMessage],
+    messages: Iterable[ChatMessage],
     limits: ImportLimits,
     current: str | None = None,
 ) -> Iterator[ImportedConversation | MessageReport]:
     """Yields a conversation whose messages form a tree. The canonical path ends at the message `current` or, without
     one, at the last message."""
-    uuid = str(draft.uuid)
-    drafts: dict[str, MessageDraft] = {}
+    branches = MessageBranches(importer, limits)
     for message in messages:
-        result = _checked_draft(message, limits)
+        yield from branches.add(message)
+    yield from branches.conversation(draft, current)
+
+
+class MessageBranches:
+    """Collects the messages of a tree, for an importer that knows the conversation only after its messages."""
+
+    def __init__(self, importer: str, limits: ImportLimits) -> None:
+        self._importer = importer
+        self._limits = limits
+        self._parents: dict[str, str | None] = {}
+        self._drafts: dict[str, MessageDraft] = {}
+        self._last: str | None = None
+
+    def add(self, message: ChatMessage) -> Iterator[MessageReport]:
+        """Yields a report if the message cannot be imported. Its answers still can."""
+        self._last = message.key
+        self._parents[message.key] = message.parent
+        result = _checked_draft(message, self._limits)
         if isinstance(result, MessageDraft):
-            drafts[message.key] = result
+            self._drafts[message.key] = result
         else:
             yield result
-    tree = MessageTree({message.key: message.parent for message in messages})
-    path = tree.path_to(current) or tree.path_to(messages[-1].key if messages else None)
-    threaded = thread_messages(tree, path, drafts, lambda key: message_id(importer, uuid, key), draft.created_at)
-    yield from conversation_parts(draft, threaded)
+
+    def conversation(
+        self, draft: ConversationDraft, current: str | None = None
+    ) -> Iterator[ImportedConversation | MessageReport]:
+        uuid = str(draft.uuid)
+        tree = MessageTree(self._parents)
+        path = tree.path_to(current) or tree.path_to(self._last)
+        threaded = thread_messages(
+            tree, path, self._drafts, lambda key: message_id(self._importer, uuid, key), draft.created_at
+        )
+        yield from conversation_parts(draft, threaded)
 
 
 def _drafts_in_order(
@@ -196,7 +222,7 @@ def content_text(content: object) -> str:
     """Returns the text of a message, which is a string or a list of parts. Other media leave a placeholder."""
     if isinstance(content, str):
         return content
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         return content_text(content.get("parts")) if "parts" in content else _part_text(content)
     if not isinstance(content, list):
         return ""
@@ -206,13 +232,13 @@ def content_text(content: object) -> str:
 def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
-    if not isinstance(part, Mapping):
+    if not isinstance(part, dict):
         return ""
     for field in ("text", "content"):
         value = part.get(field)
         if isinstance(value, str):
             return value
         # Some programs put the text into an object.
-        if isinstance(value, Mapping) and isinstance(value.get("value"), str):
+        if isinstance(value, dict) and isinstance(value.get("value"), str):
             return str(value["value"])
     return _PLACEHOLDERS.get(clean_line(part.get("type")), "")

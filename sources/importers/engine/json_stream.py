@@ -186,18 +186,22 @@ class _BoundaryFinder:
 
     def _boundaries(self, piece: bytes, offset: int) -> Iterator[tuple[int, bool]]:
         """Scans a piece in which an object may start or end."""
+        base = self._base
         for run in _RUN.finditer(piece):
-            before, start = self.depth, offset + run.start()
-            self._track_depth(run[0])
-            after = self.depth
-            if before <= self._base < after:
-                yield start + self._base - before, True
-            if before > self._base >= after:
-                self.depth = self._base
-                yield start + before - self._base - 1, False
-            if before >= self._base > after:
-                self.depth = self._base - 1
-                yield start + before - self._base, False
+            before, start, length = self.depth, offset + run.start(), len(run[0])
+            if run[0][0] in _OPENING:
+                self.depth = before + length
+                self.deepest = max(self.deepest, self.depth)
+                if before <= base < self.depth:
+                    yield start + base - before, True
+                continue
+            after = before - length
+            if before > base >= after:
+                self.depth = base
+                yield start + before - base - 1, False
+            if before >= base > after:
+                self.depth = base - 1
+                yield start + before - base, False
             self.depth = after
 
 

@@ -80,10 +80,10 @@ def _read_conversation(
     if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
         yield FailedItem(f"conversation {number}", "expected a conversation with a list of messages")
         return
-    messages = [_message(message, index) for index, message in enumerate(objects(value["messages"]), 1)]
+    messages = (_message(message, index) for index, message in enumerate(objects(value["messages"]), 1))
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
-    first = messages[0].text if messages else ""
+    first = content_text(next(objects(value["messages"]), {}).get("content"))
     model = value.get("model")
     draft = conversation_draft(
         _NAME,

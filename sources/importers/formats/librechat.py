@@ -2,18 +2,19 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft
 from sources.importers.engine.chat_messages import (
     ChatMessage,
+    MessageBranches,
     content_text,
     conversation_draft,
-    conversation_with_branches,
 )
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
@@ -54,13 +55,18 @@ class LibreChatImporter(Importer):
         data = read_bytes(path, limits.line_max_bytes)
         parts = list(split_messages(data, limits))
         conversation = parse_json(parts[0], limits)
-        messages: list[ChatMessage] = []
+        if not isinstance(conversation, Mapping):
+            raise InvalidParams("expected an exported conversation")
+        branches, times = MessageBranches(_NAME, limits), list[str]()
         for number, part in enumerate(parts[1:], 1):
             try:
-                messages.append(_message(parse_json(part, limits), number))
+                message = _message(parse_json(part, limits), number)
             except InvalidParams as error:
                 yield FailedItem(f"message {number}", error.message)
-        yield from _conversation(conversation, messages, path, limits)
+                continue
+            yield from branches.add(message)
+            times += [message.time] if message.time else []
+        yield from branches.conversation(_conversation_draft(conversation, times, path, limits))
         progress(file_size(path))
 
 
@@ -115,15 +121,12 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     yield from (text for _, text in sorted(finished))
 
 
-def _conversation(
-    conversation: Any, messages: list[ChatMessage], path: Path, limits: ImportLimits
-) -> Iterator[ImportEvent]:
-    if not isinstance(conversation, Mapping):
-        raise InvalidParams("expected an exported conversation")
+def _conversation_draft(
+    conversation: Mapping[str, Any], times: Sequence[str], path: Path, limits: ImportLimits
+) -> ConversationDraft:
     key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
     options = conversation.get("options")
-    times = [message.time for message in messages if message.time]
-    draft = conversation_draft(
+    return conversation_draft(
         _NAME,
         valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
         clean_line(conversation.get("title")),
@@ -132,7 +135,6 @@ def _conversation(
         endpoint=clean_line(conversation.get("endpoint")),
         options=options if isinstance(options, Mapping) else None,
     )
-    yield from conversation_with_branches(_NAME, draft, messages, limits)
 
 
 def _message(message: Any, number: int) -> ChatMessage:

@@ -98,8 +98,9 @@ def _read_part(archive: Archive, name: str, key: str, limits: ImportLimits) -> I
 def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     databases = _databases(tree.names)
     for name in tree.names:
-        suffix = PurePosixPath(name).suffix.lower()
-        if suffix in _PAGE_SUFFIXES and PurePosixPath(name).name != "index.html":
+        path = PurePosixPath(name)
+        suffix = path.suffix.lower()
+        if suffix in _PAGE_SUFFIXES and path.name != "index.html":
             try:
                 yield ImportedNote(_note_draft(tree, name, key, databases, limits))
             except InvalidParams as error:

@@ -87,12 +87,20 @@ def _note_draft(page: Mapping[str, Any], title: str) -> NoteDraft:
 
 def _outline(page: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line for each block, indented by its level. The lines of one block are kept together."""
-    pending = [(0, block) for block in reversed(list(objects(page.get("children"))))]
-    while pending:
-        level, block = pending.pop()
-        heading = block.get("heading")
-        mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
-        indent = "  " * level
-        text = text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")
-        yield f"{indent}- {mark}{text}"
-        pending += [(level + 1, child) for child in reversed(list(objects(block.get("children"))))]
+    # The remaining blocks of every level.
+    levels = [objects(page.get("children"))]
+    while levels:
+        indent = "  " * (len(levels) - 1)
+        for block in levels[-1]:
+            yield f"{indent}- {_block_text(block, indent)}" if block else f"{indent}- "
+            if block.get("children"):
+                levels.append(objects(block["children"]))
+                break
+        else:
+            levels.pop()
+
+
+def _block_text(block: Mapping[str, Any], indent: str) -> str:
+    heading = block.get("heading")
+    mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+    return mark + text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")

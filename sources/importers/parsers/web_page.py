@@ -87,12 +87,14 @@ def html_text(html: str, max_chars: int) -> str:
 def read_page(html: str, text: TextBuilder | ArticleText, reader: "type[PageReader] | None" = None) -> "PageReader":
     """Reads HTML or XHTML. In both, a self-closing element is empty, even a script or title."""
     page = (reader or PageReader)(text, max(_DEPTH_MIN, _COMPARISONS_MAX // (html.count("</") + 1)))
+    if not html or html.isspace():
+        return page
     # Any: the type stubs require a target that also accepts bytes and comments.
     target: Any = page
     parser = etree.HTMLParser(target=target, encoding="utf-8", huge_tree=True, recover=True)
     data = html.encode("utf-8", "replace")
-    # An exception in the target is raised at the end of a block, so blocks are small. An empty page is one block.
-    for start in range(0, len(data) or 1, _BLOCK_BYTES):
+    # An exception in the target is raised at the end of a block, so blocks are small.
+    for start in range(0, len(data), _BLOCK_BYTES):
         parser.feed(data[start : start + _BLOCK_BYTES])
     parser.close()
     return page

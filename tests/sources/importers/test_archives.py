@@ -31,20 +31,21 @@ def write_zip(path: Path, entries: dict[str, bytes]) -> Path:
 
 
 def test_files_are_read_in_order_and_progress_is_reported(tmp_path: Path) -> None:
-    path = write_zip(tmp_path / "a.zip", {"b/": b"", "b/one.json": b"[1]", "two.json": b"[2]" * 100_000})
+    path = write_zip(tmp_path / "a.zip", {"b/": b"", "b/one.json": b"[1]", "two.json": b"[2]" * 100_000, "c": b""})
     positions: list[int] = []
 
     def progress(bytes_read: int) -> None:
         positions.append(bytes_read)
 
     with open_archive(path, LIMITS, progress) as archive:
-        assert archive.names == ("b/one.json", "two.json")
+        assert archive.names == ("b/one.json", "two.json", "c")
         assert archive.read("b/one.json", 10) == b"[1]"
+        assert archive.read("c", 10) == b""
         with archive.open("two.json") as file:
             assert file.read() == b"[2]" * 100_000
         assert archive.size("two.json") == 300_000
     assert 0 < max(positions) <= path.stat().st_size
-    assert probe_file(path, LIMITS).names == ("b/one.json", "two.json")
+    assert probe_file(path, LIMITS).names == ("b/one.json", "two.json", "c")
 
 
 @pytest.mark.parametrize("name", ["../up.json", "a/../../b", "/etc/passwd", "..\\up", "C:\\x", "a/.."])

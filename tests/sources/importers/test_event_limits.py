@@ -1,22 +1,25 @@
 """Limits on what a file may contain: it is given up early, with an error that names the setting."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from config.settings import Settings
+from sources.drafts import ConversationDraft
+from sources.importers.engine.chat_messages import conversation_in_order
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.imported_items import SkippedItem
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers
 from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
 from tests.sources.importers.office_files import packed
-from tests.sources.importers.single_files import write
+from tests.sources.importers.single_files import LIMITS, write
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
 
 GOOD: Mapping[str, Any] = {"messages": [{"role": "user", "content": "Low water?"}]}
@@ -53,6 +56,18 @@ async def test_file_of_failed_items_is_given_up(tmp_path: Path) -> None:
     assert problems(summary)[-1] == (
         "11 items failed and 2 were read; the rest of the file was not read (import_failed_max)"
     )
+
+
+def test_reports_before_the_first_message_are_yielded_at_once() -> None:
+    """Otherwise a list of millions of them would be read to its end before the file can be given up."""
+
+    def messages() -> Iterator[SkippedItem]:
+        yield SkippedItem("empty message")
+        pytest.fail("read on")
+
+    events = conversation_in_order("a", ConversationDraft(uuid="a"), messages(), LIMITS)
+
+    assert next(events) == SkippedItem("empty message")
 
 
 async def test_failed_items_do_not_end_a_file_with_more_good_ones(tmp_path: Path) -> None:

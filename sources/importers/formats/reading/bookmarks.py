@@ -69,16 +69,23 @@ def _json_links(value: Any) -> Iterator[SavedLink]:
         raise InvalidParams("not a file of bookmarks")
     roots = value.get("roots")
     folders = [root for root in roots.values() if isinstance(root, Mapping)] if isinstance(roots, Mapping) else [value]
-    pending = [("", folder) for folder in reversed(folders)]
-    while pending:
-        parent, entry = pending.pop()
-        name = clean_line(entry.get("name") or entry.get("title"))
-        url = text_or_empty(entry.get("url") or entry.get("uri"))
-        if url:
-            tags = tuple(text_or_empty(entry.get("tags")).split(","))
-            yield SavedLink(url=url, title=name, tags=tags, folder=parent, created=_added_at(entry))
-        folder = f"{parent}/{name}".strip("/")
-        pending += [(folder, child) for child in reversed(list(objects(entry.get("children"))))]
+    # The path of every open folder, and its remaining entries.
+    open_folders = [("", iter(folders))]
+    while open_folders:
+        path, entries = open_folders[-1]
+        for entry in entries:
+            if url := text_or_empty(entry.get("url") or entry.get("uri")):
+                tags = tuple(text_or_empty(entry.get("tags")).split(","))
+                yield SavedLink(url=url, title=_name(entry), tags=tags, folder=path, created=_added_at(entry))
+            if entry.get("children"):
+                open_folders.append((f"{path}/{_name(entry)}".strip("/"), objects(entry["children"])))
+                break
+        else:
+            open_folders.pop()
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return clean_line(entry.get("name") or entry.get("title"))
 
 
 def _added_at(entry: Mapping[str, Any]) -> str | None:

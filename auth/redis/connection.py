@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -22,6 +23,7 @@ from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
 
 _DEFAULT_PORT = 6379
+_UNKNOWN_SCRIPT = "NOSCRIPT"
 _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 
 
@@ -94,13 +96,24 @@ class RedisConnection:
         if self._protocol is None or not self._protocol.is_open or self._clock() < self._paused_until:
             return False
         reply = self._protocol.send(*self._script(script), len(keys), *keys, *arguments)
-        reply.add_done_callback(_ignore_error)
+        reply.add_done_callback(partial(self._check_posted, ScriptRun(script, tuple(keys), arguments)))
         return True
+
+    def _check_posted(self, run: ScriptRun, reply: asyncio.Future[Any]) -> None:
+        """If the server refuses what was posted, the next calls say that it is not available."""
+        error = None if reply.cancelled() else reply.exception()
+        if not isinstance(error, RedisReplyError):
+            return
+        if str(error).startswith(_UNKNOWN_SCRIPT) and self._protocol is not None:
+            self._protocol.scripts.discard(run.script)
+            self.post(run.script, run.keys, *run.arguments)
+        else:
+            self._failed(str(error))
 
     async def _execute(self, run: ScriptRun) -> Any:
         script, keys, arguments = run
         try:
-            return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes="NOSCRIPT")
+            return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes=_UNKNOWN_SCRIPT)
         except RedisReplyError:  # the server no longer has the script; nothing has run
             return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
 
@@ -158,7 +171,7 @@ class RedisConnection:
             raise self._failed(str(error)) from error
         except (OSError, TimeoutError) as error:
             raise self._failed(str(error) or "timeout", is_lost=True) from error
-        if self._has_failed:
+        if self._has_failed and self._clock() >= self._paused_until:
             self._has_failed = False
             logger.info("the session server answers again")
         return reply
@@ -195,11 +208,6 @@ class RedisConnection:
 def _time_out(reply: asyncio.Future[Any]) -> None:
     if not reply.done():
         reply.set_exception(TimeoutError())
-
-
-def _ignore_error(reply: asyncio.Future[Any]) -> None:
-    if not reply.cancelled():
-        reply.exception()
 
 
 async def _connect(address: SplitResult, on_push: Callable[[Any], None] | None) -> RedisProtocol:

@@ -45,6 +45,24 @@ class ValkeyProcess:
         self.process.wait()
         self.process = None
 
+    def stop(self) -> None:
+        """Lets the process hang: connections stay open, and nothing is answered."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def configure(self, *commands: str) -> None:
+        """Runs commands on one connection."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
+            replies = connection.makefile("rb")
+            for command in commands:
+                connection.sendall(f"{command}\r\n".encode())
+                reply = replies.readline()
+                assert not reply.startswith(b"-"), reply
+
 
 @contextmanager
 def own_valkey(directory: Path) -> Iterator[ValkeyProcess]:

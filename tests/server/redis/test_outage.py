@@ -4,12 +4,13 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
@@ -77,6 +78,72 @@ async def test_a_known_session_goes_on_without_redis_and_a_new_one_is_refused(
         unknown = await elsewhere.call("notes_search", {"query": "galleon"})
         assert (unknown.status, unknown.header("retry-after")) == (503, "1")
         assert (await LegacyClient.open(one, "ben")).session_id == ""
+
+
+class Outage(Struct, frozen=True):
+    """How a server stops to be of use without ending, and how it recovers with everything it knew."""
+
+    begin: Callable[[ValkeyProcess], None]
+    end: Callable[[ValkeyProcess], None]
+
+
+OUTAGES = {
+    "hangs": Outage(ValkeyProcess.stop, ValkeyProcess.resume),
+    "out of memory": Outage(
+        lambda valkey: valkey.configure("CONFIG SET maxmemory 1 maxmemory-policy noeviction"),
+        lambda valkey: valkey.configure("CONFIG SET maxmemory 0"),
+    ),
+    "another password": Outage(
+        lambda valkey: valkey.configure("CONFIG SET requirepass new", "AUTH new", "CLIENT KILL TYPE normal SKIPME yes"),
+        lambda valkey: valkey.configure("AUTH new", "CONFIG SET requirepass ''"),
+    ),
+    "read-only replica": Outage(
+        lambda valkey: valkey.configure("REPLICAOF 127.0.0.1 1", "CONFIG SET replica-serve-stale-data no"),
+        lambda valkey: valkey.configure("REPLICAOF NO ONE"),
+    ),
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES.values(), ids=OUTAGES.keys())
+async def test_calls_go_on_while_the_server_is_of_no_use_and_everything_works_afterwards(
+    valkey: ValkeyProcess, tmp_path: Path, outage: Outage
+) -> None:
+    limits: dict[str, Any] = {"rate_user_per_minute": 1, "rate_user_burst": 30}
+    async with deployment(valkey, tmp_path, **limits) as (one, other):
+        client, legacy = await ModernClient.of(one, "ada"), await LegacyClient.open(one, "ben")
+        await client.call("notes_create", {"title": "Treasure", "content": "galleon"})
+        session = (await search(client))["session"]
+        outage.begin(valkey)
+        without = await search(client, session)
+
+        assert (len(without["results"]), "session_error" in without) == (1, True)
+        assert (await legacy.call("notes_search", {"query": "galleon"})).status == 200
+        statuses = [(await client.call("server_info", {})).status for _ in range(31)]
+        assert (statuses[:20], statuses[-1]) == ([200] * 20, 429)
+        outage.end(valkey)
+        await wait_until_back(ModernClient(other, await one.bearer("cleo")))
+        await wait_until_back(ModernClient(one, await one.bearer("cleo")))
+        known = await search(ModernClient(other, client.credential), session)
+        assert (known["exhausted"], "session_error" in known) == (True, False)
+
+
+async def test_a_server_that_was_restarted_empty_knows_no_sessions_and_opens_new_ones(
+    valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    async with deployment(valkey, tmp_path) as (one, other):
+        client, legacy = await ModernClient.of(one, "ada"), await LegacyClient.open(one, "ben")
+        session = (await search(client))["session"]
+        valkey.kill()
+        valkey.start()
+        for server in (one, other):
+            await wait_until_back(ModernClient(server, client.credential))
+
+        forgotten = (await client.call("knowledge_search", {"query": "galleon", "session": session})).json()["result"]
+        assert (forgotten["isError"], forgotten["content"][0]["text"]) == (True, "session not found")
+        assert (await legacy.request("ping")).status == 404
+        assert (await LegacyClient.open(one, "ben")).session_id
+        again = (await search(client))["session"]
+        assert (await search(ModernClient(other, client.credential), again))["session"] == again
 
 
 async def test_tickets_and_confirmations_are_refused_without_redis(valkey: ValkeyProcess, tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What is posted without waiting: it is sent again if the server does not know the script, and a refusal is noticed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from auth.redis.connection import RedisConnection, open_redis
+from auth.redis.scripts import RedisScript
+from config.errors import SharedStateUnavailable
+from config.settings import Settings
+from tests.servers.valkey import ValkeyProcess, own_valkey
+
+APPEND = RedisScript("redis.call('APPEND', KEYS[1], ARGV[1])")
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[ValkeyProcess]:
+    with own_valkey(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+async def connection(valkey: ValkeyProcess) -> AsyncIterator[RedisConnection]:
+    async with open_redis(Settings(session_url=valkey.url)) as connection:
+        await connection.call("PING")
+        yield connection
+
+
+async def test_a_posted_script_that_the_server_has_forgotten_is_sent_again_once(
+    valkey: ValkeyProcess, connection: RedisConnection
+) -> None:
+    assert connection.post(APPEND, ["text"], "a")
+    assert await connection.call("GET", "text") == b"a"
+    valkey.configure("SCRIPT FLUSH SYNC")
+    assert connection.post(APPEND, ["text"], "b")
+    await connection.call("PING")
+
+    assert await connection.call("GET", "text") == b"ab"
+    assert connection.post(APPEND, ["text"], "c")
+    assert await connection.call("GET", "text") == b"abc"
+
+
+async def test_calls_after_a_refused_change_are_served_without_the_server(
+    valkey: ValkeyProcess, connection: RedisConnection
+) -> None:
+    assert connection.post(APPEND, ["text"], "a")
+    await connection.call("PING")
+    valkey.configure("CONFIG SET maxmemory 1 maxmemory-policy noeviction")
+    assert connection.post(APPEND, ["text"], "b")
+    await connection.call("PING")  # sent before the refusal has arrived
+
+    with pytest.raises(SharedStateUnavailable):
+        await connection.call("PING")
+    assert not connection.post(APPEND, ["text"], "c")
+
+
+async def test_a_server_that_hangs_is_asked_once_by_calls_at_the_same_time(
+    valkey: ValkeyProcess, connection: RedisConnection
+) -> None:
+    valkey.stop()
+    try:
+        failures = await asyncio.gather(*(connection.call("PING") for _ in range(50)), return_exceptions=True)
+        assert all(isinstance(failure, SharedStateUnavailable) for failure in failures)
+        with pytest.raises(SharedStateUnavailable):
+            await connection.call("PING")
+    finally:
+        valkey.resume()
+    async with asyncio.timeout(5):
+        while not await _answers(connection):
+            await asyncio.sleep(0.02)
+    assert connection.is_available
+
+
+async def _answers(connection: RedisConnection) -> bool:
+    try:
+        return bool(await connection.call("PING"))
+    except SharedStateUnavailable:
+        return False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.browser.provisioning import find_chromium
+from tests.browser.provisioning import OPTIONS, find_chromium
 from tests.clients.node_tools import node, packages
 
 _DRIVER = Path(__file__).with_name("driver.mjs")
@@ -21,7 +21,7 @@ class BrowserDriver:
 
     def __init__(self) -> None:
         chromium = find_chromium()
-        start = {"packages": str(packages()), "path": chromium.path, "args": list(chromium.options)}
+        start = {"packages": str(packages()), "path": chromium.path, "args": list(OPTIONS)}
         self._process = subprocess.Popen(
             [node(), str(_DRIVER), json.dumps(start)],
             stdin=subprocess.PIPE,

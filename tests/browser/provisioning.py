@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from msgspec import Struct
 
@@ -21,11 +22,19 @@ _PROJECT = Path(__file__).parent / "chromium"
 _MODULES = _PROJECT / "node_modules"
 # The headless shell has no windows, and needs a fifth of the time of the whole browser for a page of a test.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
-# Of the options that the package recommends, those that a container without a sandbox needs. Others would switch off
-# the security of the browser that the tests rely on.
-_PACKAGE_OPTIONS = ("--no-zygote", "--single-process", "--in-process-gpu")
+OPTIONS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 _UNPACK = 'import chromium from "@sparticuz/chromium"; console.log(await chromium.executablePath());'
+_FONTS_FILE = "fonts.conf"
+# The package's own configuration names directories outside the one it is unpacked into. Without any font, the browser
+# aborts on the first page.
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>{files}/fonts</dir>
+  <dir>/usr/share/fonts</dir>
+  <cachedir>{files}/fonts-cache</cachedir>
+</fontconfig>
+"""
 _ADVICE = (
     "no Chromium for the browser tests: install one, for example with `apt-get install chromium-headless-shell "
     "fonts-liberation`, "
@@ -37,7 +46,6 @@ class Chromium(Struct, frozen=True):
     """A browser that can be started. `files` is the directory with the libraries and fonts that the system may lack."""
 
     path: str
-    options: tuple[str, ...] = _OPTIONS
     files: Path | None = None
 
     def environment(self) -> dict[str, str]:
@@ -47,7 +55,7 @@ class Chromium(Struct, frozen=True):
         return {
             **os.environ,
             "LD_LIBRARY_PATH": os.pathsep.join(libraries),
-            "FONTCONFIG_PATH": str(self.files / "fonts"),
+            "FONTCONFIG_FILE": str(self.files / _FONTS_FILE),
         }
 
 
@@ -66,11 +74,15 @@ def find_chromium() -> Chromium:
 
 def _from_npm() -> Chromium:
     """Unpacks the browser below the package: the default, a name in /tmp, could have been planted by someone else."""
-    version, files = digest(_PROJECT / "package.json", _PROJECT / "package-lock.json"), _MODULES / ".unpacked"
+    version, files = (
+        digest(_PROJECT / "package.json", _PROJECT / "package-lock.json", Path(__file__)),
+        _MODULES / ".unpacked",
+    )
     with exclusively(_PROJECT):
         if not is_installed(_MODULES, version):
             install_packages(_PROJECT, environment())
             files.mkdir()
+            (files / _FONTS_FILE).write_text(_FONTS.format(files=escape(str(files))))
             mark_installed(_MODULES, version)
         # The variable of the runtime makes the package unpack its libraries too.
         result = subprocess.run(
@@ -84,4 +96,4 @@ def _from_npm() -> Chromium:
         )
     if result.returncode:
         raise ProvisioningFailed(f"cannot unpack Chromium: {result.stderr[-2000:]}\n{_ADVICE}")
-    return Chromium(result.stdout.splitlines()[-1], (*_OPTIONS, *_PACKAGE_OPTIONS), files)
+    return Chromium(result.stdout.splitlines()[-1], files)

@@ -484,6 +484,7 @@ def test_only_tldw_databases_are_recognized(tmp_path: Path) -> None:
         read(IMPORTER, other)
 
 
+@pytest.mark.sqlite  # a library on PostgreSQL has no file
 async def test_own_library_file_is_not_recognized(tmp_path: Path) -> None:
     async with open_library_fixture(tmp_path) as libraries, libraries.library("ada") as library:
         await library.prompts.create(PromptDraft(name="mine"))

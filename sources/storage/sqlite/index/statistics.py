@@ -5,7 +5,7 @@ rows of all files of the library are counted instead: the reader's own file and 
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loguru import logger
 
@@ -41,13 +41,13 @@ class CorpusStatistics:
         self._sources = sources
         self._own = FileCounts(_OWN_SCHEMA, self._permitted(indexes), library)
         self._attached: dict[str, FileCounts] = {}
-        # This file and those attached to it that are not damaged, as far as the current job has refreshed them.
-        self._files: list[FileCounts] | None = None
+        # The schema names of attached files that the current job has refreshed.
+        self._refreshed: set[str] = set()
 
     def refresh(self, connection: JobConnection) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
         self._own.refresh(connection)
-        self._files = None
+        self._refreshed.clear()
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""
@@ -68,9 +68,9 @@ class CorpusStatistics:
         rows = 0
         for counts in self._readable(connection):
             for index in counts.existing:
+                rows += counts.count_matches(connection, index, match)
                 if enough is not None and rows >= enough:
                     return rows
-                rows += counts.count_matches(connection, index, match)
         return rows
 
     def count_each_in_library(self, connection: JobConnection, matches: Sequence[str]) -> list[int]:
@@ -86,22 +86,22 @@ class CorpusStatistics:
         vocabularies = [IndexVocabulary(connection, counts, index, self._library) for counts, index in sorted_indexes]
         return LibraryVocabulary(vocabularies, self._library.near_words, words_max)
 
-    def _readable(self, connection: JobConnection) -> list[FileCounts]:
-        """The counts of this file and of those attached to it that are not damaged. They are refreshed once per job."""
-        if self._files is not None:
-            return self._files
-        self._files = files = [self._own]
+    def _readable(self, connection: JobConnection) -> Iterator[FileCounts]:
+        """Yields the counts of this file, then of those attached to it that are not damaged. Each of these is refreshed
+        once per job, and only when it is needed: that starts a transaction in it."""
+        yield self._own
         for schema in list(connection.attached):
             counts = self._attached_counts(connection, schema)
-            try:
-                counts.refresh(connection)
-            except sqlite3.DatabaseError as error:
-                if not is_damage(error):
-                    raise
-                del connection.attached[schema]
-            else:
-                files.append(counts)
-        return files
+            if schema not in self._refreshed:
+                try:
+                    counts.refresh(connection)
+                except sqlite3.DatabaseError as error:
+                    if not is_damage(error):
+                        raise
+                    del connection.attached[schema]
+                    continue
+                self._refreshed.add(schema)
+            yield counts
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""

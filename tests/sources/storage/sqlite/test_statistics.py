@@ -4,7 +4,7 @@ limited, whatever is searched."""
 from functools import partial
 from pathlib import Path
 
-from sources.drafts import NoteDraft
+from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
@@ -70,3 +70,25 @@ async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path:
 
     # One for each index of the two files that are in use, and then one for the index that changed.
     assert (first_reads, memory.reads) == (4, 5)
+
+
+async def test_other_files_are_read_only_for_words_that_the_own_file_lacks(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="tea"))
+        await ada.prompts.create(PromptDraft(name="coffee"))
+        databases = UserDatabases(libraries.data_root, libraries.context("ada").user_id, make_options())
+
+        def count(word: str, connection: JobConnection) -> tuple[int, bool]:
+            """Returns how many rows have the word, and whether a statement names the other file."""
+            statements: list[str] = []
+            statistics = databases.chacha.statistics()
+            statistics.refresh(connection)
+            connection.set_trace_callback(statements.append)
+            rows = statistics.count_in_library(connection, f'"{word}"', enough=1)
+            connection.set_trace_callback(None)
+            return rows, any("prompts." in sql for sql in statements)
+
+        counts = [await databases.chacha.read("notes", partial(count, word)) for word in ("tea", "coffee", "milk")]
+        await databases.close()
+
+    assert counts == [(1, False), (1, True), (0, True)]

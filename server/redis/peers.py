@@ -50,6 +50,8 @@ class RedisPeers:
         self._channels = (connection.key("peers"), connection.key("peer", self.id))
         self._has_answered = False
         self._is_subscribed = asyncio.Event()
+        # Whether messages may have been sent while there was no subscription.
+        self._has_gap = False
 
     def handle(self, kind: str, handler: PeerHandler) -> None:
         self._handlers.setdefault(kind, []).append(handler)
@@ -82,19 +84,16 @@ class RedisPeers:
 
     async def run(self) -> None:
         """Keeps the subscription open."""
-        is_first = True
         while True:
             with suppress(OSError, TimeoutError, RedisReplyError):
                 protocol = await self._connection.open(self._receive)
                 try:
                     protocol.push("SUBSCRIBE", *self._channels)
-                    if not is_first:
-                        self._dispatch(RECONNECTED, None)
-                    is_first = False
                     await self._watch(protocol)
                 finally:
                     protocol.close()
             self._is_subscribed.clear()
+            self._has_gap = True
             await asyncio.sleep(_RECONNECT_S)
 
     async def wait_until_subscribed(self, timeout_s: float) -> None:
@@ -112,8 +111,11 @@ class RedisPeers:
     def _receive(self, reply: Any) -> None:
         self._has_answered = True
         match reply:
-            case [b"subscribe", *_]:
+            case [b"subscribe", _, count] if count == len(self._channels):
                 self._is_subscribed.set()
+                if self._has_gap:  # not before: what is sent until now is lost
+                    self._has_gap = False
+                    self._dispatch(RECONNECTED, None)
             case [b"message", _, content]:
                 message = _DECODER.decode(content)
                 if message.sender != self.id:

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from auth.redis.connection import open_redis
+from config.settings import Settings
+from server.peers import RECONNECTED
+from server.redis.peers import open_peers
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
 from tests.server.http_client import fetch
@@ -177,3 +181,16 @@ async def test_servers_start_without_redis_and_use_it_when_it_is_there(valkey: V
         valkey.start()
         for server in (one, other):
             await wait_until_back(ModernClient(server, client.credential))
+
+
+async def test_streams_learn_of_changes_before_the_first_connection_to_redis(
+    valkey: ValkeyProcess, tmp_path: Path
+) -> None:
+    valkey.kill()
+    async with open_redis(Settings(session_url=valkey.url)) as connection, open_peers(connection) as peers:
+        reconnected = asyncio.Event()
+        peers.handle(RECONNECTED, lambda _: reconnected.set())
+        valkey.start()
+
+        async with asyncio.timeout(BACK_WITHIN_S):
+            await reconnected.wait()

@@ -89,6 +89,18 @@ async def test_a_search_in_a_session_waits_for_one_script(tmp_path: Path, redis_
         ]
 
 
+async def test_a_call_without_a_session_waits_for_one_script(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    async with monitored(tmp_path, redis_settings) as (server, monitor):
+        client = await ModernClient.of(server, "ada")
+        seen = []
+        for tool, arguments in (("server_info", {}), ("server_info", {}), ("knowledge_search", {"query": "galleon"})):
+            assert (await client.call(tool, arguments)).status == 200
+            seen.append(areas(await monitor.commands(":calls:")))
+
+        limits, state, calls = {"rate:user", "rate:tool"}, {":session state:"}, {":calls:"}
+        assert seen[1:] == [[limits, calls], [limits, state, state, calls]]
+
+
 async def test_a_legacy_call_waits_for_one_script(tmp_path: Path, redis_settings: RedisSettings) -> None:
     async with monitored(tmp_path, redis_settings) as (server, monitor):
         client = await LegacyClient.open(server, "ada")

@@ -368,7 +368,8 @@ def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -
 
     async def work(registry: Registry) -> None:
         owner, follows = await _owner(registry, settings, user), Follows(registry.database)
-        ids = [follow_id] if follow_id else [record.id for record in await follows.list(owner.id)]
+        records = await follows.list(owner.id)
+        ids = [follow_id] if follow_id else [record.id for record in records if record.paused_at is None]
         for one in ids:
             await follows.request_run(owner.id, one)
 

@@ -193,10 +193,14 @@ class FollowService:
             record = followed.record
             if record.is_url or record.paused_at is not None:
                 continue
+            was_there = followed.folder_id is not None or followed.signature is not None
             try:
                 followed.folder_id, signature = _look_at(record)
             except (OSError, SourceMissing):
                 followed.folder_id = signature = None
+                if was_there:
+                    # A folder that is moved away causes no event. The run reports that it is missing.
+                    followed.schedule.request_changed()
             if signature is not None:
                 # Looking at a file finds all of its changes.
                 followed.schedule.is_watched = True

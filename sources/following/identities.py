@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from auth.follows import FollowRecord
 from sources.importers.engine.imported_items import ImportedConversation, ImportedItem, ItemKind, stable_uuid
 from sources.storage.contract import FollowedFiles, FollowedItem
 
@@ -24,7 +25,7 @@ class FileIdentities:
     def __init__(
         self,
         files: FollowedFiles,
-        follow: str,
+        record: FollowRecord,
         names: Sequence[bytes],
         known: Sequence[FollowedItem],
         *,
@@ -34,7 +35,8 @@ class FileIdentities:
         self.items: dict[tuple[str, str], FollowedItem] = {}
         self.deleted: dict[str, set[str]] = {}
         self._files = files
-        self._follow = follow
+        self._follow = record.id
+        self._location = record.location
         self._names = names
         self._known = {(item.kind, item.key): item.uuid for item in known}
         self._fixed_key = fixed_key
@@ -95,7 +97,8 @@ class FileIdentities:
         candidate, number = key, 0
         while (kind, candidate) in await self._files.other_owners(self._follow, self._names, [candidate]):
             number += 1
-            parts = (self._follow, self._names[0].decode("utf-8", "backslashreplace"), key, str(number))
+            # Not the id of the followed source: if it is removed and added again, its items are the same.
+            parts = (self._location, self._names[0].decode("utf-8", "backslashreplace"), key, str(number))
             candidate = stable_uuid("follow", kind, "\0".join(parts))
         return candidate
 
@@ -103,8 +106,8 @@ class FileIdentities:
 class PartIdentities(FileIdentities):
     """The ids of items of which only those were read that changed. What is known is looked up for each batch."""
 
-    def __init__(self, files: FollowedFiles, follow: str, name: bytes) -> None:
-        super().__init__(files, follow, [name], ())
+    def __init__(self, files: FollowedFiles, record: FollowRecord, name: bytes) -> None:
+        super().__init__(files, record, [name], ())
         self.is_partial = True
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sources.following.changed_rows import DatabasePosition
 from sources.importers.engine.summary import ImportSummary
-from sources.storage.contract import Library
+from sources.storage.contract import FollowedItem, Library
 
 
 class DatabaseState(Struct, frozen=True, kw_only=True):
@@ -35,6 +35,8 @@ class SourceState(Struct, frozen=True, kw_only=True):
     last_modified: str = ""
     # By the names of the files.
     databases: Mapping[str, DatabaseState] = {}
+    # The items of deleted files with ids that do not come from the names of the files, by these names.
+    former_items: Mapping[str, Sequence[FollowedItem]] = {}
 
 
 class SyncReport(Struct, kw_only=True):

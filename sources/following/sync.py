@@ -55,8 +55,10 @@ _NOT_RECOGNIZED = "no longer in a supported format; its items were kept"
 _NO_FILES = "the folder has none of the expected files; their items were kept"
 _REPLACED = (
     "most of its files are missing and the folder is not the one that was followed; nothing was deleted. If this is "
-    "intended, run `florilegium follow run --accept`"
+    "intended, stop the server and run `florilegium follow run {} --accept`"
 )
+# Deleted files whose ids are remembered, the newest ones.
+_FORMER_FILES_MAX = 1_000
 
 
 class SourceSync:
@@ -89,6 +91,7 @@ class SourceSync:
         self._files = library.followed_files
         self._withdrawals = Withdrawals(library, record, self.report)
         self._databases: dict[str, DatabaseState] = {}
+        self._former: dict[str, Sequence[FollowedItem]] = {}
 
     async def run(self, state: SourceState, scope: Sequence[bytes] | None = None) -> SourceState:
         """Looks at the whole source, or at the files and folders that `scope` names. Returns the new state."""
@@ -97,14 +100,15 @@ class SourceSync:
 
     async def _run(self, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
         layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
-        self._databases = dict(state.databases)
+        self._databases, self._former = dict(state.databases), dict(state.former_items)
         if layout.unit_name is not None:
             state = await self._run_unit(layout, layout.unit_name, state)
         elif layout.names:
             state = await self._run_named(layout, state)
         else:
             state = await self._run_folder(layout, state, scope)
-        return msgspec.structs.replace(state, databases=self._databases)
+        former = dict(list(self._former.items())[-_FORMER_FILES_MAX:])
+        return msgspec.structs.replace(state, databases=self._databases, former_items=former)
 
     async def _run_folder(self, layout: SourceLayout, state: SourceState, scope: Sequence[bytes] | None) -> SourceState:
         if scope is not None:
@@ -210,7 +214,7 @@ class SourceSync:
         is_same = not state.root_id or state.root_id == scan.root_id
         present = sum(name in scan.files for name in known)
         if not is_same and not self._accepts_replacement and 2 * present < len(known):
-            raise SourceMissing(_REPLACED)
+            raise SourceMissing(_REPLACED.format(self._record.id))
 
     def _missing_names(self, scan: FolderScan, state: SourceState, known: Mapping[bytes, FollowedFile]) -> list[bytes]:
         unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
@@ -319,7 +323,7 @@ class SourceSync:
         return True
 
     async def _import_changes(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
-        identities = PartIdentities(self._files, self._record.id, file.name)
+        identities = PartIdentities(self._files, self._record, file.name)
         summary = await runner.import_file(discovered, identities, from_start=True)
         deleted = await identities.find_deleted()
         conflicts = sum(counts.conflict for counts in summary.kinds.values())
@@ -369,8 +373,8 @@ class SourceSync:
 
     async def _import_discovered(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
         names = [file.name] if file.moved_from is None else [file.name, file.moved_from]
-        known = await self._files.items(self._record.id, names[-1])
-        identities = FileIdentities(self._files, self._record.id, names, known)
+        known = await self._files.items(self._record.id, names[-1]) or await self._former_items(file.name)
+        identities = FileIdentities(self._files, self._record, names, known)
         is_new = not await self._files.find(self._record.id, [file.name])
         summary = await runner.import_file(discovered, identities, from_start=is_new)
         self.report.add_summary(summary)
@@ -415,7 +419,23 @@ class SourceSync:
             await self._files.save(self._record.id, row, kept)
             self.report.conflicts += len(kept)
         else:
+            self._remember_items(file.name, items)
             await self._files.remove(self._record.id, [file.name])
+
+    def _remember_items(self, name: bytes, items: Sequence[FollowedItem]) -> None:
+        """The items of a file that was renamed have ids that cannot be derived from its name, if it comes back."""
+        translated = [item for item in items if item.key != item.uuid]
+        if translated:
+            self._former[_former_key(name)] = translated
+
+    async def _former_items(self, name: bytes) -> Sequence[FollowedItem]:
+        items = self._former.pop(_former_key(name), ())
+        owned = await self._files.other_owners(self._record.id, [name], [item.uuid for item in items])
+        return [item for item in items if (item.kind, item.uuid) not in owned]
+
+
+def _former_key(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
 
 
 def _is_changed(known: FollowedFile | None, signature: str) -> bool:

@@ -89,7 +89,7 @@ class _DocumentIdentities(FileIdentities):
     """Adds the URL to a document that does not name its own."""
 
     def __init__(self, files: FollowedFiles, record: FollowRecord, known: Sequence[FollowedItem]) -> None:
-        super().__init__(files, record.id, [_NAME], known, fixed_key=record.location)
+        super().__init__(files, record, [_NAME], known, fixed_key=record.location)
         self._url = record.location
 
     async def assign(self, kind: ItemKind, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:

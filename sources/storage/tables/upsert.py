@@ -101,18 +101,17 @@ class Upserter(Generic[DraftT]):
         if self._is_known(row, changes, import_stamp):
             return UNCHANGED
         if self._keeps_edits and row.has_edits and draft.bookkeeping is UNSET:
-            return self._settle(row, changes, import_stamp)
+            if self._has_values_of(row, changes):
+                # An edit made the item equal to its origin.
+                self._set_stamp(row, with_version(import_stamp, row.version), changes)
+                return UNCHANGED
+            # People do not edit metadata, such as the path of a file that an item was written to.
+            if not self._has_values_of(row, replace(changes, metadata=UNSET)):
+                return CONFLICT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
         self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
         return UPDATED
-
-    def _settle(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> UpsertResult:
-        """An edit that made the item equal to its origin is no conflict."""
-        if not self._has_values_of(row, draft):
-            return CONFLICT
-        self._set_stamp(row, with_version(import_stamp, row.version), draft)
-        return UNCHANGED
 
     def _insert(self, draft: DraftT, uuid: str, import_stamp: str | None) -> StoredRow:
         stamp = next_stamp(draft, import_stamp, 0)

@@ -159,6 +159,7 @@ def test_missing_or_replaced_folder_is_reported_and_not_emptied(program: Program
     result = program.run("follow", "run", source)
     assert result.code == 1
     assert "nothing was deleted" in result.stdout
+    assert f"run `florilegium follow run {source} --accept`" in result.stdout
     assert notes(program).keys() == {"Tea", "Kettle"}
 
     vault.rmdir()

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from auth.follows import FollowRecord, Follows
+from config.errors import Conflict
 from sources.following.run_lease import run_lease
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
@@ -93,13 +96,15 @@ async def test_paused_source_waits_and_unmounted_one_is_not_emptied(tmp_path: Pa
         await wait_for_titles(server, "ada", "Tea")
         follows, owner = Follows(server.runtime.registry.database), (await server.user("ada")).id
         await follows.pause(owner, record.id)
+        with pytest.raises(Conflict, match=f"{record.id} is paused"):
+            await follows.request_run(owner, record.id)
         (vault / "Cup.md").write_text("Porcelain.")
         await follows.resume(owner, record.id)
         await wait_for_titles(server, "ada", "Tea", "Cup")
 
         runs = server.runtime.following.failures
+        # Moving a folder causes no event in it, and the next scan is minutes away.
         os.rename(vault, tmp_path / "elsewhere")  # noqa: PTH104 - the test is about the old name
-        await follows.request_run(owner, record.id)
         async with asyncio.timeout(WAIT_MAX_S):
             while server.runtime.following.failures == runs:
                 await asyncio.sleep(0.1)

@@ -1,19 +1,14 @@
 """The owner of a followed folder replaces parts of it by links and pipes while it is read and written."""
 
-import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from auth.follows import FollowRecord
 from config.errors import FlorilegiumError, InvalidParams
-from config.settings import Settings
-from server.following.runs import run_source
 from sources.drafts import NoteDraft
 from sources.following.database_copy import open_database_copier
 from sources.following.state import SourceState
@@ -21,58 +16,13 @@ from sources.following.sync import SourceSync
 from sources.importers.engine.confined_files import opening_only, reading_confined_to
 from sources.importers.engine.progress import ImportProgress
 from sources.storage.contract import Library
-from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
-
-RUN_MAX_S = 60
-
-
-def write(folder: Path, **notes: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for title, text in notes.items():
-        (folder / f"{title}.md").write_text(text)
-    return folder
+from tests.sources.following.followed_vault import RUN_MAX_S, FollowedVault, write
+from tests.sources.storage.library_fixture import Clock, open_library_fixture
 
 
 def replace_by_link(folder: Path, target: Path) -> None:
     folder.rename(folder.with_name(f"{folder.name}-moved"))
     folder.symlink_to(target)
-
-
-class FollowedVault:
-    """A vault, followed without a sandbox: the kernel would deny what this server must not even try."""
-
-    def __init__(self, libraries: LibraryFixture, root: Path) -> None:
-        self.vault = write(root / "vaults" / "ada" / "vault")
-        (self.vault / ".obsidian").mkdir()
-        self.outside = write(root / "outside")
-        self.settings = Settings(data_dir=str(root / "data"), import_sandbox="off")
-        self._libraries = libraries
-
-    def library(self) -> Any:
-        return self._libraries.library("ada")
-
-    def record(self, **fields: Any) -> FollowRecord:
-        defaults: dict[str, Any] = {
-            "id": "followed",
-            "user_id": self._libraries.context("ada").user_id,
-            "location": str(self.vault),
-            "format": None,
-            "interval_s": None,
-            "keeps_deleted": False,
-            "writes_back": False,
-            "is_confined": False,
-            "created_at": 0.0,
-        }
-        return FollowRecord(**{**defaults, **fields})
-
-    async def run(self, before_batch: Callable[[], Awaitable[None]] | None = None, **fields: Any) -> None:
-        async with self.library() as library, asyncio.timeout(RUN_MAX_S):
-            context = self._libraries.context("ada")
-            await run_source(library, self.record(**fields), context, self.settings, before_batch=before_batch)
-
-    async def texts(self) -> str:
-        async with self.library() as library:
-            return "\n".join(note.content for note in (await library.notes.list(100, 0)).rows)
 
 
 @pytest.fixture

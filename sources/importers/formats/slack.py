@@ -134,7 +134,7 @@ class _SlackExport:
             key=time,
             role="assistant" if is_bot else "user",
             sender=self._sender(message),
-            text="\n".join(filter(None, (self._plain_text(message), *_attachment_texts(message)))),
+            text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
             time=stored_time(time),
             parent=thread if thread != time else None,
             attachments=tuple({"name": clean_line(file.get("name"))} for file in objects(message.get("files"))),
@@ -154,9 +154,9 @@ class _SlackExport:
     def _name(self, user: object) -> str:
         return self._names.get(clean_line(user), "") or clean_line(user)
 
-    def _plain_text(self, message: Mapping[str, Any]) -> str:
+    def _plain_text(self, text: str) -> str:
         """Replaces Slack's markup of people, channels and links by what a reader sees."""
-        text = _MARKUP.sub(self._replace_markup, text_or_empty(message.get("text")))
+        text = _MARKUP.sub(self._replace_markup, text)
         for entity, char in _ENTITIES:
             text = text.replace(entity, char)
         return text
@@ -180,12 +180,34 @@ def _profile_name(profile: Mapping[str, Any]) -> str:
     return clean_line(profile.get("display_name")) or clean_line(profile.get("real_name"))
 
 
-def _attachment_texts(message: Mapping[str, Any]) -> Iterator[str]:
-    """Bots write into attachments; files have a name only."""
+def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+    """Programs write into attachments, and into blocks, which usually repeat the text; files have a name only."""
+    yield text_or_empty(message.get("text")) or _blocks_text(message)
     for attachment in objects(message.get("attachments")):
-        yield text_or_empty(attachment.get("text")) or text_or_empty(attachment.get("fallback"))
+        text = text_or_empty(attachment.get("text")) or _blocks_text(attachment)
+        yield text or text_or_empty(attachment.get("fallback"))
     for file in objects(message.get("files")):
         yield f"[file: {clean_line(file.get('name')) or 'unnamed'}]"
+
+
+def _blocks_text(message: Mapping[str, Any]) -> str:
+    return "\n".join(filter(None, (_element_text(block) for block in objects(message.get("blocks")))))
+
+
+def _element_text(element: Mapping[str, Any]) -> str:
+    """Returns the text of a block or of a part of it, with links and people in Slack's markup."""
+    kind, text = element.get("type"), element.get("text")
+    if kind == "link":
+        return f"<{text_or_empty(element.get('url'))}|{text_or_empty(text)}>"
+    if kind == "user":
+        return f"<@{clean_line(element.get('user_id'))}>"
+    if kind == "emoji":
+        return f":{clean_line(element.get('name'))}:"
+    own = _element_text(text) if isinstance(text, Mapping) else text_or_empty(text)
+    parts = [_element_text(part) for name in ("fields", "elements") for part in objects(element.get(name))]
+    # Sentences of rich text consist of parts; everything else has a line of its own.
+    separator = "" if kind == "rich_text_section" else "\n"
+    return separator.join(filter(None, (own, *parts)))
 
 
 def _reaction(reaction: Mapping[str, Any]) -> str:

@@ -355,6 +355,45 @@ def test_slack_keeps_names_threads_and_direct_messages(tmp_path: Path) -> None:
     assert imported_messages(read(importer_by_name("slack", all_importers()), folder)) == imported_messages(events)
 
 
+def test_slack_keeps_text_that_is_only_in_blocks(tmp_path: Path) -> None:
+    sentence = [
+        {"type": "text", "text": "Ask "},
+        {"type": "user", "user_id": "U1"},
+        {"type": "text", "text": " about "},
+        {"type": "link", "url": "https://example.org", "text": "boats"},
+    ]
+    rich = {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": sentence}]}
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": "Build <https://example.org|12> failed"}}
+    day = [
+        {
+            "type": "message",
+            "bot_id": "B1",
+            "username": "CI",
+            "ts": "1714723260.000200",
+            "text": "",
+            "blocks": [section],
+        },
+        {"type": "message", "user": "U1", "ts": "1714723261.000200", "text": "", "blocks": [rich]},
+        {"type": "message", "user": "U1", "ts": "1714723262.000200", "text": "Said once", "blocks": [rich]},
+        {
+            "type": "message",
+            "bot_id": "B1",
+            "username": "CI",
+            "ts": "1714723263.000200",
+            "text": "",
+            "attachments": [{"fallback": "[no preview available]", "blocks": [section]}],
+        },
+    ]
+    for name, data in (SLACK | {"tides/2024-05-03.json": json.dumps(day)}).items():
+        write(tmp_path / "export" / name, data)
+
+    events = read(importer_by_name("slack", all_importers()), tmp_path / "export")
+
+    texts = [text for _, text, _ in speeches(events)]
+    build = "Build 12 (https://example.org) failed"
+    assert texts[:4] == [build, "Ask @Mara about boats (https://example.org)", "Said once", build]
+
+
 def test_discord_channel_keeps_replies_embeds_and_files(tmp_path: Path) -> None:
     events = read_sample(tmp_path, "Shore club - tides.json")
     first, second = imported_messages(events)

@@ -45,6 +45,8 @@ _SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES
 _LAST_ID = "last_id:"
 # Two writes within a tick of the file system's clock leave the same time.
 _TICK_NS = 2_000_000_000
+_CLOSING_S = 3.0
+_CLOSING_POLL_S = 0.05
 _WRITING = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=10_000)
 _READING = Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True)
 
@@ -192,6 +194,23 @@ def mark_of_schema(user_id: UserId, options: ConnectionOptions) -> str:
         _transaction(source, _READING),
     ):
         return _mark(source, user_id)
+
+
+def other_connections(options: ConnectionOptions) -> int:
+    """Returns how many connections servers, or others with the same role, have to the database. Those that were just
+    closed are listed for a moment."""
+    sql = (
+        "SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE datname = current_database() "
+        "AND usename = current_user AND pid <> pg_backend_pid()"
+    )
+    ends_at = time.monotonic() + _CLOSING_S
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as source:
+        while True:
+            with _transaction(source, _READING):
+                [[count]] = source.execute(sql)
+            if not count or time.monotonic() > ends_at:
+                return int(count)
+            time.sleep(_CLOSING_POLL_S)
 
 
 def copy_to_sqlite(

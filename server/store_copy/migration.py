@@ -28,6 +28,7 @@ from server.store_copy.libraries import (
     is_current,
     mark_of_files,
     mark_of_schema,
+    other_connections,
     prepare_files,
     read_marks,
 )
@@ -88,6 +89,12 @@ async def migrate_to_sqlite(
             pending = (
                 f"{len(changed)} libraries were written while they were copied; stop all servers and run this command "
                 "again, which copies what has changed"
+            )
+            return msgspec.structs.replace(result, pending=pending)
+        if connections := await asyncio.to_thread(other_connections, source):
+            pending = (
+                f"a server may be running, because the database has {connections} other connections of this role; stop "
+                "all servers and run this command again, which copies what has changed"
             )
             return msgspec.structs.replace(result, pending=pending)
         await _copy_control_to_files(source, target)

@@ -129,6 +129,20 @@ async def test_running_server_keeps_the_last_step_pending(deployment: Deployment
         assert [user.id for user in await registry.list_users()] == [user.id for user in deployment.users]
 
 
+async def test_running_server_keeps_the_last_step_to_files_pending(
+    deployment: Deployment, tmp_path: Path, database_url: str
+) -> None:
+    postgres, back = ConnectionOptions(url=database_url), DataRoot(tmp_path / "back")
+    await deployment.to_postgres(postgres)
+    async with Registry.open(postgres):
+        first, copied = await deployment.back(postgres, back)
+    second, copied_again = await deployment.back(postgres, back)
+
+    assert "stop all servers and run this command again" in first.pending
+    assert (len(copied), copied_again, second.pending) == (USERS, [], "")
+    assert deployment.rows(back) == deployment.rows(deployment.data_root)
+
+
 async def test_killed_migration_continues_where_it_stopped(
     deployment: Deployment, tmp_path: Path, database_url: str
 ) -> None:

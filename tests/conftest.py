@@ -4,6 +4,9 @@ servers that tests share. A run of the whole suite in which no test used one of 
 import gc
 import secrets
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,12 +54,37 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _is_whole_suite(config: pytest.Config) -> bool:
+    return bool(config.args == config.getini("testpaths")) and not config.option.keyword
+
+
 def _unused_servers(config: pytest.Config) -> list[str]:
     """Returns the servers that a run of the whole suite should have used."""
-    is_whole = config.args == config.getini("testpaths") and not (config.option.keyword or config.option.collectonly)
-    if not is_whole or not _is_main_process(config):
+    if not _is_whole_suite(config) or config.option.collectonly or not _is_main_process(config):
         return []
     return [name for name in _SERVERS if name not in shared.running_servers()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    gc.disable()
+    try:
+        if not _is_main_process(session.config) and _is_whole_suite(session.config):
+            _compile_share(**session.config.workerinput)  # type: ignore[attr-defined]  # pytest-xdist adds it
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def _compile_share(workerid: str, workercount: int, **_: object) -> None:
+    """Imports some test modules before the others. All processes collect in the same order, so that without compiled
+    files each of them would compile all modules."""
+    root = Path(__file__).parent
+    files = sorted(root.rglob("test_*.py"))
+    for file in files[int(workerid.removeprefix("gw")) :: workercount]:
+        # Collecting the module reports what is wrong with it.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(file.relative_to(root.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

@@ -59,7 +59,7 @@ class Effort(Struct, frozen=True):
 
 
 FULL = Effort(notes=100_000, messages=1_000_000, file_bytes=50 * MEGABYTE)
-QUICK = Effort(notes=1_000, messages=5_000, file_bytes=MEGABYTE // 10)
+QUICK = Effort(notes=200, messages=1_000, file_bytes=MEGABYTE // 50)
 
 
 class Kind(Struct, frozen=True):

@@ -22,7 +22,7 @@ def test_quick_run_measures_notes_and_messages_and_prints_the_result() -> None:
     assert completed.returncode == 0, completed.stderr
     *report, last = completed.stdout.splitlines()
     measured, large = report[1:3], report[3:]
-    assert [line.split()[:2] for line in measured] == [["notes", "1,000"], ["messages", "5,000"]]
+    assert [line.split()[:2] for line in measured] == [["notes", "200"], ["messages", "1,000"]]
     assert [line.split()[0] for line in large] == list(LARGE_FORMATS)
     assert all(" 0 messages" not in line for line in large)
     result = RESULT.fullmatch(last)

@@ -57,8 +57,10 @@ class LogseqImporter(Importer):
             folder = _graph_folder(tree.names)
             if folder is None:
                 raise InvalidParams("not a Logseq graph: logseq/config.edn is missing")
-            # Journals have the same names in every graph, so the graph's own name is part of their ids.
-            graph = printable_name(path.resolve().name) if path.is_dir() else PurePosixPath(folder).name
+            # Journals have the same names in every graph, so the graph's own name is part of their ids. A graph that is
+            # not in a folder of the archive has the name of the archive.
+            in_archive = PurePosixPath(folder).name or printable_name(path.stem)
+            graph = printable_name(path.resolve().name) if path.is_dir() else in_archive
             for name in tree.names:
                 yield _read_file(tree, name, folder, graph, limits)
 

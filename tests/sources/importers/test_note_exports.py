@@ -302,6 +302,14 @@ def test_journals_of_two_graphs_are_different_notes(tmp_path: Path) -> None:
     assert ids[0].isdisjoint(ids[1])
 
 
+def test_journals_of_two_zipped_graphs_are_different_notes(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{graph}.zip", packed(LOGSEQ)) for graph in ("work", "home")]
+    work, home = ({note.uuid for note in notes_in(events_of(file, "logseq"))} for file in files)
+    assert not work & home
+    folder = unpacked(packed(LOGSEQ), tmp_path / "work")
+    assert {note.uuid for note in notes_in(events_of(folder, "logseq"))} == work
+
+
 @pytest.mark.parametrize("name", ["roam.json", "roam.zip"])
 def test_roam_pages_become_outlines(tmp_path: Path, name: str) -> None:
     events = sample_events(tmp_path, name)

@@ -114,9 +114,9 @@ async def test_access_by_another_owner_does_not_extend_the_idle_time(fixture: St
 async def test_session_expires_after_its_idle_time_and_not_before(fixture: StoreFixture) -> None:
     session = await fixture.create(ADA)
 
-    await fixture.advance(9.9)
+    await fixture.advance(9)
     assert await fixture.finds(session, ADA)
-    await fixture.advance(9.9)
+    await fixture.advance(9)
     assert await fixture.finds(session, ADA)
     await fixture.advance(10)
 

@@ -17,6 +17,9 @@ except ImportError:  # an optional package, ten times as fast
 
 # Without simsimd, vectors are converted in blocks that fit into the cache of the processor.
 _BLOCK_ROWS = 4_096
+# For distances simsimd uses vector instructions on more ARM processors than for products, which is twice as fast. On
+# x86-64 it uses them for both, and products need fewer steps.
+_HAS_FAST_PRODUCTS = platform.machine() in ("x86_64", "AMD64")
 # `getauxval` of the C library tells what the processor can do (asm/hwcap.h of Linux).
 _AT_HWCAP = 16
 _HWCAP_ASIMDDP = 1 << 20
@@ -49,7 +52,8 @@ def dot_products(
 ) -> NDArray[np.float32]:
     """`squares` are those of the codes."""
     if simsimd is not None:
-        # From the distances: for these simsimd uses vector instructions on more processors, which is twice as fast.
+        if _HAS_FAST_PRODUCTS:
+            return np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="inner"), np.float32).reshape(-1)
         distances = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="sqeuclidean"), np.float32)
         products: NDArray[np.float32] = squares + np.square(vector, dtype=np.float32).sum()
         products -= distances.reshape(-1)

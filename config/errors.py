@@ -121,8 +121,9 @@ class TooLarge(FlorilegiumError):
     status = 413
     code = 413
 
-    def __init__(self, what: str, limit_bytes: int) -> None:
-        super().__init__(f"{what} is larger than {limit_bytes} bytes", {"limit_bytes": limit_bytes})
+    def __init__(self, what: str, limit_bytes: int, explanation: str = "") -> None:
+        message = f"{what} is larger than {limit_bytes} bytes{explanation and f' ({explanation})'}"
+        super().__init__(message, {"limit_bytes": limit_bytes})
         self.limit_bytes = limit_bytes
 
 

@@ -24,16 +24,17 @@ from sources.importers.engine.values import parse_json
 
 # The longest UTF-8 form of a character.
 _BYTES_PER_CHAR = 4
+_TEXT_LIMIT = f"{_BYTES_PER_CHAR} for each of item_max_chars"
 _BLOCK_BYTES = 1 << 16
 _DOUBTS: ContextVar[list[DoubtfulItem] | None] = ContextVar("doubts", default=None)
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
-def read_bytes(path: Path, max_bytes: int) -> bytes:
+def read_bytes(path: Path, max_bytes: int, limit_name: str = "") -> bytes:
     with open_file(path) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise TooLarge(printable_name(path.name), max_bytes)
+        raise TooLarge(printable_name(path.name), max_bytes, limit_name)
     return data
 
 
@@ -49,11 +50,11 @@ def skip_line(file: IO[bytes]) -> int:
 
 def read_decoded(path: Path, limits: ImportLimits) -> DecodedText:
     """Reads a file that holds the text of one item."""
-    return decode_item(read_bytes(path, text_max_bytes(limits)), limits)
+    return decode_item(read_bytes(path, text_max_bytes(limits), _TEXT_LIMIT), limits)
 
 
 def read_text(path: Path, limits: ImportLimits) -> str:
-    return item_text(read_bytes(path, text_max_bytes(limits)), limits)
+    return item_text(read_bytes(path, text_max_bytes(limits), _TEXT_LIMIT), limits)
 
 
 def read_json(path: Path, limits: ImportLimits) -> Any:

@@ -198,6 +198,11 @@ def test_repeated_markup_is_read_quickly(tmp_path: Path, text: str) -> None:
     assert len(note.content) >= len(text.strip("\n")) - len("---\n---\n")
 
 
+def test_note_that_is_too_large_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(TooLarge, match=r"a\.md is larger than 400 bytes \(4 for each of item_max_chars\)"):
+        read(IMPORTER, write(tmp_path / "a.md", "x" * 401), item_max_chars=100)
+
+
 @given(damaged_files({"a.md": NOTE.encode()}))
 def test_damaged_note_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     read_or_reject(IMPORTER, *sample)

@@ -58,7 +58,7 @@ class Effort(Struct, frozen=True):
     file_bytes: int
 
 
-FULL = Effort(notes=100_000, messages=1_000_000, file_bytes=50 * MEGABYTE)
+FULL = Effort(notes=100_000, messages=1_000_000, file_bytes=25 * MEGABYTE)
 QUICK = Effort(notes=200, messages=1_000, file_bytes=MEGABYTE // 50)
 
 
@@ -330,10 +330,16 @@ def main(arguments: Sequence[str]) -> None:
         for row in measure(QUICK if options.quick else FULL, Path(directory)):
             rows.append(row)
             print(row.as_line(), flush=True)
+        reads = []
         for result in measure_large_formats(QUICK if options.quick else FULL, Path(directory)):
+            reads.append(result)
             print(result.as_line(), flush=True)
     worst, peak = max(row.ratio for row in rows), max(row.imported.peak_bytes for row in rows)
-    print(f"RESULT worst_ratio={worst:.2f} peak_rss_mb={peak / MEGABYTE:.0f}")
+    slowest, read_peak = min(read.megabytes_per_s for read in reads), max(read.peak_bytes for read in reads)
+    print(
+        f"RESULT worst_ratio={worst:.2f} peak_rss_mb={peak / MEGABYTE:.0f} slowest_read_mb_s={slowest:.1f} "
+        f"read_peak_rss_mb={read_peak / MEGABYTE:.0f}"
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from msgspec import Struct
 from bench.library import SEED
 from bench.prose import Prose
 from config.settings import Settings
-from sources.importers.engine.imported_items import ImportedConversation
+from sources.importers.engine.imported_items import ImportedConversation, ImportedNote
 from sources.importers.engine.limits import import_limits
 from sources.importers.registry import all_importers, importer_by_name
 
@@ -29,31 +29,36 @@ _TIME = 1_700_000_000
 
 
 class ReadResult(Struct, frozen=True):
-    """The cost of reading one file."""
+    """The cost of reading one file. `items` are messages, or notes if the format has no messages."""
 
     format: str
     file_bytes: int
-    messages: int
+    items: int
     cpu_s: float
     peak_bytes: int
 
+    @property
+    def megabytes_per_s(self) -> float:
+        return self.file_bytes / _MEGABYTE / self.cpu_s
+
     def as_line(self) -> str:
-        speed = self.file_bytes / _MEGABYTE / self.cpu_s
         return (
-            f"{self.format:14} {self.file_bytes / _MEGABYTE:>6.0f} MB {self.messages:>9,} messages {speed:>6.1f} MB/s "
-            f"{self.peak_bytes / _MEGABYTE:>5.0f} MB peak"
+            f"{self.format:14} {self.file_bytes / _MEGABYTE:>6.0f} MB {self.items:>9,} items "
+            f"{self.megabytes_per_s:>6.1f} MB/s {self.peak_bytes / _MEGABYTE:>5.0f} MB peak"
         )
 
 
 def read_large_file(format_name: str, path: Path) -> ReadResult:
     importer = importer_by_name(format_name, all_importers())
-    started, messages = time.process_time(), 0
+    started, items = time.process_time(), 0
     for event in importer.read(path, import_limits(Settings()), lambda _: None, None):
         if isinstance(event, ImportedConversation):
-            messages += len(event.messages)
+            items += len(event.messages)
+        elif isinstance(event, ImportedNote):
+            items += 1
     cpu = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return ReadResult(format_name, path.stat().st_size, messages, cpu, peak)
+    return ReadResult(format_name, path.stat().st_size, items, cpu, peak)
 
 
 def write_large_file(format_name: str, path: Path, size_bytes: int) -> None:
@@ -63,7 +68,8 @@ def write_large_file(format_name: str, path: Path, size_bytes: int) -> None:
     with path.open("wb") as file:
         file.write(before)
         for number in count():
-            _write_item(file, item(texts, number), is_first=number == 0, is_lines=not before)
+            value = item(texts, number)
+            _write_item(file, value, is_first=number == 0, is_lines=not before or isinstance(value, bytes))
             if file.tell() >= size_bytes:
                 break
         file.write(after)
@@ -73,6 +79,52 @@ def _write_item(file: IO[bytes], value: Any, *, is_first: bool, is_lines: bool) 
     if not is_first:
         file.write(b"\n" if is_lines else b",\n")
     file.write(value if isinstance(value, bytes) else msgspec.json.encode(value))
+
+
+def _chatgpt(texts: Iterator[str], number: int) -> Any:
+    roles = ("user", "assistant")
+    mapping: dict[str, Any] = {"root": {"parent": None, "children": ["0"], "message": None}}
+    for index, text in enumerate(islice(texts, _MESSAGES)):
+        message = {
+            "author": {"role": roles[index % 2], "name": None, "metadata": {}},
+            "content": {"content_type": "text", "parts": [text]},
+            "create_time": _TIME + index,
+            "weight": 1.0,
+        }
+        mapping[str(index)] = {"parent": str(index - 1) if index else "root", "message": message}
+    return {"conversation_id": f"c{number}", "title": f"Chat {number}", "create_time": _TIME, "mapping": mapping}
+
+
+def _claude_ai(texts: Iterator[str], number: int) -> Any:
+    senders = ("human", "assistant")
+    messages = [
+        {
+            "uuid": f"{number}-{index}",
+            "sender": senders[index % 2],
+            "text": text,
+            "content": [{"type": "text", "text": text}],
+            "created_at": "2025-01-01T00:00:00Z",
+        }
+        for index, text in enumerate(islice(texts, _MESSAGES))
+    ]
+    return {"uuid": f"c{number}", "name": f"Chat {number}", "chat_messages": messages}
+
+
+def _codex(texts: Iterator[str], number: int) -> Any:
+    when = "2026-01-01T00:00:00.000Z"
+    if number == 0:
+        session = {"id": "cccccccc-0000-7000-8000-000000000001", "timestamp": when, "cwd": "/home/user/kettle"}
+        return {"timestamp": when, "type": "session_meta", "payload": session}
+    role, part = (("user", "input_text"), ("assistant", "output_text"))[number % 2 == 0]
+    message = {"type": "message", "role": role, "content": [{"type": part, "text": next(texts)}]}
+    return {"timestamp": when, "type": "response_item", "payload": message}
+
+
+def _evernote(texts: Iterator[str], number: int) -> bytes:
+    return (
+        f"<note><title>Tides {number}</title><created>20240105T103000Z</created>"
+        f"<content><![CDATA[<en-note><div>{next(texts)}</div></en-note>]]></content></note>"
+    ).encode()
 
 
 def _grok(texts: Iterator[str], number: int) -> Any:
@@ -142,6 +194,8 @@ def _mail(texts: Iterator[str], number: int) -> bytes:
 
 # The bytes before the items, an item, and the bytes after them. Without the former, each item is on lines of its own.
 LARGE_FORMATS: Mapping[str, tuple[bytes, Callable[[Iterator[str], int], Any], bytes]] = {
+    "chatgpt": (b"[", _chatgpt, b"]"),
+    "claude_ai": (b"[", _claude_ai, b"]"),
     "grok": (b'{"conversations":[', _grok, b"]}"),
     "deepseek": (b"[", _deepseek, b"]"),
     "gemini": (b"[", _gemini, b"]"),
@@ -149,5 +203,7 @@ LARGE_FORMATS: Mapping[str, tuple[bytes, Callable[[Iterator[str], int], Any], by
     "discord": (b'{"guild":{"id":"1"},"channel":{"id":"2","name":"tides"},"messages":[', _discord, b"]}"),
     "message_lists": (b"", _message_lists, b""),
     "claude_code": (b"", _claude_code, b""),
+    "codex": (b"", _codex, b""),
+    "evernote": (b'<?xml version="1.0" encoding="UTF-8"?><en-export>', _evernote, b"</en-export>"),
     "mail": (b"", _mail, b"\n"),
 }

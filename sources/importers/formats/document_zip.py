@@ -43,6 +43,8 @@ class DocumentZipImporter(ParsingImporter):
             data = tree.read(name, limits.line_max_bytes)
         except InvalidParams as error:
             return FailedItem(name, error.message)
+        if not data:
+            return SkippedItem("document without text")
         if not is_document(name, data):
             return SkippedItem("file in the archive not containing a document")
         own_key = sha256(data).hexdigest() if key is None else f"{key}/{name}"

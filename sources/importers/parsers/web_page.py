@@ -6,6 +6,7 @@ Malformed HTML is read as far as possible. Only pages with extremely deep nestin
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,7 @@ class PageReader:
         name = (attributes.get("name") or attributes.get("property") or "").lower()
         if name and len(self._meta) < _META_MAX:
             self._meta.setdefault(name, attributes.get("content", "").strip()[:_META_MAX_CHARS])
+
+
+# lxml asks for it whenever it creates a parser, which takes a third of the time to parse a short text.
+PageReader.start.__signature__ = signature(PageReader.start)  # type: ignore[attr-defined]  # any function may have it

@@ -102,6 +102,12 @@ def test_damaged_document_in_a_zip_fails_alone(tmp_path: Path) -> None:
     assert "XML is invalid" in failed.problem
 
 
+def test_empty_document_in_a_zip_is_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.zip", packed({"empty.docx": b"", "empty.txt": b""}))
+
+    assert events_of(path, "document_zip") == [SkippedItem("document without text")] * 2
+
+
 @pytest.mark.parametrize("name", ["video.json", "whisper.tsv", "talk.sbv"])
 def test_transcripts_have_times(tmp_path: Path, name: str) -> None:
     (media,) = sample_drafts(tmp_path, name)

@@ -6,6 +6,7 @@ transaction, so that a connection pooler can give the server's connection to ano
 """
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from config.errors import ConfigurationError
 from config.postgres.errors import driver_errors, is_canceled, is_connection_lost
-from config.postgres.sql import qualify, quote_schema
+from config.postgres.sql import qualify, qualify_together, quote_schema
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,6 +26,8 @@ Row = tuple[Any, ...]
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 _CLOSE_TIMEOUT_S = 2.0
+# Rows as JSON are objects, in which several columns may have the same name.
+_decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value for _, value in columns])).decode
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -172,6 +175,14 @@ class PostgresConnection:
             return Rows((), _row_count(status))
         rows = [tuple(record) for record in self.wait(self._connection.fetch(statement.text, *arguments))]
         return Rows(rows, len(rows))
+
+    def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
+        """Runs several queries as one statement. Returns the rows of each. Parameters must have no names, and columns
+        must be numbers or texts."""
+        text = qualify_together([(sql, len(parameters)) for sql, parameters in queries], self.schema)
+        arguments = [value for _, parameters in queries for value in parameters]
+        [record] = self.wait(self._connection.fetch(text, *arguments))
+        return [_decode_rows(rows) if rows is not None else [] for rows in record]
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         """Runs a statement for many rows in one round trip. Their number is not known."""

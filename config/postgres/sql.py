@@ -24,6 +24,8 @@ _TOKEN = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+# A parameter of PostgreSQL, or a text, which has none.
+_PARAMETER = re.compile(r"'(?:[^']|'')*+'|\$(\d+)")
 # A table expression: `WITH name AS (`, `name (columns) AS (`.
 _COMMON_TABLE = re.compile(r"\b(\w++)(?:\s*+\([^()]*+\))?+\s++AS\s++(?:(?:NOT\s++)?MATERIALIZED\s++)?\(", re.IGNORECASE)
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "REFERENCES", "TRUNCATE"}
@@ -59,6 +61,18 @@ def qualify(sql: str, schema: str) -> Statement:
     return Statement(template.text.replace(_MARK, quote_schema(schema)), template.names, template.returns_rows)
 
 
+def qualify_together(queries: Sequence[tuple[str, int]], schema: str) -> str:
+    """Returns one statement that selects the rows of each query as a JSON array, or NULL if there are none. A query
+    comes with the number of its parameters, which follow those of the query before. As JSON, because PostgreSQL does
+    not accept anonymous records as input: Citus could not pass them on."""
+    arrays, parameters = [], 0
+    for sql, count in queries:
+        query = _renumber(sql, parameters)
+        arrays.append(f"(SELECT CAST(json_agg(part) AS TEXT) FROM ({query}) AS part)")  # noqa: S608 - constants
+        parameters += count
+    return f"SELECT {', '.join(arrays)}".replace(_MARK, quote_schema(schema))
+
+
 @lru_cache(maxsize=1_000)
 def quote_schema(schema: str) -> str:
     """Returns the schema as an identifier. Names of schemas are never derived from texts of users."""
@@ -70,6 +84,12 @@ def quote_schema(schema: str) -> str:
 @lru_cache(maxsize=5_000)
 def _template(sql: str) -> Statement:
     return _Translation(sql).statement()
+
+
+@lru_cache(maxsize=5_000)
+def _renumber(sql: str, added: int) -> str:
+    """Returns the template of a query with higher numbers of its parameters."""
+    return _PARAMETER.sub(lambda token: f"${int(token[1]) + added}" if token[1] else token[0], _template(sql).text)
 
 
 class _Translation:

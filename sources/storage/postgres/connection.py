@@ -4,12 +4,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from config.errors import Conflict, FlorilegiumError
-from config.postgres.connection import Parameters, PostgresConnection, Rows, StatementInterrupted, Transaction
+from config.postgres.connection import Parameters, PostgresConnection, Row, Rows, StatementInterrupted, Transaction
 from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
 from sources.storage.postgres.pending_rows import PendingConflict, PendingRows
@@ -118,6 +118,10 @@ class LibraryConnection(PostgresConnection):
     def execute(self, sql: str, parameters: Parameters = (), /) -> Rows:
         self._prepare_statement()
         return super().execute(to_postgres(sql), parameters)
+
+    def fetch_together(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Sequence[Row]]:
+        self._prepare_statement()
+        return super().fetch_together([(to_postgres(sql), parameters) for sql, parameters in queries])
 
     def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows:
         self._prepare_statement()

@@ -20,6 +20,7 @@ from sources.storage.job_timer import RunTimer
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork
 from sources.storage.postgres.errors import job_errors
 from sources.storage.postgres.jobs import pass_on
+from sources.storage.postgres.joint_statements import JointStatements, StatementPostponed
 
 T = TypeVar("T")
 
@@ -93,21 +94,34 @@ class JointRead:
     def _work(self, connection: LibraryConnection) -> None:
         """Called by the thread of the job. Results are passed on at once: a transaction that reads needs no commit."""
         assert connection.job is not None
+        statements = JointStatements(connection)
+        postponed: list[ReadPart[Any]] = []
         for part in self._parts:
-            if not self._begin(part):
-                continue
-            connection.job.start(part.limit_s)
-            try:
-                value = part.work(connection)
-            except StatementInterrupted as error:
-                pass_on(part.result, None, error)
-                raise
-            except job_errors():
-                raise
-            except BaseException as error:
-                pass_on(part.result, None, error)
-            else:
-                pass_on(part.result, value, None)
+            if self._begin(part):
+                connection.job.start(part.limit_s)
+                try:
+                    self._run_part(part, connection)
+                except StatementPostponed:
+                    postponed.append(part)
+        statements.run()
+        for part in postponed:
+            if not part.result.done():
+                self._run_part(part, connection)
+
+    def _run_part(self, part: ReadPart[Any], connection: LibraryConnection) -> None:
+        try:
+            value = part.work(connection)
+        except StatementPostponed:
+            raise
+        except StatementInterrupted as error:
+            pass_on(part.result, None, error)
+            raise
+        except job_errors():
+            raise
+        except BaseException as error:
+            pass_on(part.result, None, error)
+        else:
+            pass_on(part.result, value, None)
 
     def _begin(self, part: ReadPart[Any]) -> bool:
         with self._lock:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
 MatchedEntry = tuple[int, float, int]
+# The same followed by the columns of a candidate.
+CandidateRow = tuple[Any, ...]
 
 
 class SearchConnection(Protocol):
@@ -33,9 +35,12 @@ class MatchStatements(Protocol):
         """Selects a page of `MatchedEntry` rows."""
         ...
 
-    def select_candidates(self, limit: int, offset: int) -> Statement | None:
-        """Selects the same page with the columns of the candidates after those of the entries, or is None if the engine
-        reads them separately."""
+    def read_candidates(
+        self, connection: Any, limit: int, offset: int, items_max: int
+    ) -> "Sequence[CandidateRow] | None":
+        """Reads the same page with the columns of the candidates after those of the entries, or returns None if the
+        engine reads them separately. If items have several entries, the columns of a candidate are those of the first
+        entry of each of the first `items_max` items, and NULL for all other entries."""
         ...
 
     def select_extremes(self) -> Statement:

@@ -10,7 +10,6 @@ the page size and offset it is requested with.
 from collections import Counter as Tally
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from msgspec.json import Decoder
 
@@ -22,7 +21,13 @@ from sources.search.term_counting import term_counter
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import BlockScoring, ComparableScoring, QueryScoring
 from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
-from sources.storage.search.engine import MatchedEntry, MatchStatements, SearchConnection, SearchStatistics
+from sources.storage.search.engine import (
+    CandidateRow,
+    MatchedEntry,
+    MatchStatements,
+    SearchConnection,
+    SearchStatistics,
+)
 from sources.storage.search.match_counter import MatchCounter
 from sources.storage.search.match_tiers import MatchTier, TierPlanner
 from sources.storage.search.target import SearchTarget
@@ -65,6 +70,8 @@ class TextSearch:
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
         self._boosts = query_boosts(search.query.times, search.query.own_terms) if is_comparable else NO_BOOSTS
+        # An upper bound of the number of index entries that match.
+        self._matches_max = 0
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
         # Those of all entries that match an expression, if they were read.
@@ -77,9 +84,10 @@ class TextSearch:
         self._statistics.refresh(self._connection)
         match = self._matches.match_text
         frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
+        self._matches_max = sum(frequencies)
         tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
         candidates, has_more = self._rank(tiers, self._scoring(tiers[0]))
-        return self._page(candidates, has_more, MatchTier(match(expression), "newest"), sum(frequencies))
+        return self._page(candidates, has_more, MatchTier(match(expression), "newest"))
 
     def has_match(self) -> bool:
         """Whether anything matches, on whatever page."""
@@ -100,6 +108,8 @@ class TextSearch:
         self, tiers: Sequence[MatchTier], scoring: BlockScoring, start: int, limit: int
     ) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
+        if not self._matches_max:
+            return [], False
         window: list[HitCandidate] = []
         for index, tier in enumerate(tiers):
             wanted = limit - len(window)
@@ -138,29 +148,37 @@ class TextSearch:
     ) -> tuple[list[MatchedEntry], list[HitCandidate]]:
         """Returns the candidates, and their entries with one more: it shows that there are more hits."""
         if self._item_bits:
-            entries = self._read_best_entries(tier, match_sql, limit + 1, offset)
-        elif (statement := match_sql.select_candidates(limit + 1, offset)) is not None:
-            return self._split_rows(self._connection.execute(*statement).fetchall(), limit)
+            entries, rows = self._read_best_entries(tier, match_sql, limit + 1, offset)
         else:
-            entries = self._connection.execute(*match_sql.select_entries(limit + 1, offset)).fetchall()
-        return entries, self._fetch([rowid for rowid, _, _ in entries[:limit]])
+            entries, rows = self._read_entries(match_sql, limit + 1, offset, limit + 1)
+        return entries, self._candidates([rowid for rowid, _, _ in entries[:limit]], rows)
 
-    def _split_rows(self, rows: Sequence[tuple[Any, ...]], limit: int) -> tuple[list[MatchedEntry], list[HitCandidate]]:
-        """Splits rows of `MatchStatements.select_candidates`. Columns of candidates from another table are NULL."""
-        entries: list[MatchedEntry] = [(row[0], row[1], row[2]) for row in rows]
-        candidate = self._target.candidate
-        candidates = {row[0]: candidate(*row[3:]) for row in rows[:limit] if row[3] is not None}
-        others = [rowid for rowid, _, _ in entries[:limit] if rowid not in candidates]
+    def _read_entries(
+        self, match_sql: MatchStatements, limit: int, offset: int, items_max: int
+    ) -> tuple[list[MatchedEntry], Sequence[CandidateRow]]:
+        """Returns entries, and the rows of the first `items_max` items if the engine reads both together."""
+        rows = match_sql.read_candidates(self._connection, limit, offset, items_max)
+        if rows is None:
+            return self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall(), ()
+        return [(row[0], row[1], row[2]) for row in rows], rows
+
+    def _candidates(self, rowids: Sequence[int], rows: Sequence[CandidateRow]) -> list[HitCandidate]:
+        """Reads the candidates that are not among the rows: columns of those from another table are NULL."""
+        if not rows:
+            return self._fetch(rowids)
+        wanted, candidate = set(rowids), self._target.candidate
+        candidates = {row[0]: candidate(*row[3:]) for row in rows if row[0] in wanted and row[3] is not None}
+        others = [rowid for rowid in rowids if rowid not in candidates]
         candidates.update(zip(others, self._fetch(others), strict=True))
-        return entries, [candidates[rowid] for rowid, _, _ in entries[:limit]]
+        return [candidates[rowid] for rowid in rowids]
 
     def _read_best_entries(
         self, tier: MatchTier, match_sql: MatchStatements, limit: int, offset: int
-    ) -> list[MatchedEntry]:
+    ) -> tuple[list[MatchedEntry], Sequence[CandidateRow]]:
         """Returns the best entry of each item, which is the first because entries are read in order."""
         wanted = (offset + limit) * _ENTRIES_PER_ITEM
         while True:
-            entries: list[MatchedEntry] = self._connection.execute(*match_sql.select_entries(wanted, 0)).fetchall()
+            entries, rows = self._read_entries(match_sql, wanted, 0, offset + limit)
             items: dict[int, MatchedEntry] = {}
             for entry in entries:
                 rowid, _, _ = entry
@@ -168,7 +186,7 @@ class TextSearch:
             if len(entries) < wanted and not (tier.excluded or self._skipped):
                 self._rowids[tier.match] = [rowid for rowid, _, _ in entries]
             if len(items) >= offset + limit or len(entries) < wanted:
-                return list(items.values())[offset : offset + limit]
+                return list(items.values())[offset : offset + limit], rows
             wanted *= _ENTRIES_PER_ITEM
 
     def _fetch(self, rowids: Sequence[int]) -> list[HitCandidate]:
@@ -241,16 +259,13 @@ class TextSearch:
 
     # The page
 
-    def _page(
-        self, candidates: Sequence[HitCandidate], has_more: bool, all_matches: MatchTier, matches_max: int
-    ) -> HitPage:
-        """`matches_max` is an upper bound of the number of index entries in `all_matches`."""
+    def _page(self, candidates: Sequence[HitCandidate], has_more: bool, all_matches: MatchTier) -> HitPage:
         offset = self._search.offset
         total = offset + len(candidates) if not has_more and (candidates or not offset) else None
         if self._item_bits and candidates:
-            total = self._count_entries(candidates, all_matches, matches_max, total)
+            total = self._count_entries(candidates, all_matches, total)
             candidates = self._at_matching_text(candidates, all_matches)
-        elif total is None and matches_max <= self._ranked_rows_max:
+        elif total is None and self._matches_max <= self._ranked_rows_max:
             total = self._count_hits(all_matches) + self._count_extra(None)
         self._locate(candidates)
         return HitPage(self._complete(candidates), has_more=has_more, total=total)
@@ -292,11 +307,11 @@ class TextSearch:
         """Sets the passages of hits that do not match by their words."""
 
     def _count_entries(
-        self, candidates: Sequence[HitCandidate], all_matches: MatchTier, matches_max: int, total: int | None
+        self, candidates: Sequence[HitCandidate], all_matches: MatchTier, total: int | None
     ) -> int | None:
         """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
         `total`."""
-        if matches_max <= self._ranked_rows_max:
+        if self._matches_max <= self._ranked_rows_max:
             rowids = self._rowids.get(all_matches.match)
             if rowids is None:
                 [text] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()

@@ -1,10 +1,13 @@
 """The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from sources.search.time_boost import BoostedPeriod
+from sources.storage.search.engine import CandidateRow
 from sources.storage.search.match_tiers import MatchTier
 from sources.storage.search.target import SearchTarget
 from sources.storage.tables.sql import SqlFilter, Statement
@@ -23,7 +26,9 @@ class TierSql(Struct, frozen=True):
     # Items to leave out.
     skipped: tuple[int, ...] = ()
 
-    def select_candidates(self, limit: int, offset: int) -> Statement | None:
+    def read_candidates(
+        self, _connection: Any, _limit: int, _offset: int, _items_max: int
+    ) -> Sequence[CandidateRow] | None:
         """Reading the rows of a page separately costs little if no server has to be asked."""
         return None
 

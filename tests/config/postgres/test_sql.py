@@ -1,7 +1,7 @@
 import pytest
 
 from config.errors import StorageError
-from config.postgres.sql import qualify
+from config.postgres.sql import qualify, qualify_together
 
 SCHEMA = "u_" + "a" * 26
 S = f'"{SCHEMA}"'
@@ -80,3 +80,11 @@ def test_other_names_of_schemas_are_rejected(schema: str) -> None:
 )
 def test_statements_that_return_rows_are_recognized(sql: str, returns_rows: bool) -> None:
     assert qualify(sql, SCHEMA).returns_rows is returns_rows
+
+
+def test_queries_that_run_together_number_their_parameters_one_after_another() -> None:
+    queries = [("SELECT a FROM t WHERE b = ? AND c = '$1'", 1), ("SELECT ?1 FROM u WHERE d = ?1", 1)]
+    assert qualify_together(queries, SCHEMA) == (
+        f"SELECT (SELECT CAST(json_agg(part) AS TEXT) FROM (SELECT a FROM {S}.t WHERE b = $1 AND c = '$1') AS part), "
+        f"(SELECT CAST(json_agg(part) AS TEXT) FROM (SELECT $2 FROM {S}.u WHERE d = $2) AS part)"
+    )

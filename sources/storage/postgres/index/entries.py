@@ -34,6 +34,9 @@ ENTRY_TABLES = (
 )
 
 _BATCH_ROWS = 500
+# In a library whose entries have at most this size, a statement of a search takes little time. Then counting a term in
+# all sources takes less time than another statement, and the search of another source probably asks for it, too.
+SMALL_INDEX_BYTES = 32_000_000
 _INDEX_STATE = "index state"
 _READ_INDEX_STATE = """
     SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1) FROM state WHERE name = 'writes'
@@ -201,6 +204,12 @@ def known_index_state(connection: PostgresConnection) -> IndexState | None:
     """Returns the state of the index if the transaction has read it already."""
     state: IndexState | None = connection.known.get(_INDEX_STATE)
     return state
+
+
+def is_small_index(connection: PostgresConnection) -> bool:
+    """Whether the transaction has read that the index is small."""
+    state = known_index_state(connection)
+    return state is not None and state.size <= SMALL_INDEX_BYTES
 
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:

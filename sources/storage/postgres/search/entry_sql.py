@@ -5,8 +5,11 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind
+from config.postgres.connection import PostgresConnection
+from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind, is_small_index
+from sources.storage.postgres.joint_statements import fetch_jointly
 from sources.storage.postgres.search.tsquery import for_index, with_labels
+from sources.storage.search.engine import CandidateRow
 from sources.storage.search.tier_sql import TierSql
 from sources.storage.tables.sql import Statement, json_array
 
@@ -24,7 +27,7 @@ def _around_page(candidate_sql: str) -> tuple[str, str]:
     """Returns the SQL before and after the page whose candidates are selected with the columns of its entries. Entries
     without a row of the table have NULL instead."""
     before, after = candidate_sql.replace(" JOIN ", " LEFT JOIN ").split(LISTED_ROWS)
-    return before.replace("SELECT", "SELECT wanted.value, wanted.rank, wanted.is_first,", 1), after
+    return before.replace("SELECT", "SELECT wanted.number, wanted.rank, wanted.is_first,", 1), after
 
 
 class EntrySql(TierSql, frozen=True):
@@ -48,12 +51,29 @@ class EntrySql(TierSql, frozen=True):
         page = f"SELECT number, rank, is_first FROM ({sql}) AS entry ORDER BY {order} LIMIT ? OFFSET ?"
         return page, (*parameters, *boosted, limit, offset)
 
-    def select_candidates(self, limit: int, offset: int) -> Statement:
+    def read_candidates(
+        self, connection: PostgresConnection, limit: int, offset: int, items_max: int
+    ) -> Sequence[CandidateRow]:
+        """In a large library, a slow source must not hold up the others."""
+        statement = self.select_candidates(limit, offset, items_max)
+        if is_small_index(connection):
+            return fetch_jointly(connection, statement)
+        return connection.execute(*statement).fetchall()
+
+    def select_candidates(self, limit: int, offset: int, items_max: int) -> Statement:
         page, parameters = self.select_entries(limit, offset)
         before, after = _around_page(self.target.candidate_sql)
         # Rows are numbered in the order of the page.
-        numbered = f"SELECT number AS value, rank, is_first, row_number() OVER () AS place FROM ({page}) AS page"
-        return f"{before}({numbered}) AS wanted{after}", parameters
+        numbered = f"SELECT number, rank, is_first, row_number() OVER () AS place FROM ({page}) AS page"
+        if not self.item_bits:
+            return f"{before}(SELECT *, number AS value FROM ({numbered}) AS page) AS wanted{after}", parameters
+        nth = f"SELECT *, row_number() OVER (PARTITION BY number >> {self.item_bits} ORDER BY place) AS nth"
+        items = "SELECT *, count(*) FILTER (WHERE nth = 1) OVER (ORDER BY place) AS items"
+        wanted = (
+            "SELECT *, CASE WHEN nth = 1 AND items <= ? THEN number END AS value "
+            f"FROM ({items} FROM ({nth} FROM ({numbered}) AS page) AS page) AS page"
+        )
+        return f"{before}({wanted}) AS wanted{after}", (items_max, *parameters)
 
     def select_extremes(self) -> Statement:
         sql, parameters = self._entries()

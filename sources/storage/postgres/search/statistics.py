@@ -14,6 +14,7 @@ from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
+    SMALL_INDEX_BYTES,
     EntryKind,
     IndexState,
     index_state,
@@ -29,9 +30,6 @@ from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
 from sources.storage.tables.text_index import TextIndex
 
 _COUNTS_MAX = 5_000
-# In a library whose entries have at most this size, counting a term in all sources takes less time than another
-# statement, and the search of another source probably asks for it, too.
-_SMALL_BYTES = 32_000_000
 _TURN_MAX_S = 0.5
 _COUNT_EACH = """
     SELECT (SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY))
@@ -42,10 +40,10 @@ _COUNT_EACH = """
 _READ_STATE_AND_COUNTS = f"""
     WITH entries AS (SELECT coalesce((SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), 0) AS size)
     SELECT value, size,
-        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR size <= {_SMALL_BYTES} THEN (
+        ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR size <= {SMALL_INDEX_BYTES} THEN (
                 SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY)) END
             FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
-        CASE WHEN CAST(? AS BOOLEAN) AND size <= {_SMALL_BYTES} THEN ARRAY(
+        CASE WHEN CAST(? AS BOOLEAN) AND size <= {SMALL_INDEX_BYTES} THEN ARRAY(
             SELECT ARRAY[kind, count(*)] FROM index_entries GROUP BY kind) END
     FROM state, entries WHERE name = 'writes'
 """
@@ -120,7 +118,7 @@ class EntryStatistics:
         others = [for_index(match, kind.prefix) for match in matches for kind in self._kinds]
         if known_index_state(connection) is None:
             self._read_state(connection, own, others)
-        if index_state(connection).size > _SMALL_BYTES:
+        if index_state(connection).size > SMALL_INDEX_BYTES:
             others = []
         return self._count_all(connection, [*own, *others])[: len(own)]
 
@@ -202,7 +200,7 @@ class EntryStatistics:
     def _count_rows(self, connection: PostgresConnection, kind: EntryKind) -> int:
         self._require_state(connection)
         known = self._known.statements
-        if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).size <= _SMALL_BYTES:
+        if (_COUNT_ROWS, (kind.number,)) not in known and index_state(connection).size <= SMALL_INDEX_BYTES:
             with self._known.turn():
                 if (_COUNT_ROWS, (kind.number,)) not in known:
                     self._known.save_rows(dict(connection.execute(_COUNT_ALL_ROWS).fetchall()))

@@ -215,7 +215,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
     "list_follows": (SampleRequest("GET", "/api/v1/follows"),),
     "get_follow": (SampleRequest("GET", "/api/v1/follows/{follow}"),),
     "update_follow": (SampleRequest("PATCH", "/api/v1/follows/{follow}", {"paused": True}),),
-    "run_follow": (SampleRequest("POST", "/api/v1/follows/{follow}/run", {}),),
+    "run_follow": (SampleRequest("POST", "/api/v1/follows/{resumed_follow}/run", {}),),
     "resolve_follow_conflict": (
         SampleRequest("POST", "/api/v1/follows/{follow}/resolve", {"file": "Tea.md", "keep": "library"}),
     ),
@@ -376,8 +376,11 @@ async def fill_library_of_ada(
     }
     values |= await add_account_data(api, "ada", f"The {WORD}")
     await api.server.runtime.registry.set_role((await api.server.user("ada")).id, "admin")
-    is_job_needed = request is None or "{job}" in request.path
-    return values | await _register_agent(api) | ({"job": await _import_file(api)} if is_job_needed else {})
+    if request is None or "{job}" in request.path:
+        values["job"] = await _import_file(api)
+    if request is None or "{resumed_follow}" in request.path:
+        values["resumed_follow"] = await add_followed_folder(api, "ada", f"/The {WORD}/diary", is_paused=False)
+    return values | await _register_agent(api)
 
 
 async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, Any]:
@@ -436,12 +439,13 @@ def _tldw_folder(api: RestClient, name: str) -> Path:
     return folder
 
 
-async def add_followed_folder(api: RestClient, name: str, location: str) -> str:
-    """Adds a paused source with one conflict and returns its id."""
+async def add_followed_folder(api: RestClient, name: str, location: str, *, is_paused: bool = True) -> str:
+    """Adds a source with one conflict and returns its id."""
     runtime, user = api.server.runtime, await api.library_user(name)
     follows = Follows(runtime.registry.database)
     record = await follows.add(user.context.user_id, location, per_user_max=20)
-    await follows.pause(record.user_id, record.id)
+    if is_paused:
+        await follows.pause(record.user_id, record.id)
     async with runtime.libraries.library(user.context) as library:
         file = FollowedFile(name=b"Tea.md", signature="known", conflicts=1)
         await library.followed_files.save(record.id, file, [])

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import simsimd
 
+from sources.storage.sqlite.vectors import dot_products as module
 from sources.storage.sqlite.vectors.dot_products import dot_products, squares_of
 
 
+@pytest.mark.parametrize("has_fast_products", [True, False])
 @pytest.mark.parametrize("dimension", [1, 31, 256, 384, 1000])
-def test_products_are_exact(dimension: int) -> None:
+def test_products_are_exact(monkeypatch: pytest.MonkeyPatch, dimension: int, has_fast_products: bool) -> None:
+    monkeypatch.setattr(module, "_HAS_FAST_PRODUCTS", has_fast_products)
     random = np.random.default_rng(dimension)
     # Components of vectors of length 127.
     spread = 127 / dimension**0.5

@@ -36,7 +36,7 @@ class MatchStatements(Protocol):
         ...
 
     def read_candidates(
-        self, connection: Any, limit: int, offset: int, items_max: int
+        self, connection: Any, limit: int, offset: int, items_max: int, /
     ) -> "Sequence[CandidateRow] | None":
         """Reads the same page with the columns of the candidates after those of the entries, or returns None if the
         engine reads them separately. If items have several entries, the columns of a candidate are those of the first

@@ -1,5 +1,6 @@
 """Items keep their ids, and are no conflicts, whatever happens to their files."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -77,6 +78,8 @@ async def test_copies_keep_their_ids_if_the_folder_is_removed_and_followed_again
 
 async def test_interrupted_write_to_a_file_is_no_conflict(followed: FollowedVault) -> None:
     write(followed.vault, Tea="Steep.")
+    # A file that may still be written to is left alone.
+    os.utime(followed.vault / "Tea.md", (1, 1))
     await followed.run(writes_back=True)
     async with followed.library() as library:
         note = (await library.notes.list(1, 0)).rows[0]

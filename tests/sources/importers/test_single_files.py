@@ -72,7 +72,7 @@ async def test_touched_or_copied_files_do_not_overwrite_edits(tmp_path: Path) ->
         for path in folder.rglob("*.*"):
             os.utime(path, (1, 1))
         touched = await import_paths(libraries, "ada", folder / "vault", folder)
-        copy = shutil.copytree(folder / "vault", tmp_path / "copy", copy_function=shutil.copyfile)
+        copy = shutil.copytree(folder / "vault", tmp_path / "copy" / "vault", copy_function=shutil.copyfile)
         copied = await import_paths(libraries, "ada", Path(copy))
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert await ada.notes.get(str(hit.id)) == edited

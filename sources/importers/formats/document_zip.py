@@ -1,8 +1,9 @@
 """A zip of documents: every document in it becomes a media item, as if it had been imported alone."""
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.archives import is_visible, is_zip
@@ -62,4 +63,4 @@ def _consists_of_documents(names: Sequence[str]) -> bool:
 
 
 def _has_document_suffix(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in DOCUMENTS.suffixes
+    return posixpath.splitext(name)[1].lower() in DOCUMENTS.suffixes

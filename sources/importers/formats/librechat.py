@@ -37,6 +37,8 @@ _MESSAGE_LISTS = (b"messages", b"messagesTree", b"children")
 # Two levels for each message of the longest branch.
 _TREE_DEPTH_MAX = 20_000
 _OUTPUT_CHARS = 4_000
+# Shorter objects are not messages.
+_MESSAGE_MIN_BYTES = len('{"messageId":""}')
 
 
 class LibreChatImporter(Importer):
@@ -95,7 +97,7 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     the tree of a long conversation, messages are nested hundreds of levels deep, more than a JSON parser can decode."""
     scanner = JsonScanner(io.BytesIO(data), replace(limits, depth_max=_TREE_DEPTH_MAX))
     root = _OpenObject(0)
-    open_objects, finished = [root], list[tuple[int, bytes]]()
+    open_objects, finished, empty_count = [root], list[tuple[int, bytes]](), 0
     for token, start in scanner:
         current = open_objects[-1]
         if token in (b"{", b"["):
@@ -115,6 +117,9 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
             if current.depth == 0 and current is not root and not current.is_list:
                 finished.append((current.first, current.text(data, start + 1)))
                 open_objects.pop()
+                empty_count += start - current.first < _MESSAGE_MIN_BYTES - 1
+                if empty_count > limits.skipped_max:
+                    raise InvalidParams(f"{empty_count} messages are empty; the file was not read (import_skipped_max)")
     if len(open_objects) != 1 or root.depth != 0:
         raise InvalidParams("file is truncated")
     yield root.text(data, len(data))

@@ -3,6 +3,7 @@
 Title, tags and dates are taken from the front matter. Settings, attachments and the trash of a vault are not read.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -214,7 +215,7 @@ def _vault_name(folder: str, path: Path) -> str:
 
 
 def _is_note(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in _SUFFIXES
+    return posixpath.splitext(name)[1].lower() in _SUFFIXES
 
 
 def _note_events(location: str, note: _NoteFile, limits: ImportLimits) -> Iterator[ImportEvent]:

@@ -6,6 +6,7 @@ The files seldom contain ids or times. A conversation is identified by the locat
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ _SHAREGPT = re.compile(
 )
 _MESSAGES = re.compile(rb'"(?:messages|conversations?)"\s*:\s*\[\s*\{[^{}]{0,2000}?"role"\s*:\s*"')
 _TIME_FIELDS = ("created_at", "create_time", "createdAt", "timestamp", "date")
+# Where the title and the time of a conversation without its own come from.
+_FIRST_MESSAGES = 100
 _ID_FIELDS = ("id", "uuid", "conversation_id", "conversationId")
 
 
@@ -95,7 +98,9 @@ def _read_conversation(
     listed = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
     if listed is None:
         raise InvalidParams("expected a list of messages in messages or conversations")
-    messages = list(_messages(listed))
+    # The others are read one by one, so that a list of junk is given up early.
+    others = _messages(listed)
+    messages = list(islice(others, _FIRST_MESSAGES))
     own_key = next((clean_line(value[name]) for name in _ID_FIELDS if clean_line(value.get(name))), "")
     key = f"{file}\0id {own_key}" if own_key else numbered_key
     first = next((message.text for message in messages if message.role == "user"), "")
@@ -107,7 +112,7 @@ def _read_conversation(
         model=clean_line(value.get("model")),
         system_prompt=text_or_empty(value.get("system")) or text_or_empty(value.get("system_prompt")),
     )
-    yield from conversation_in_order(_NAME, draft, messages, limits)
+    yield from conversation_in_order(_NAME, draft, chain(messages, others), limits)
 
 
 def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
@@ -136,4 +141,5 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    return next((time for field in _TIME_FIELDS if (time := stored_time(fields.get(field)))), None)
+    values = (fields[field] for field in _TIME_FIELDS if field in fields)
+    return next((time for value in values if (time := stored_time(value))), None)

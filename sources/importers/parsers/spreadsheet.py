@@ -14,6 +14,7 @@ from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocu
 # Empty cells count, because a row is as long as its last cell: a few bytes can declare billions of them.
 _CELLS_MAX = 3_000_000
 _SHEETS_MAX = 1_000
+_CONTENT_TYPES = "[Content_Types].xml"
 _XML_SUFFIXES = (".xml", ".rels")
 _PROLOG_BYTES = 1 << 16
 _PROPERTIES = ("subject", "keywords", "description", "language")
@@ -22,6 +23,7 @@ _PROPERTIES = ("subject", "keywords", "description", "language")
 def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         archive.require_moderate()
+        _require_content_types(archive)
         _require_no_declarations(archive)
     # openpyxl loads the system's lists of MIME types, which the sandbox denies and no spreadsheet needs.
     mimetypes.knownfiles.clear()
@@ -35,6 +37,15 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
             return _parse_workbook(workbook, limits)
         except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
+
+
+def _require_content_types(archive: Archive) -> None:
+    """Refuses what openpyxl cannot read before it is loaded."""
+    if _CONTENT_TYPES in archive.names:
+        with archive.open(_CONTENT_TYPES) as part:
+            if part.read(1):
+                return
+    raise InvalidParams("spreadsheet is damaged")
 
 
 def _require_no_declarations(archive: Archive) -> None:

@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import ConversationDraft
 from sources.importers.engine.chat_messages import conversation_in_order
 from sources.importers.engine.discovery import discover
+from sources.importers.engine.event_limits import limit_events
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import SkippedItem
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
-from sources.importers.registry import all_importers
+from sources.importers.registry import all_importers, importer_by_name
 from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
 from tests.sources.importers.office_files import packed
 from tests.sources.importers.single_files import LIMITS, write
@@ -87,6 +90,23 @@ async def test_file_of_skipped_items_is_given_up(tmp_path: Path) -> None:
     assert problems(summary) == [
         "11 items were skipped and 2 were read; the rest of the file was not read (import_skipped_max)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("importer", "name", "data"),
+    [
+        ("message_lists", "a.json", json.dumps([{"messages": [{"role": "user"}] * 200 + [{"text": "unread"}]}])),
+        ("librechat", "a.json", json.dumps({"conversationId": "a", "messages": [{}] * 20, "title": "x" * 100})),
+        ("pocket", "a.csv", "title,url,time_added,tags,status\n" + "---\n" * 20),
+    ],
+)
+def test_list_of_skipped_items_is_given_up(tmp_path: Path, importer: str, name: str, data: str) -> None:
+    limits = replace(LIMITS, skipped_max=10)
+    reader = importer_by_name(importer, all_importers())
+    events = reader.read(write(tmp_path / name, data.encode()), limits, lambda _: None, None)
+
+    with pytest.raises(InvalidParams, match="import_skipped_max"):
+        list(limit_events(events, limits))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ class ContentBlock(Struct, frozen=True):
 def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Sequence[ContentBlock]:
     """Returns the blocks of `content` or, if there are none, one block with `text`. The extracted text of attachments
     is appended to the main text."""
+    if not (text or content or attachments or files):
+        return ()
     parsed = (block for value in objects(content) for block in _parse_block(value) if block.text.strip())
     blocks = list(_merge_texts(parsed))
     if not blocks and isinstance(text, str) and text.strip():

@@ -168,12 +168,12 @@ def _read_conversation(conversation: _ClaudeConversation, location: str, limits:
             key, message = _parse_message(decode_object(raw, _ClaudeMessage), number, last)
             messages[key] = message
             last = key
-            drafts |= _message_drafts(message, limits)
+            if message.blocks:
+                drafts |= _message_drafts(message, limits)
+            else:
+                yield SkippedItem("empty message")
         except InvalidParams as error:
             yield FailedItem(f"{location}, message {number}", error.message)
-            continue
-        if not message.blocks:
-            yield SkippedItem("empty message")
     created_at = stored_time(conversation.created_at) or UNSET
     key = clean_line(conversation.uuid) or f"{conversation.created_at}"
     uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", key)
@@ -213,10 +213,9 @@ def _message_drafts(parsed: _ParsedMessage, limits: ImportLimits) -> Mapping[str
     drafts = {key: _block_draft(block, role, message) for key, block in zip(parsed.keys, parsed.blocks, strict=False)}
     for block in parsed.blocks:
         require_storable(block.text, limits)
-    if drafts:
-        main = parsed.keys[main_block(parsed.blocks)]
-        attachments = attachment_metadata(message.attachments, message.files)
-        drafts[main] = replace(drafts[main], attachments=attachments)
+    main = parsed.keys[main_block(parsed.blocks)]
+    attachments = attachment_metadata(message.attachments, message.files)
+    drafts[main] = replace(drafts[main], attachments=attachments)
     return drafts
 
 

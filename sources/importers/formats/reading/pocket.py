@@ -36,13 +36,22 @@ class PocketImporter(Importer):
         if data.lstrip().startswith(b"<"):
             yield from read_links("pocket", _page_links(data, limits))
         else:
-            rows = list(table_rows(decode_text(data, limits)))
-            yield from (FailedItem(location, row) for location, row in rows if isinstance(row, str))
-            yield from read_links("pocket", (_row_link(row) for _, row in rows if not isinstance(row, str)))
+            failed: list[FailedItem] = []
+            yield from read_links("pocket", _table_links(decode_text(data, limits), failed))
+            yield from failed
         progress(len(data))
 
 
 IMPORTER = PocketImporter()
+
+
+def _table_links(text: str, failed: list[FailedItem]) -> Iterator[SavedLink]:
+    """Yields the links of a table, and adds the rows that are none to `failed`."""
+    for location, row in table_rows(text):
+        if isinstance(row, str):
+            failed.append(FailedItem(location, row))
+        else:
+            yield _row_link(row)
 
 
 def _row_link(row: dict[str, str]) -> SavedLink:

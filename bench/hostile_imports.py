@@ -182,10 +182,11 @@ def _result_line(results: Sequence[FormatResult]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=1, help="the size of each file (default: 1)")
-    parser.add_argument("--formats", nargs="*", default=[], help="measure only these formats")
+    known = sorted({format_name for format_name, _ in SAMPLES.values()})
+    parser.add_argument("--formats", nargs="+", choices=known, default=known, help="measure only these formats")
     arguments = parser.parse_args()
     all_importers()
-    formats = arguments.formats or sorted({format_name for format_name, _ in SAMPLES.values()})
+    formats = arguments.formats
     print("| format | slowest refused file | CPU time | slowest accepted file | CPU time |")
     print("|---|---|---|---|---|")
     results = list[FormatResult]()

@@ -115,7 +115,7 @@ class Follows:
     async def request_run(self, user_id: UserId, follow_id: str) -> FollowRecord:
         """Asks the running server to look for changes now."""
         if (await self.get(user_id, follow_id)).paused_at is not None:
-            raise Conflict(f"{follow_id} is paused; resume it, and it is read at once")
+            raise Conflict(f"{follow_id} is paused; resume it to have it read at once")
         return await self._update(user_id, follow_id, "run_requested_at = ?", self._clock())
 
     async def remove(self, user_id: UserId, follow_id: str) -> None:

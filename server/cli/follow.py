@@ -273,7 +273,7 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
         echo(_SERVER_RUNS)
         return
     if not reports:
-        echo("Nothing was read: there is no followed source that is not paused.", err=as_json)
+        echo("Nothing was read: there are no followed sources, or all of them are paused.", err=as_json)
     for name in [name for name, report in reports.items() if isinstance(report, SourceBusy) and not accept]:
         del reports[name]
         _request_runs(settings, user, follow_id or name)

@@ -265,7 +265,7 @@ def test_source_can_be_paused_resumed_and_removed(program: Program, vault: Path)
     program.expect("follow", "pause", source)
     write(vault, Cup="# Cup\nPorcelain.")
     assert program.run("follow", "run", "--json").json == {}
-    assert "no followed source that is not paused" in program.expect("follow", "run")
+    assert "all of them are paused" in program.expect("follow", "run")
     assert program.run("follow", "list", "--json").json[0]["state"] == "paused"
     program.expect("follow", "resume", source)
     assert run(program)["new"] == 1

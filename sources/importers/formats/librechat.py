@@ -117,7 +117,7 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
             if current.depth == 0 and current is not root and not current.is_list:
                 finished.append((current.first, current.text(data, start + 1)))
                 open_objects.pop()
-                empty_count += start - current.first < _MESSAGE_MIN_BYTES - 1
+                empty_count += start + 1 - current.first < _MESSAGE_MIN_BYTES
                 if empty_count > limits.skipped_max:
                     raise InvalidParams(f"{empty_count} messages are empty; the file was not read (import_skipped_max)")
     if len(open_objects) != 1 or root.depth != 0:

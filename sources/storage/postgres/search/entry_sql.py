@@ -46,7 +46,7 @@ class EntrySql(TierSql, frozen=True):
         order = {
             "rank": f"{is_first}{rank}, number DESC",
             "newest": "number DESC",
-            "recent": f"age DESC, number >> {self.item_bits} DESC, rank",
+            "recent": f"age DESC, number >> {self.item_bits} DESC, rank, number DESC",
         }[self.tier.order]
         page = f"SELECT number, rank, is_first FROM ({sql}) AS entry ORDER BY {order} LIMIT ? OFFSET ?"
         return page, (*parameters, *boosted, limit, offset)

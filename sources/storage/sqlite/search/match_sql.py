@@ -21,7 +21,7 @@ class MatchSql(TierSql, frozen=True):
         order = {
             "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
             "newest": "number DESC",
-            "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank",
+            "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank, number DESC",
         }
         return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
 

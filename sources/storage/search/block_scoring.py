@@ -122,11 +122,18 @@ def _count_terms(
 
 
 def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCounts], texts: int) -> None:
-    """A near term counts only in place of the term that it may mean. Steuer* also matches Steuer itself."""
+    """A near term counts only in place of the term that it may mean, and with several near terms, one counts: a text
+    with two of them must not rank above one with the term itself. Steuer* also matches Steuer itself."""
+    first_near: dict[int, int] = {}
     for near, meant in near_terms.items():
         for index in {part % texts for part in counts[meant]}:
             counts[near].pop(index, None)
             counts[near].pop(index + texts, None)
+        first = first_near.setdefault(meant, near)
+        if first != near:
+            for part, count in counts[near].items():
+                counts[first][part] = max(count, counts[first].get(part, 0))
+            counts[near].clear()
 
 
 # All sources of a search need the same.

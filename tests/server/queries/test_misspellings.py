@@ -83,6 +83,22 @@ async def test_word_is_not_counted_again_as_the_beginning_of_a_compound(ada: Lib
     assert scores["Tax"] == alone["score"] > scores["Form"]
 
 
+@pytest.mark.parametrize(
+    ("query", "text", "word"),
+    [
+        ("Erklärung", "Steuererklärung und Einkommensteuererklärung", "Steuererklärung"),
+        ("sommarstuga", "Vi målade sommarstugan", "sommarstugan"),
+    ],
+)
+async def test_several_near_words_count_like_one(ada: LibraryUser, query: str, text: str, word: str) -> None:
+    await ada.add_note("A", text)
+
+    [near] = (await ada.call("notes_search", query=query))["results"]
+    [exact] = (await ada.call("notes_search", query=word))["results"]
+
+    assert 0 < near["score"] < exact["score"]
+
+
 @pytest.mark.parametrize("query", ["Steuer", "Steuererklaerung", "Erklärung", "steuererklärng"])
 async def test_compounds_and_umlauts(ada: LibraryUser, query: str) -> None:
     await ada.add_note("Tax", "Die Steuererklärung für 2023 liegt bereit.")

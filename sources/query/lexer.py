@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sources.query.command_lines import is_command_name, is_option
+from sources.query.command_lines import is_part_of_command, is_option
 
 
 class BareWord(Struct, frozen=True):
@@ -99,12 +99,16 @@ def lexemes(text: str) -> Iterator[Lexeme]:
     is_command = False
     for match in _LEXEME.finditer(text):
         for lexeme in _lexemes_of(match, is_command=is_command):
-            is_command = is_command or (isinstance(lexeme, BareWord) and is_command_name(lexeme.text))
+            is_command = is_command or _is_command(lexeme)
             yield lexeme
 
 
+def _is_command(lexeme: Lexeme) -> bool:
+    return isinstance(lexeme, OptionLexeme) or (isinstance(lexeme, BareWord) and is_part_of_command(lexeme.text))
+
+
 def _lexemes_of(found: re.Match[str], *, is_command: bool) -> Iterator[Lexeme]:
-    """`is_command` tells whether a command precedes the match."""
+    """`is_command` tells whether a command or an option precedes the match."""
     match found.lastgroup:
         case "near":
             yield UnsupportedSyntax("NEAR")

@@ -99,6 +99,11 @@ async def test_relaxed_query_has_the_same_pages_as_one_list(ada: LibraryUser) ->
         ("tar -xzf archive", "Unpack an archive with tar xzf."),
         ("rsync folder -progress", "rsync a folder and show progress"),
         ("gcc main -std=c17", "Compile main with std c17."),
+        ("docker run --rm -name web", "docker run rm name web starts it"),
+        ("docker run -it ubuntu", "docker run it ubuntu"),
+        ("go test -v -run Parser", "go test v run Parser"),
+        ("find . -name notes", "find . name notes"),
+        ("openssl x509 -noout -text", "openssl x509 noout text"),
     ],
 )
 async def test_option_of_a_command_is_not_an_exclusion(ada: LibraryUser, query: str, text: str) -> None:
@@ -108,6 +113,7 @@ async def test_option_of_a_command_is_not_an_exclusion(ada: LibraryUser, query: 
 
     assert [hit["title"] for hit in response["results"]] == ["Command"]
     assert "as text (an option of a command" in response["read_as"]
+    assert "exclusion" not in response["read_as"]
 
 
 async def test_dash_before_a_word_excludes_it(ada: LibraryUser) -> None:

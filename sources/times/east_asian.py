@@ -10,6 +10,7 @@ from sources.times.expressions import (
     CalendarDate,
     CalendarUnit,
     RecentPeriod,
+    RelativeYear,
     Season,
     TimeExpression,
     TimeMention,
@@ -54,11 +55,16 @@ def _any_of(texts: Mapping[str, object]) -> str:
 # One small pattern for each form; of forms that overlap, the reader keeps the longest.
 _AGO = re.compile(rf"(?<!\d)({_COUNT}){_MEASURE}?({_any_of(_UNITS)})間?(?:前|以前|之前)")
 _RECENT = re.compile(rf"(?:过去|過去|最近|近|ここ)({_COUNT}){_MEASURE}?({_any_of(_UNITS)})間?")
-_SEASON = re.compile(rf"(\d{{4}}年|去年|昨年|今年)の?([{_SEASONS}])[天季]?")
+_YEARS_BACK = "去年|昨年|今年|前年|一昨年"
+_SEASON = re.compile(rf"(\d{{4}}年|{_YEARS_BACK})の?([{_SEASONS}])[天季]?")
+_DATE_YEARS_BACK = re.compile(rf"({_YEARS_BACK})の?({_NUMBER})月(?:({_NUMBER})[日号號])?")
 _DATE = re.compile(rf"(\d{{4}}|[{_DIGITS}]{{4}})年(?:({_NUMBER})月(?:({_NUMBER})[日号號])?)?")
 _DATE_WITHOUT_YEAR = re.compile(rf"({_NUMBER})月(?:({_NUMBER})[日号號])?")
-_CHINESE_WEEKDAY = re.compile(rf"(上)?(?:周|週|星期|礼拜)([{_CHINESE_WEEKDAYS}天])")
-_JAPANESE_WEEKDAY = re.compile(rf"(先週の?)?([{_JAPANESE_WEEKDAYS}])曜日?")
+_WEEKS_BACK: Mapping[str, int] = {
+    "上上": 2, "上": 1, "本": 0, "这": 0, "這": 0, "先々週": 2, "先週": 1, "今週": 0,
+}  # fmt: skip
+_CHINESE_WEEKDAY = re.compile(rf"(?:(上上|上|本|这|這)[个個]?)?(?:周|週|星期|礼拜)([{_CHINESE_WEEKDAYS}天])")
+_JAPANESE_WEEKDAY = re.compile(rf"(?:(先々週|先週|今週)の?)?([{_JAPANESE_WEEKDAYS}])曜日?")
 _BACK_WORD = re.compile(_any_of(_BACK))
 _BOUND = re.compile(_any_of(_BOUNDS))
 
@@ -89,11 +95,15 @@ def _read_recent(match: re.Match[str]) -> TimeExpression:
 
 def _read_season(match: re.Match[str]) -> TimeExpression:
     year = match[1][:4]
-    return Season(_SEASONS.index(match[2]), int(year) if year.isdecimal() else None)
+    return Season(_SEASONS.index(match[2]), int(year) if year.isdecimal() else RelativeYear(_BACK[match[1]][1]))
 
 
 def _read_date(match: re.Match[str]) -> TimeExpression:
     return CalendarDate(_number(match[1]), _optional(match[2]), _optional(match[3]))
+
+
+def _read_date_years_back(match: re.Match[str]) -> TimeExpression:
+    return CalendarDate(RelativeYear(_BACK[match[1]][1]), _number(match[2]), _optional(match[3]))
 
 
 def _read_date_without_year(match: re.Match[str]) -> TimeExpression:
@@ -101,11 +111,15 @@ def _read_date_without_year(match: re.Match[str]) -> TimeExpression:
 
 
 def _read_chinese_weekday(match: re.Match[str]) -> TimeExpression:
-    return Weekday(_CHINESE_WEEKDAYS.index(match[2].replace("天", "日")), is_past=match[1] is not None)
+    return _weekday(_CHINESE_WEEKDAYS.index(match[2].replace("天", "日")), match[1])
 
 
 def _read_japanese_weekday(match: re.Match[str]) -> TimeExpression:
-    return Weekday(_JAPANESE_WEEKDAYS.index(match[2]), is_past=match[1] is not None)
+    return _weekday(_JAPANESE_WEEKDAYS.index(match[2]), match[1])
+
+
+def _weekday(number: int, week: str | None) -> TimeExpression:
+    return Weekday(number, is_past=True, weeks_back=_WEEKS_BACK[week]) if week else Weekday(number)
 
 
 def _read_back_word(match: re.Match[str]) -> TimeExpression:
@@ -117,6 +131,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], TimeExpression]],
     (_RECENT, _read_recent),
     (_SEASON, _read_season),
     (_DATE, _read_date),
+    (_DATE_YEARS_BACK, _read_date_years_back),
     (_DATE_WITHOUT_YEAR, _read_date_without_year),
     (_CHINESE_WEEKDAY, _read_chinese_weekday),
     (_JAPANESE_WEEKDAY, _read_japanese_weekday),

@@ -10,10 +10,19 @@ Unit = Literal["minute", "hour", "day", "weekend", "week", "month", "year"]
 Bound = Literal["in", "since", "after", "before"]
 
 
+class RelativeYear(Struct, frozen=True):
+    """A year, counted back from the current one: last year is one back."""
+
+    back: int
+
+
+Year = int | RelativeYear
+
+
 class CalendarDate(Struct, frozen=True):
     """A year, a month or a day. Without a year, the latest one that has begun."""
 
-    year: int | None = None
+    year: Year | None = None
     month: int | None = None
     day: int | None = None
 
@@ -22,14 +31,16 @@ class Season(Struct, frozen=True):
     """0 is spring. `year` is the year in which it begins; without one, the latest season that has begun."""
 
     number: int
-    year: int | None = None
+    year: Year | None = None
 
 
 class Weekday(Struct, frozen=True):
-    """0 is Monday. The latest such day, today included unless `is_past`."""
+    """0 is Monday. The latest such day, today included unless `is_past`, or the one of a week that is counted back from
+    the current one."""
 
     number: int
     is_past: bool = False
+    weeks_back: int | None = None
 
 
 class CalendarUnit(Struct, frozen=True):

@@ -12,12 +12,14 @@ from sources.times.expressions import (
     PeriodBefore,
     PeriodBetween,
     RecentPeriod,
+    RelativeYear,
     Season,
     SingleTime,
     TimeExpression,
     TimeMention,
     Unit,
     Weekday,
+    Year,
 )
 
 Precision = Literal["instant", "day", "week", "month", "season", "year", "open"]
@@ -77,10 +79,13 @@ def _period(expression: TimeExpression, now: datetime) -> _Period | None:
         case CalendarDate():
             return _calendar_period(expression, now)
         case Season(number=number, year=year):
-            years = [year] if year is not None else [today.year, today.year - 1]
+            years = [_year_number(year, today)] if year is not None else [today.year, today.year - 1]
             first = [date(candidate, _SEASON_MONTHS[number], 1) for candidate in years]
             begun = [day for day in first if year is not None or day <= today]
             return _days(begun[0], _add_months(begun[0], 3), now, "season") if begun else None
+        case Weekday(number=number, weeks_back=int() as weeks_back):
+            day = _calendar_unit("week", weeks_back, today)[0] + timedelta(days=number)
+            return _days(day, day + timedelta(days=1), now, "day")
         case Weekday(number=number, is_past=is_past):
             latest = today - timedelta(days=1) if is_past else today
             day = latest - timedelta(days=(latest.weekday() - number) % 7)
@@ -113,7 +118,7 @@ def _period_between(named_first: SingleTime, named_last: SingleTime, now: dateti
 
 def _calendar_period(named: CalendarDate, now: datetime) -> _Period | None:
     if named.year is not None:
-        return _dated_period(named.year, named.month, named.day, now)
+        return _dated_period(_year_number(named.year, now.date()), named.month, named.day, now)
     for year in range(now.year, now.year - _YEARS_BACK_MAX - 1, -1):
         try:
             period = _dated_period(year, named.month, named.day, now)
@@ -122,6 +127,10 @@ def _calendar_period(named: CalendarDate, now: datetime) -> _Period | None:
         if period[0] <= now:
             return period
     return None
+
+
+def _year_number(year: Year, today: date) -> int:
+    return today.year - year.back if isinstance(year, RelativeYear) else year
 
 
 def _dated_period(year: int, month: int | None, day: int | None, now: datetime) -> _Period:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sources.text.folding import fold
 from sources.times.east_asian import find_east_asian_times
-from sources.times.expressions import CalendarDate, Instant, PeriodBetween, RecentPeriod, TimeMention, Unit
+from sources.times.expressions import CalendarDate, Instant, PeriodBetween, RecentPeriod, TimeMention, Unit, Year
 from sources.times.ranges import resolve
 from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
 from sources.times.words import BOUND_WORDS, COMPANIONS, LANGUAGES, NAMING_WORDS, PERIOD_SIGNS, PERIOD_WORDS
@@ -88,7 +88,7 @@ def _longest(found: Sequence[FoundTime]) -> list[FoundTime]:
 def _with_years(found: Sequence[FoundTime]) -> list[FoundTime]:
     """A date without a year has that of the next date: from August 11 to August 15, 2023."""
     result: list[FoundTime] = []
-    year: int | None = None
+    year: Year | None = None
     for one in reversed(found):
         date = one.mention.expression
         if isinstance(date, CalendarDate):

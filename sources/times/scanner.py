@@ -17,15 +17,30 @@ from sources.times.expressions import (
     CalendarUnit,
     PeriodBefore,
     RecentPeriod,
+    RelativeYear,
     Season,
     TimeExpression,
     TimeMention,
     Unit,
     Weekday,
+    Year,
 )
-from sources.times.words import LEXICONS, PHRASE_WORDS_MAX, UNITS, Lexicon, TimeWord, WordKind
+from sources.times.words import LEXICONS, PERIOD_CONNECTIONS, PHRASE_WORDS_MAX, UNITS, Lexicon, TimeWord, WordKind
 
-_TOKEN = re.compile(r"(?P<iso>\d{4}-\d{1,2}(?:-\d{1,2})?(?![\w-]))|(?P<dotted>\d{1,2}\.\d{1,2}\.\d{4}(?!\w))|[^\W_]+")
+# A date with slashes is read if only one of its first two numbers can be a month.
+_MONTH_NUMBER, _OTHER_DAY_NUMBER = "(?:0?[1-9]|1[0-2])", "(?:1[3-9]|2\\d|3[01])"
+_TOKEN = re.compile(
+    rf"""
+      (?P<iso> \d{{4}} - \d{{1,2}} (?: - \d{{1,2}} )? (?![\w-]) )
+    | (?P<iso_slashed> \d{{4}} / \d{{1,2}} / \d{{1,2}} (?![\w/]) )
+    | (?P<dotted> \d{{1,2}} \. \d{{1,2}} \. \d{{4}} (?!\w) )
+    | (?P<month_first> {_MONTH_NUMBER} / {_OTHER_DAY_NUMBER} / \d{{4}} (?![\w/]) )
+    | (?P<day_first> {_OTHER_DAY_NUMBER} / {_MONTH_NUMBER} / \d{{4}} (?![\w/]) )
+    | [^\W_]+
+    """,
+    re.VERBOSE,
+)
+_NOT_DIGITS = re.compile(r"\D")
 _DAY_NUMBER = re.compile(r"(\d{1,2})(?:st|nd|rd|th|er|o|a|e)?")
 _YEAR_NUMBER = re.compile(r"(?:19|20)\d\d")
 # What may stand between two words of one time.
@@ -77,13 +92,18 @@ def tokenize_times(text: str) -> list[TimeToken]:
 
 
 def _token_date(match: re.Match[str]) -> CalendarDate | None:
-    if match["iso"]:
-        year, month, *day = map(int, match["iso"].split("-"))
-        return CalendarDate(year, month, day[0] if day else None)
-    if match["dotted"]:
-        day_number, month, year = map(int, match["dotted"].split("."))
-        return CalendarDate(year, month, day_number)
-    return None
+    if match.lastgroup is None:
+        return None
+    numbers = [int(number) for number in _NOT_DIGITS.split(match[0])]
+    match match.lastgroup:
+        case "dotted" | "day_first":
+            day, month, year = numbers
+            return CalendarDate(year, month, day)
+        case "month_first":
+            month, day, year = numbers
+            return CalendarDate(year, month, day)
+        case _:
+            return CalendarDate(*numbers)
 
 
 def scan(text: str, tokens: Sequence[TimeToken], language: str, *, has_companions: bool) -> list[FoundTime]:
@@ -135,14 +155,48 @@ class _LanguageScanner:
             return None
         return (
             self._period_before(index)
-            or self._ago(index)
-            or self._counted_back(index)
+            or self._within(self._unit_back(index))
             or self._day_word(index)
             or self._date(index, has_context=has_context)
             or self._weekday_or_season(index)
         )
 
     # -- relative times ------------------------------------------------------------------------------------------------
+
+    def _unit_back(self, index: int) -> _Part | None:
+        return self._ago(index) or self._counted_back(index)
+
+    def _counted_unit(self, index: int, unit: Unit) -> tuple[int, int] | None:
+        """Reads how many years or weeks back a time is that the words before name a part of."""
+        index = self._skip_links(index)
+        match self._unit_back(index) if self._continues(index) else None:
+            case (CalendarUnit(unit=counted, back=back), after) if counted == unit:
+                return back, after
+            case _:
+                return None
+
+    def _within(self, part: _Part | None) -> _Part | None:
+        """Reads the part of a year or week that may follow: "last year in August", "letzte Woche Montag"."""
+        if part is None:
+            return None
+        unit, after = part
+        if not isinstance(unit, CalendarUnit):
+            return part
+        word = self._next_word(after, "in") or self._next_word(after, "of")
+        index = word[1] if word else after
+        if not self._continues(index):
+            return part
+        if unit.unit == "week" and (weekday := self._word(index, "weekday")):
+            return Weekday(weekday[0].value, is_past=True, weeks_back=unit.back), weekday[1]
+        if unit.unit != "year":
+            return part
+        if season := self._word(index, "season"):
+            return Season(season[0].value, RelativeYear(unit.back)), season[1]
+        match self._date(index, has_context=True):
+            case (CalendarDate(year=None, month=month, day=day), end):
+                return CalendarDate(RelativeYear(unit.back), month, day), end
+            case _:
+                return part
 
     def _ago(self, index: int) -> _Part | None:
         """Reads "three days ago", "vor drei Tagen" and "неделю назад"."""
@@ -173,15 +227,20 @@ class _LanguageScanner:
         for kind in _NAMES:
             name = self._next_word(index, kind)
             if name is not None:
-                is_part = name[0].kind == "unit" and self._month_or_year(self._skip_links(name[1])) is not None
+                is_part = self._is_shorter_unit(name[0]) and self._month_or_year(self._skip_links(name[1])) is not None
                 return None if is_part and name[1] < len(self._tokens) else (_counted(name[0], is_past), name[1])
         return None
 
+    @staticmethod
+    def _is_shorter_unit(word: TimeWord) -> bool:
+        return word.kind == "unit" and UNITS[word.value] != "year"
+
     def _named_before_last(self, index: int) -> _Part | None:
+        """Reads "lunes pasado". In "August last year", the year is the last one."""
         for kind in _NAMES:
             name = self._word(index, kind)
             last = name and self._next_word(name[1], "last")
-            if name and last:
+            if name and last and self._next_word(last[1], "unit") is None:
                 return _counted(name[0], True), last[1]
         return None
 
@@ -205,9 +264,13 @@ class _LanguageScanner:
     def _weekday_or_season(self, index: int) -> _Part | None:
         weekday = self._word(index, "weekday")
         if weekday is not None:
-            return Weekday(weekday[0].value), weekday[1]
+            week = self._counted_unit(weekday[1], "week")
+            number = weekday[0].value
+            return (
+                (Weekday(number, is_past=True, weeks_back=week[0]), week[1]) if week else (Weekday(number), weekday[1])
+            )
         season = self._word(index, "season")
-        year = season and self._year(self._skip_links(season[1]))
+        year = season and self._year_after(season[1])
         return (Season(season[0].value, year[0]), year[1]) if season and year else None
 
     # -- dates ---------------------------------------------------------------------------------------------------------
@@ -234,7 +297,7 @@ class _LanguageScanner:
         if month is None:
             return None
         word, after = month
-        year = self._year(self._skip_links(after))
+        year = self._year_after(after)
         is_clear = year or not word.is_weak or self._is_capitalized(after - 1) or not self._tokens[index].raw.isdigit()
         if not is_clear:
             return None
@@ -244,10 +307,10 @@ class _LanguageScanner:
         word, after = month
         if day := self._day_after_month(after):
             number, after_day = day
-            year = self._year(after_day)
+            year = self._year_after(after_day)
             if year or has_context or not word.is_weak or self._is_capitalized(index):
                 return CalendarDate(year[0] if year else None, word.value, number), year[1] if year else after_day
-        year = self._year(self._skip_links(after))
+        year = self._year_after(after)
         if year:
             return CalendarDate(year[0], word.value), year[1]
         return (CalendarDate(None, word.value), after) if has_context or not word.is_weak else None
@@ -265,6 +328,13 @@ class _LanguageScanner:
             return CalendarDate(None, month[0].value), month[1]
         year = self._year(index)
         return (CalendarDate(year[0]), year[1]) if year else None
+
+    def _year_after(self, index: int) -> tuple[Year, int] | None:
+        """Reads the year of a day, month or season: "2023", "de 2023", "last year", "del año pasado"."""
+        if year := self._year(self._skip_links(index)):
+            return year
+        years = self._counted_unit(index, "year")
+        return (RelativeYear(years[0]), years[1]) if years else None
 
     def _year(self, index: int) -> tuple[int, int] | None:
         if index >= len(self._tokens) or not self._tokens[index].is_year:
@@ -302,8 +372,13 @@ class _LanguageScanner:
         return link[1] if link else index
 
     def _has_context(self, index: int) -> bool:
-        """Returns whether the word before makes a month of a weak word: "in May", but not "it may"."""
-        return self._continues(index) and any(word.kind in _CONTEXT for word, _ in self._words[index - 1])
+        """Returns whether the words before make a month of a weak word: "in May", "March to May", but not "it may"."""
+        if not self._continues(index):
+            return False
+        is_connected = self._continues(index - 1) and self._tokens[index - 1].folded in PERIOD_CONNECTIONS
+        return any(word.kind in _CONTEXT for word, _ in self._words[index - 1]) or (
+            is_connected and self._word(index - 2, "month") is not None
+        )
 
     def _is_capitalized(self, index: int) -> bool:
         return self._tokens[index].raw[:1].isupper()

@@ -57,7 +57,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "this": "this,current",
         "ago": "1:ago",
         "number": "1:a,an,one 2:two,couple of 3:three 4:four 5:five 6:six 7:seven 8:eight 9:nine 10:ten 12:twelve",
-        "in": "in,on,during,early,late,mid,of,until,till,by,for,from",
+        "in": "in,on,during,early,late,mid,of,until,till,by,for,from,between",
         "since": "since",
         "after": "after",
         "before": "before",
@@ -97,11 +97,11 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "this": "ce,cet,cette",
         "ago": "0:il y a",
         "number": "1:un,une 2:deux 3:trois 4:quatre 5:cinq 6:six 7:sept 8:huit 9:neuf 10:dix 12:douze",
-        "in": "en,au,du,de,debut,fin,mi,le,mois de,jusqu",
+        "in": "en,au,du,de,debut,fin,mi,le,mois de,jusqu,entre",
         "since": "depuis,a partir de",
         "after": "apres",
         "before": "avant",
-        "of": "de,d,du,l,le,la,les,de l",
+        "of": "de,d,du,l,le,la,les,de l,de la",
     },
     "es": {
         "month": "1:enero 2:febrero 3:marzo 4:abril 5:mayo 6:junio 7:julio 8:agosto 9:septiembre,setiembre "
@@ -151,9 +151,9 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         f"{_WEEKEND}выходные,выходных {_WEEK}неделя,неделю,недели,неделе,недель {_MONTH}месяц,месяца,месяце,месяцев "
         f"{_YEAR}год,года,году,лет",
         "day": "0:сегодня 1:вчера 2:позавчера",
-        "last": "прошлый,прошлая,прошлое,прошлые,прошлой,прошлую,прошлом,прошлого,прошлых,последний,последняя,"
+        "last": "прошлый,прошлая,прошлое,прошлые,прошлой,прошлую,прошлом,прошлого,прошлым,прошлых,последний,последняя,"
         "последнюю,последние,последних,последней",
-        "this": "этот,эта,это,эти,этой,эту,этом,этого",
+        "this": "этот,эта,это,эти,этой,эту,этом,этого,этим",
         "ago": "1:назад,тому назад",
         "number": "1:один,одну,одна 2:два,две 3:три 4:четыре 5:пять 6:шесть 7:семь 8:восемь 9:девять 10:десять "
         "12:двенадцать",
@@ -192,6 +192,8 @@ PERIOD_WORDS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
         ("с,со", "до,по"),
     )
 )
+# The words between two times, in any language.
+PERIOD_CONNECTIONS = frozenset(word for _, between in PERIOD_WORDS for word in between)
 # What makes a period of two times without a word before them.
 PERIOD_SIGNS = frozenset(("-", "–", "—", "~", "〜", "～", "から", "到", "至"))
 

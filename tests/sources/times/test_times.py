@@ -28,6 +28,12 @@ SUMMER = ("2022-06-01", "2022-09-01")
 SINCE_MAY = ("2026-05-01", None)
 BEFORE_2022 = (None, "2022-01-01")
 
+AUGUST_LAST_YEAR = ("2025-08-01", "2025-09-01")
+SUMMER_LAST_YEAR = ("2025-06-01", "2025-09-01")
+MONDAY_LAST_WEEK = ("2026-11-02", "2026-11-03")
+FRIDAY_LAST_WEEK = ("2026-11-06", "2026-11-07")
+MARCH_TO_MAY = ("2024-03-01", "2024-06-01")
+
 Days = tuple[str | None, str | None]
 
 PHRASES: dict[str, dict[str, Days]] = {
@@ -55,6 +61,19 @@ PHRASES: dict[str, dict[str, Days]] = {
         "last weekend": ("2026-11-07", "2026-11-09"),
         "the week before 16 November 2023": ("2023-11-09", "2023-11-16"),
         "the last week of August 2023": AUGUST,
+        "in August last year": AUGUST_LAST_YEAR,
+        "last year in August": AUGUST_LAST_YEAR,
+        "August 5 two years ago": ("2024-08-05", "2024-08-06"),
+        "from August to October last year": ("2025-08-01", "2025-11-01"),
+        "summer last year": SUMMER_LAST_YEAR,
+        "Monday last week": MONDAY_LAST_WEEK,
+        "Saturday of this week": ("2026-11-14", "2026-11-15"),
+        "between March and May 2024": MARCH_TO_MAY,
+        "from March to May 2024": MARCH_TO_MAY,
+        "lunch 12/25/2023": ("2023-12-25", "2023-12-26"),
+        "lunch 25/12/2023": ("2023-12-25", "2023-12-26"),
+        "lunch 2023/08/05": FIFTH,
+        "lunch 5/8/2023": ("2023-01-01", "2024-01-01"),
     },
     "de": {
         "Treffen im August 2023": AUGUST,
@@ -71,8 +90,16 @@ PHRASES: dict[str, dict[str, Days]] = {
         "im letzten Monat": LAST_MONTH,
         "letztes Jahr": LAST_YEAR,
         "im März": ("2026-03-01", "2026-04-01"),
+        "im August letzten Jahres": AUGUST_LAST_YEAR,
+        "letztes Jahr im August": AUGUST_LAST_YEAR,
+        "im Sommer letzten Jahres": SUMMER_LAST_YEAR,
+        "letzte Woche Montag": MONDAY_LAST_WEEK,
+        "Montag letzter Woche": MONDAY_LAST_WEEK,
     },
     "fr": {
+        "en août de l'année dernière": AUGUST_LAST_YEAR,
+        "entre mars et mai 2024": MARCH_TO_MAY,
+        "lundi de la semaine dernière": MONDAY_LAST_WEEK,
         "réunion en août 2023": AUGUST,
         "le 5 août 2023": FIFTH,
         "la semaine dernière": LAST_WEEK,
@@ -88,6 +115,9 @@ PHRASES: dict[str, dict[str, Days]] = {
         "en mars": ("2026-03-01", "2026-04-01"),
     },
     "es": {
+        "en agosto del año pasado": AUGUST_LAST_YEAR,
+        "el verano del año pasado": SUMMER_LAST_YEAR,
+        "el lunes de la semana pasada": MONDAY_LAST_WEEK,
         "reunión en agosto de 2023": AUGUST,
         "el 5 de agosto de 2023": FIFTH,
         "la semana pasada": LAST_WEEK,
@@ -102,6 +132,8 @@ PHRASES: dict[str, dict[str, Days]] = {
         "el año pasado": LAST_YEAR,
     },
     "pt": {
+        "em agosto do ano passado": AUGUST_LAST_YEAR,
+        "no verão do ano passado": SUMMER_LAST_YEAR,
         "reunião em agosto de 2023": AUGUST,
         "5 de agosto de 2023": FIFTH,
         "na semana passada": LAST_WEEK,
@@ -117,6 +149,10 @@ PHRASES: dict[str, dict[str, Days]] = {
         "no ano passado": LAST_YEAR,
     },
     "ru": {
+        "в августе прошлого года": AUGUST_LAST_YEAR,
+        "летом прошлого года": SUMMER_LAST_YEAR,
+        "прошлым летом": ("2026-06-01", "2026-09-01"),
+        "в понедельник на прошлой неделе": MONDAY_LAST_WEEK,
         "встреча в августе 2023": AUGUST,
         "5 августа 2023 года": FIFTH,
         "на прошлой неделе": LAST_WEEK,
@@ -131,6 +167,10 @@ PHRASES: dict[str, dict[str, Days]] = {
         "в прошлом году": LAST_YEAR,
     },
     "zh": {
+        "去年8月的会议": AUGUST_LAST_YEAR,
+        "去年夏天": SUMMER_LAST_YEAR,
+        "上周一的会议": MONDAY_LAST_WEEK,
+        "上个星期一": MONDAY_LAST_WEEK,
         "2023年8月的会议": AUGUST,
         "2023年8月5日": FIFTH,
         "上周的笔记": LAST_WEEK,
@@ -140,12 +180,15 @@ PHRASES: dict[str, dict[str, Days]] = {
         "五月以来": SINCE_MAY,
         "2022年之前": BEFORE_2022,
         "2022年夏天": SUMMER,
-        "上周五": LAST_FRIDAY,
+        "上周五": FRIDAY_LAST_WEEK,
         "上个月": LAST_MONTH,
         "去年": LAST_YEAR,
         "八月五号": ("2026-08-05", "2026-08-06"),
     },
     "ja": {
+        "去年の8月の会議": AUGUST_LAST_YEAR,
+        "去年の夏": SUMMER_LAST_YEAR,
+        "先週の月曜日": MONDAY_LAST_WEEK,
         "2023年8月の会議": AUGUST,
         "２０２３年８月５日": FIFTH,
         "先週のメモ": LAST_WEEK,
@@ -155,7 +198,7 @@ PHRASES: dict[str, dict[str, Days]] = {
         "5月から": SINCE_MAY,
         "2022年より前": BEFORE_2022,
         "2022年の夏": SUMMER,
-        "先週の金曜日": LAST_FRIDAY,
+        "先週の金曜日": FRIDAY_LAST_WEEK,
         "先月": LAST_MONTH,
         "去年": LAST_YEAR,
     },

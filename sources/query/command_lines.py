@@ -27,8 +27,8 @@ _PUNCTUATION = ".,;:!?)"
 
 
 def is_part_of_command(word: str) -> bool:
-    """Returns whether a word is the name of a command, the path of a script, a folder as in `find . -name`, or an option
-    with two dashes, which never excludes anything."""
+    """Returns whether a word is the name of a command, the path of a script, a folder as in `find . -name`, or an
+    option with two dashes, which never excludes anything."""
     return (
         word in _COMMANDS
         or word in _FOLDERS

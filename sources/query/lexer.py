@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sources.query.command_lines import is_part_of_command, is_option
+from sources.query.command_lines import is_option, is_part_of_command
 
 
 class BareWord(Struct, frozen=True):

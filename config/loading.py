@@ -27,6 +27,10 @@ SYSTEM_FILE = Path("/etc/florilegium", FILE_NAME)
 
 # Not a setting: clients keep their credential for this server under this name.
 CLIENT_TOKEN_VARIABLE = "FLORILEGIUM_TOKEN"  # noqa: S105  a name, not a token
+# Not settings either: the stores of `migrate-store`, whose addresses may contain passwords.
+MIGRATION_TARGET_VARIABLE = "FLORILEGIUM_MIGRATE_TO"
+MIGRATION_SOURCE_VARIABLE = "FLORILEGIUM_MIGRATE_FROM"
+_OTHER_VARIABLES = (FILE_VARIABLE, CLIENT_TOKEN_VARIABLE, MIGRATION_TARGET_VARIABLE, MIGRATION_SOURCE_VARIABLE)
 
 _PREFIX = "FLORILEGIUM_"
 _FILE_SUFFIX = "_FILE"
@@ -147,7 +151,7 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             layer.problems.append(f"environment: {both} are both set; unset one of them")
         elif variable in file_variables:
             _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
-        elif variable not in (FILE_VARIABLE, CLIENT_TOKEN_VARIABLE):
+        elif variable not in _OTHER_VARIABLES:
             known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
     return layer
@@ -306,7 +310,7 @@ def _with_data_dir(settings: Settings, environ: Mapping[str, str]) -> Settings:
 _INTRODUCTION = """\
 # Settings
 
-You can set each setting in four places. The first place that sets it wins:
+You can set a setting in four places. The first place that sets it wins:
 
 1. The command line: `--port 9000`.
 2. The environment: `FLORILEGIUM_PORT=9000`, that is, `FLORILEGIUM_` and the name in upper case.
@@ -324,7 +328,8 @@ is unknown or a value is invalid, in any of these places; the error message says
 On the command line and in the environment, write lists with commas (`a,b`), and booleans as `true`, `yes`, `on`, `1` or
 `false`, `no`, `off`, `0`. A setting marked *secret* is never displayed. You can also read it from a file:
 `FLORILEGIUM_JWT_SECRET_FILE=/run/secrets/jwt` uses the content of the file without its last newline. Setting both the
-variable and its `_FILE` variant is an error. `FLORILEGIUM_TOKEN` is not a setting: clients keep their credential in it.
+variable and its `_FILE` variant is an error. Secrets have no option on the command line, where other users of the
+machine could read them. `FLORILEGIUM_TOKEN` is not a setting: clients keep their credential in it.
 
 A setting marked *reloadable* can be changed while the server runs: change the file and send SIGHUP to the process. The
 log says what changed and which changes need a restart ([Deployment](deploy.md#signals)).

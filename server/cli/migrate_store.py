@@ -7,6 +7,7 @@ import click
 
 from auth.registry import UserRecord
 from config.errors import ConfigurationError
+from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions
 from config.postgres.url import describe_url, is_postgres_url, require_postgres_url
@@ -25,16 +26,16 @@ Store = DataRoot | ConnectionOptions
     "--to",
     "target",
     required=True,
-    envvar="FLORILEGIUM_MIGRATE_TO",
+    envvar=MIGRATION_TARGET_VARIABLE,
     metavar="STORE",
-    help="postgresql://USER:PASSWORD@HOST/DATABASE, or sqlite:DIRECTORY. Default: $FLORILEGIUM_MIGRATE_TO.",
+    help=f"postgresql://USER:PASSWORD@HOST/DATABASE, or sqlite:DIRECTORY. Default: ${MIGRATION_TARGET_VARIABLE}.",
 )
 @click.option(
     "--from",
     "source",
-    envvar="FLORILEGIUM_MIGRATE_FROM",
+    envvar=MIGRATION_SOURCE_VARIABLE,
     metavar="STORE",
-    help="Where the data is now. Default: $FLORILEGIUM_MIGRATE_FROM, or the store of the settings.",
+    help=f"Where the data is now. Default: ${MIGRATION_SOURCE_VARIABLE}, or the store of the settings.",
 )
 @setting_options("data_dir")
 def migrate_store(overrides: SettingsOverrides, target: str, source: str | None) -> None:

@@ -20,7 +20,7 @@ def test_deployment_moves_to_postgresql_and_back(program: Program, tmp_path: Pat
         program.expect("search", "kettle", "--user", name, FLORILEGIUM_STORAGE_URL=database_url)
         for name in ("ada", "ben")
     ]
-    program.expect("migrate-store", "--to", f"sqlite:{back}", FLORILEGIUM_STORAGE_URL=database_url)
+    program.expect("migrate-store", FLORILEGIUM_MIGRATE_FROM=database_url, FLORILEGIUM_MIGRATE_TO=f"sqlite:{back}")
     returned = program.expect("search", "kettle", "--user", "ada", "--data-dir", str(back))
 
     assert "2 of 2 libraries copied" in moved

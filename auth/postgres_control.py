@@ -121,6 +121,17 @@ class PostgresControlDatabase:
         self._checked_at = started_at
 
 
+async def is_control_current(options: ConnectionOptions) -> bool:
+    """Whether the tables exist in the version of this program. Changes nothing."""
+    reading = Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True)
+    threads = ConnectionThreads(options, 1, "control")
+    try:
+        with _control_errors():
+            return await threads.run(reading, _is_current)
+    finally:
+        await threads.close()
+
+
 async def migrate_control(threads: ConnectionThreads) -> None:
     """Creates or migrates the tables. Several processes may do so at the same time."""
     migrating = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=_MIGRATION_TIMEOUT_MS)

@@ -222,13 +222,15 @@ class DiskFull(StorageError):
 
 
 class DatabaseUnavailable(StorageError):
-    """The PostgreSQL server cannot be reached, or ended the connection. The call may succeed later."""
+    """The PostgreSQL server cannot be reached, or ended the connection. The call may succeed later. `reason` names
+    addresses: it is for the operator, never for the caller."""
 
     status = 503
     code = 503
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = "") -> None:
         super().__init__("the PostgreSQL server cannot be reached; try again", {"retry_after_s": 1.0})
+        self.reason = reason
 
 
 class ControlDatabaseLocked(StorageError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation:
-    return _connection_options(settings) if settings.storage_url else data_root.control_path
+    return connection_options(settings) if settings.storage_url else data_root.control_path
 
 
 def has_control_data(settings: Settings, data_root: DataRoot) -> bool:
@@ -28,7 +28,7 @@ def has_control_data(settings: Settings, data_root: DataRoot) -> bool:
 
 def open_audit_log(settings: Settings, data_root: DataRoot) -> AuditLog:
     if settings.storage_url:
-        return PostgresAuditLog(_connection_options(settings))
+        return PostgresAuditLog(connection_options(settings))
     return AuditFile(data_root.audit_path)
 
 
@@ -76,7 +76,7 @@ def require_sqlite(settings: Settings, command: str, alternative: str) -> None:
         raise ConfigurationError(f"`florilegium {command}` {reason}: {alternative}")
 
 
-def _connection_options(settings: Settings) -> ConnectionOptions:
+def connection_options(settings: Settings) -> ConnectionOptions:
     return ConnectionOptions(**_connection_values(settings))
 
 

@@ -19,11 +19,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from auth.key_sources import load_signing_keys
+from auth.postgres_control import is_control_current
 from auth.principal import SCOPES
 from auth.quotas import Quotas, read_own_max_bytes
+from auth.redis.connection import RedisConnection
+from auth.redis.protocol import RedisReplyError
 from auth.registry import Registry, read_users
 from auth.tokens import JwtVerifier, mint_token
-from config.errors import FlorilegiumError, StorageError, Unavailable
+from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
 from config.paths import DataRoot, stored_bytes_of_user
@@ -35,7 +38,7 @@ from server.cli.semantic_checks import check_semantic
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.doctor.check import Check
-from server.stores import control_location, stored_bytes
+from server.stores import connection_options, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.report import SandboxMode, SandboxReport, probe_sandbox
 from sources.storage.sqlite.maintenance.file_faults import missing_files
@@ -63,7 +66,8 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         *(await check_postgres(settings, root) if settings.storage_url else check_files(root, settings.user_max_bytes)),
-        evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
+        *([] if settings.storage_url else [evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5())]),
+        *(await check_session_server(settings) if settings.session_url else []),
         check_port(settings),
         await check_auth(settings, now),
         *check_proxies(settings),
@@ -115,13 +119,20 @@ def evaluate_disk(free_bytes: int) -> Check:
 
 
 async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
-    """Connects, creates the tables on first use, and counts the users."""
+    """Connects, and counts the users."""
     url = describe_url(settings.storage_url)
     try:
-        async with Registry.open(control_location(settings, root)) as registry:
+        options = connection_options(settings)
+        if not await is_control_current(options):
+            return [
+                Check("PostgreSQL", "ok", f"{url} can be used; its tables are created or migrated by the next start")
+            ]
+        async with Registry.open(options) as registry:
             users, quotas = await registry.list_users(), Quotas(registry.database, settings)
             sizes = await stored_bytes(settings, root, [user.id for user in users])
             limits = {user.id: (await quotas.limits(user.id)).max_bytes for user in users}
+    except DatabaseUnavailable as error:
+        return [Check("PostgreSQL", "fail", f"{url}: {error.message} ({error.reason})")]
     except FlorilegiumError as error:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message}")]
     shares = [(sizes[user.id] / limits[user.id], user.name) for user in users if limits[user.id]]
@@ -129,6 +140,23 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
         Check("PostgreSQL", "ok", f"{url} has {pluralize(len(users), 'users')}"),
         evaluate_quotas(shares, settings.user_max_bytes),
     ]
+
+
+async def check_session_server(settings: Settings) -> list[Check]:
+    """Signs in, and reads a key with the prefix of this deployment, which a user of Redis may be forbidden."""
+    name, connection = "session server", RedisConnection(settings)
+    try:
+        protocol = await connection.open()
+        try:
+            await protocol.send("EXISTS", connection.key("doctor"))
+        finally:
+            protocol.close()
+    except RedisReplyError as error:
+        return [Check(name, "fail", f"the server of session_url refuses: {error}")]
+    except (OSError, TimeoutError) as error:
+        cause = str(error) or f"no answer within {settings.redis_timeout_ms} ms"
+        return [Check(name, "fail", f"the server of session_url cannot be reached: {cause}")]
+    return [Check(name, "ok", f"answers; keys start with {connection.key()}")]
 
 
 def check_files(root: DataRoot, max_bytes: int) -> list[Check]:

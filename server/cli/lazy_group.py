@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from config.errors import ConfigurationError, FlorilegiumError, InvalidParams
+from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
 
 
 @contextmanager
@@ -74,5 +74,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (ConfigurationError, InvalidParams) as error:
             raise CommandUsageError(error.message) from error
+        except DatabaseUnavailable as error:
+            raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except FlorilegiumError as error:
             raise CommandError(error.message) from error

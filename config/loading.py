@@ -236,17 +236,22 @@ def _file_origin(path: Path) -> str:
 
 
 def _read_file(path: Path) -> tuple[str, bool]:
-    """Returns the text of a file, and whether other accounts can read it."""
+    """Returns the text of a file, and whether accounts can read it that need not. A service reads a file of root as a
+    member of its group."""
     with path.open("rb") as file:
         content = file.read(_FILE_MAX_BYTES + 1)
-        mode = os.fstat(file.fileno()).st_mode
+        status = os.fstat(file.fileno())
     if len(content) > _FILE_MAX_BYTES:
         raise ValueError(f"it is larger than {_FILE_MAX_BYTES} bytes")
-    return content.decode(), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+    others = stat.S_IROTH | (stat.S_IRGRP if status.st_uid == os.geteuid() else 0)
+    return content.decode(), bool(status.st_mode & others)
 
 
 def _shared_file_warning(path: Path, name: str) -> str:
-    return f"{path} contains {name} and is readable by other users; run `chmod 600 {shlex.quote(str(path))}`"
+    advice = f"run `chmod 600 {shlex.quote(str(path))}`"
+    if path.stat().st_uid != os.geteuid():  # with that mode this account could not read it
+        advice = f"give it a group of uid {os.geteuid()}, and the mode 640"
+    return f"{path} contains {name} and is readable by other users; {advice}"
 
 
 def _cause(error: Exception) -> str:

@@ -304,6 +304,20 @@ def test_secret_readable_by_others_causes_a_warning(tmp_path: Path, mode: int) -
     )
 
 
+@pytest.mark.parametrize(("mode", "is_warned"), [(0o640, False), (0o644, True)])
+def test_service_may_read_a_secret_of_another_account_by_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_warned: bool
+) -> None:
+    path = secret_file(tmp_path, SECRET.encode(), mode)
+    service = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: service)
+
+    warnings = load_settings({}, HOME | {"FLORILEGIUM_JWT_SECRET_FILE": path}, None).warnings
+
+    assert bool(warnings) == is_warned
+    assert all(f"give it a group of uid {service}" in warning for warning in warnings)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "warning"),
     [

@@ -152,6 +152,8 @@ def test_systemd_services_are_confined(name: str) -> None:
     assert service["ProtectSystem"] == "strict"
     assert service["CapabilityBoundingSet"] == ""
     assert service["User"] == "florilegium"
+    installation = (ROOT / "docs" / "deploy.md").read_text()
+    assert f"groupadd --system {service['SupplementaryGroups']}\n" in installation, "it reads the file of settings"
     command = Path(service["ExecStart"].split()[0]).name
     assert command == "florilegium" or (DEPLOY / "scripts" / command).exists()
 
@@ -220,6 +222,16 @@ def test_probes_use_existing_paths_and_a_name_that_the_server_accepts() -> None:
     delay_s = float(literals["FLORILEGIUM_SHUTDOWN_DELAY_S"])
     assert server["terminationGracePeriodSeconds"] > delay_s + 10
     assert delay_s >= 3 * container["readinessProbe"]["periodSeconds"]
+
+
+def test_all_files_with_names_to_replace_are_listed() -> None:
+    folder = DEPLOY / "kubernetes"
+    comment = "\n".join(
+        line for line in (folder / "kustomization.yaml").read_text().splitlines() if line.startswith("#")
+    )
+    files = {path.name for path in folder.glob("*.yaml") if SITE in path.read_text()}
+
+    assert {name for name in files - {"kustomization.yaml"} if name not in comment} == set()
 
 
 def test_requests_reach_the_server_and_not_the_backup() -> None:

@@ -127,7 +127,7 @@ async def is_control_current(options: ConnectionOptions) -> bool:
     threads = ConnectionThreads(options, 1, "control")
     try:
         with _control_errors():
-            return await threads.run(reading, _is_current)
+            return await threads.run(reading, _has_current_tables)
     finally:
         await threads.close()
 
@@ -142,7 +142,11 @@ async def migrate_control(threads: ConnectionThreads) -> None:
 
 def _is_current(connection: PostgresConnection) -> bool:
     [has_empty_path] = connection.execute(_HAS_EMPTY_PATH).fetchall()[0]
-    return has_empty_path and _schema_version(connection) == len(POSTGRES_MIGRATIONS)
+    return has_empty_path and _has_current_tables(connection)
+
+
+def _has_current_tables(connection: PostgresConnection) -> bool:
+    return _schema_version(connection) == len(POSTGRES_MIGRATIONS)
 
 
 def _migrate(connection: PostgresConnection) -> None:

@@ -57,7 +57,7 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
         return replace(loaded, settings=_settings_of(sockets, loaded.settings))
 
     loaded = effective(overrides.load())
-    for warning in loaded.warnings:
+    for warning in () if place else loaded.warnings:  # the process that starts the workers has logged them
         logger.warning("{}", warning)
     if loaded.settings.workers > 1 and place is None:
         require_shared_state(loaded.settings)

@@ -23,12 +23,15 @@ class Bookkeeping(Struct, frozen=True, kw_only=True):
 
 
 class NoteDraft(Struct, frozen=True, kw_only=True):
+    """`last_modified` is for imported notes: it applies when one is created, unless it is before `created_at`."""
+
     title: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    last_modified: str | UnsetType = UNSET
     bookkeeping: Bookkeeping | UnsetType = UNSET
 
 

@@ -110,14 +110,16 @@ def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
     content = html_text(text_or_empty(row["body"]), limits.item_max_chars)
     if not content:
         return SkippedItem("empty note")
+    updated = stored_time(row["updated"])
     draft = NoteDraft(
         title=short_title(clean_line(row["title"]) or content),
         content=content,
         tags=clean_tags(inline_tags(content)),
-        metadata=compact_metadata(folder=folder, updated=stored_time(row["updated"])),
+        metadata=compact_metadata(folder=folder, updated=updated),
         # Such as x-coredata://…/ICNote/p123, which is unique to the Mac that exported it.
         uuid=stable_uuid("apple_notes", "notes", clean_line(row["id"])),
         created_at=stored_time(row["created"]) or UNSET,
+        last_modified=updated or UNSET,
     )
     return ImportedNote(draft)
 
@@ -141,7 +143,7 @@ def _json_note(key: str, note: Mapping[str, Any]) -> ImportEvent:
     if not content:
         return SkippedItem("locked note" if note.get("is_password_protected") is True else "empty note")
     uuid = valid_uuid(note.get("uuid"))
-    created = _exported_time(note.get("creation_time"))
+    created, modified = _exported_time(note.get("creation_time")), _exported_time(note.get("modify_time"))
     draft = NoteDraft(
         title=short_title(clean_line(note.get("title")) or content),
         content=content,
@@ -149,11 +151,12 @@ def _json_note(key: str, note: Mapping[str, Any]) -> ImportEvent:
         metadata=compact_metadata(
             folder=clean_line(note.get("folder")),
             account=clean_line(note.get("account")),
-            updated=_exported_time(note.get("modify_time")),
+            updated=modified,
             pinned=note.get("is_pinned") is True or None,
         ),
         uuid=uuid or stable_uuid("apple_notes", "notes", f"{note.get('note_id', key)}/{note.get('creation_time')}"),
         created_at=created or UNSET,
+        last_modified=modified or UNSET,
     )
     return ImportedNote(draft)
 

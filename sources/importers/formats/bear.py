@@ -111,6 +111,7 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
 def _note_draft(text: str, folder: str, bear: Mapping[str, Any], key: str) -> NoteDraft:
     prose = remove_code(text)
     name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
+    modified = stored_time(bear.get("modificationDate"))
     return NoteDraft(
         title=short_title(first_heading(prose) or name or text.partition("\n")[0]),
         content=text,
@@ -118,12 +119,13 @@ def _note_draft(text: str, folder: str, bear: Mapping[str, Any], key: str) -> No
         metadata=compact_metadata(
             path=folder,
             links=link_targets(prose),
-            updated=stored_time(bear.get("modificationDate")),
+            updated=modified,
             pinned=bear.get("pinned") in (1, True) or None,
             archived=bear.get("archived") in (1, True) or None,
         ),
         uuid=valid_uuid(_leading_uuid(bear.get("uniqueIdentifier"))) or stable_uuid("bear", "notes", f"{key}/{folder}"),
         created_at=stored_time(bear.get("creationDate")) or UNSET,
+        last_modified=modified or UNSET,
     )
 
 

@@ -144,6 +144,7 @@ def _note_draft(note: Mapping[str, list[str]], keys: dict[str, int], limits: Imp
         metadata=_metadata(note),
         uuid=stable_uuid("evernote", "notes", _key(note, keys)),
         created_at=stored_time(_first(note, "created")) or UNSET,
+        last_modified=stored_time(_first(note, "updated")) or UNSET,
     )
 
 

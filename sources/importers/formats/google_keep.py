@@ -123,7 +123,7 @@ def _link(annotation: Mapping[str, Any]) -> str:
 
 
 def _note_draft(note: Mapping[str, Any], title: str, content: str, file_stem: str) -> NoteDraft:
-    created = note.get("createdTimestampUsec")
+    created, edited = note.get("createdTimestampUsec"), _microseconds(note.get("userEditedTimestampUsec"))
     return NoteDraft(
         title=title,
         content=content,
@@ -131,7 +131,8 @@ def _note_draft(note: Mapping[str, Any], title: str, content: str, file_stem: st
         metadata=_metadata(note),
         # Notes have no id, but the microsecond of their creation.
         uuid=stable_uuid("google_keep", "notes", str(created) if isinstance(created, int) else file_stem),
-        created_at=_microseconds(created) or _microseconds(note.get("userEditedTimestampUsec")) or UNSET,
+        created_at=_microseconds(created) or edited or UNSET,
+        last_modified=edited or UNSET,
     )
 
 

@@ -176,19 +176,21 @@ def _note_draft(item: _JoplinItem, note_id: str, index: _JoplinIndex, limits: Im
     title, _, body = item.text.partition("\n")
     properties = item.properties
     is_html = properties.get("markup_language") == _HTML
+    updated = stored_time(properties.get("user_updated_time") or properties.get("updated_time"))
     return NoteDraft(
         title=short_title(title) or "Untitled",
         content=html_text(body, limits.item_max_chars) if is_html else body.strip("\n"),
         tags=clean_tags(index.tags(note_id)),
         metadata=compact_metadata(
             notebook=index.notebook(properties.get("parent_id", "")),
-            updated=stored_time(properties.get("user_updated_time") or properties.get("updated_time")),
+            updated=updated,
             url=properties.get("source_url"),
             author=properties.get("author"),
             todo=_todo_state(properties),
         ),
         uuid=str(UUID(note_id)),
         created_at=stored_time(properties.get("user_created_time") or properties.get("created_time")) or UNSET,
+        last_modified=updated or UNSET,
     )
 
 

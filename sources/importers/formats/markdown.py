@@ -51,7 +51,8 @@ _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _SETTINGS_FOLDER = ".obsidian"
 _SETTINGS_IN_NAME = re.compile(r"(?:^|[/\\])(\.obsidian[/\\])")
 _NOT_A_NOTE = SkippedItem("file in the vault not containing a note")
-_DATE_FIELDS = ("created", "created_at", "date", "date_created", "creation_date")
+_CREATED_FIELDS = ("created", "created_at", "date", "date_created", "creation_date")
+_MODIFIED_FIELDS = ("modified", "updated", "last_modified", "updated_at", "date_modified", "date_updated")
 
 
 class MarkdownImporter(Importer):
@@ -250,12 +251,13 @@ def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
             **encoding_metadata(note.text.encoding),
         },
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
-        created_at=_created_at(fields) or note.modified_at,
+        created_at=_first_date(fields, _CREATED_FIELDS) or note.modified_at,
+        last_modified=_first_date(fields, _MODIFIED_FIELDS) or UNSET,
     )
 
 
-def _created_at(fields: Mapping[str, Any]) -> str | None:
-    return next((date for name in _DATE_FIELDS if (date := stored_date(fields.get(name)))), None)
+def _first_date(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((date for name in names if (date := stored_date(fields.get(name)))), None)
 
 
 def _metadata(path: str, front_matter: Mapping[str, Any], fields: Mapping[str, Any], text: str) -> dict[str, Any]:

@@ -173,6 +173,7 @@ def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Impo
             content=text,
             metadata={"imported_from": _NAME, **({"owner": owner} if owner else {})},
             created_at=_time(row["created_at"]) or UNSET,
+            last_modified=_time(row["updated_at"]) or UNSET,
         )
     )
 

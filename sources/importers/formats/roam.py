@@ -73,15 +73,16 @@ def _read_page(page: Any) -> ImportEvent:
 def _note_draft(page: Mapping[str, Any], title: str) -> NoteDraft:
     content = "\n".join(_outline(page))
     prose = remove_code(content)
-    created = page.get("create-time")
+    created, edited = page.get("create-time"), stored_time(page.get("edit-time"))
     return NoteDraft(
         title=short_title(title),
         content=content,
         tags=clean_tags([*inline_tags(prose), *_WORDS_TAG.findall(prose)]),
-        metadata=compact_metadata(links=link_targets(prose), updated=stored_time(page.get("edit-time"))),
+        metadata=compact_metadata(links=link_targets(prose), updated=edited),
         # The uid of a daily page is its date, and so the same in every graph.
         uuid=stable_uuid("roam", "notes", f"{page.get('uid') or title}/{created}"),
-        created_at=stored_time(created) or stored_time(page.get("edit-time")) or UNSET,
+        created_at=stored_time(created) or edited or UNSET,
+        last_modified=edited or UNSET,
     )
 
 

@@ -73,13 +73,7 @@ class ConversationTable(ItemTable[Conversation, ConversationDraft]):
         self, connection: SqlConnection, draft: ConversationDraft, context: WriteContext, **columns: SqlValue
     ) -> int:
         _require_unused_session(connection, draft, None)
-        draft = _with_character_id(connection, draft)
-        if draft.last_modified is UNSET:
-            return super().insert(connection, draft, context, **columns)
-        last_modified = validation.time(context.limits, "last_modified", draft.last_modified)
-        rowid = super().insert(connection, draft, context, **columns)
-        connection.executemany_later(TOUCH_CONVERSATION, [(last_modified, rowid)])
-        return rowid
+        return super().insert(connection, _with_character_id(connection, draft), context, **columns)
 
     def update(
         self,

@@ -263,8 +263,8 @@ class ItemTable(Generic[RecordT, DraftT]):
         values = self._defaults | columns | self._validated(draft, context.limits)
         if "uuid" not in values:
             values["uuid"] = str(uuid4())
-        values["created_at"] = values["created_at"] or context.time
-        values["last_modified"] = values["created_at"]
+        values["created_at"] = created_at = str(values["created_at"] or context.time)
+        values["last_modified"] = max(created_at, _modification_time(draft, context.limits))
         values["client_id"] = context.client_id
         values |= _exported_bookkeeping(draft, context.limits) | self._preferred_id(connection, draft)
         for name in self._required:
@@ -414,6 +414,13 @@ class ItemTable(Generic[RecordT, DraftT]):
             return
         links = [(validation.fold_tag(tag), rowid) for tag in decode_texts(values["tags"])]
         connection.executemany_later(f"INSERT INTO {self.name}_tags (folded, id) VALUES (?, ?)", links)
+
+
+def _modification_time(draft: AnyDraft, limits: FieldLimits) -> str:
+    """Returns when an imported item was modified, in the stored form, which can be compared as text."""
+    if isinstance(draft, NoteDraft | ConversationDraft) and draft.last_modified is not UNSET:
+        return validation.time(limits, "last_modified", draft.last_modified)
+    return ""
 
 
 def _exported_bookkeeping(draft: AnyDraft, limits: FieldLimits) -> ColumnValues:

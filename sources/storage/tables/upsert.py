@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
-from sources.drafts import Bookkeeping, ConversationDraft, UpsertResult
+from sources.drafts import Bookkeeping, ConversationDraft, NoteDraft, UpsertResult
 from sources.import_stamps import WITHDRAWN, has_edits, version_part, with_version, without_version
 from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.item_table import AnyDraft, DraftT, ItemTable, WriteContext
@@ -257,7 +257,7 @@ def _digest(draft: AnyDraft) -> str:
     """Returns the digest of the fields that are set, except times. A draft that cannot be encoded as JSON has none; it
     is rejected by validation."""
     without_times: AnyDraft = replace(draft, created_at=UNSET)
-    if isinstance(without_times, ConversationDraft):
+    if isinstance(without_times, ConversationDraft | NoteDraft):
         without_times = replace(without_times, last_modified=UNSET)
     try:
         encoded = msgspec.json.encode(without_times)

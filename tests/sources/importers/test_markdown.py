@@ -27,6 +27,7 @@ title: Tide pools
 tags: [sea, "#shore/rock"]
 aliases: [Rock pools, Pools]
 created: 2024-05-01 10:30
+Updated at: 2024-06-02
 rating: 1.10
 ---
 
@@ -51,6 +52,7 @@ def test_note_keeps_its_text_and_front_matter(tmp_path: Path) -> None:
     assert note.content == NOTE.partition("---\n\n")[2].strip("\n")
     assert note.tags == ("sea", "shore/rock", "low-water")
     assert note.created_at == "2024-05-01T10:30:00.000Z"
+    assert note.last_modified == "2024-06-02T00:00:00.000Z"
     assert note.metadata == {
         "path": "sea/tide.md",
         "links": ["Crabs", "Sea stars#Arms", "pool.png"],
@@ -60,6 +62,7 @@ def test_note_keeps_its_text_and_front_matter(tmp_path: Path) -> None:
             "tags": ["sea", "#shore/rock"],
             "aliases": ["Rock pools", "Pools"],
             "created": "2024-05-01 10:30",
+            "Updated at": "2024-06-02",
             "rating": "1.10",
         },
     }

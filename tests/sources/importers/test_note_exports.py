@@ -131,6 +131,17 @@ def test_bomb_inside_an_inner_zip_is_rejected(tmp_path: Path) -> None:
     assert "larger than 10485760 bytes" in failed.problem
 
 
+@pytest.mark.parametrize(
+    "name", ["notes.enex", "Shopping.json", "notes.jex", "roam.json", "notes.bearbk", "all_notes_1.json"]
+)
+def test_notes_keep_the_time_of_their_last_change(tmp_path: Path, name: str) -> None:
+    changed = [note for note in notes_in(sample_events(tmp_path, name)) if "updated" in dict(note.metadata or {})]
+    assert changed
+    for note in changed:
+        assert dict(note.metadata or {})["updated"] == note.last_modified
+        assert str(note.last_modified) > str(note.created_at)
+
+
 # -- Evernote ----------------------------------------------------------------------------------------------------------
 
 

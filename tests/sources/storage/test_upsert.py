@@ -38,6 +38,18 @@ def thread_outcomes(results: Sequence[ThreadUpsertResult]) -> list[tuple[str, li
     return [(result.conversation.outcome, outcomes(result.messages)) for result in results]
 
 
+async def test_imported_note_keeps_the_time_of_its_last_change(ada: Library) -> None:
+    later = replace(TEA, last_modified="2024-02-02T00:00:00Z")
+    earlier = replace(TEA, uuid="note-2", last_modified="2023-02-02T00:00:00Z")
+    assert outcomes(await ada.notes.upsert_many([later, earlier])) == ["new", "new"]
+    assert (await ada.notes.get("note-1")).last_modified == "2024-02-02T00:00:00.000Z"
+    assert (await ada.notes.get("note-2")).last_modified == "2024-01-02T03:04:05.000Z"
+    touched = replace(later, last_modified="2024-03-03T00:00:00Z")
+    assert outcomes(await ada.notes.upsert_many([touched])) == ["unchanged"]
+    invalid = replace(TEA, uuid="note-3", last_modified="yesterday")
+    assert outcomes(await ada.notes.upsert_many([invalid])) == ["refused"]
+
+
 async def test_draft_is_new_then_unchanged_then_updated(ada: Library, ben: Library) -> None:
     changed = replace(TEA, content="Steep for five minutes.")
     assert outcomes(await ada.notes.upsert_many([TEA])) == ["new"]

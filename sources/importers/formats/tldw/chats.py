@@ -92,6 +92,7 @@ def read_note(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
                 conversation=clean_line(row["conversation_id"]), message=clean_line(row["message_id"])
             ),
             created_at=stored_time(row["created_at"]) or UNSET,
+            last_modified=stored_time(row["last_modified"]) or UNSET,
         )
     )
 

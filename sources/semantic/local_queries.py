@@ -40,7 +40,10 @@ class LocalQueries:
     def _embed(self, text: str, due: float) -> bytes:
         if time.monotonic() > due:
             raise SemanticUnavailable("too many queries are waiting for the model")
-        return self._loaded().embed([text])[0]
+        vector = self._loaded().embed([text])[0]
+        if not any(vector):
+            raise SemanticUnavailable("the model does not know the words of the query")
+        return vector
 
     def _loaded(self) -> EmbeddingModel:
         if self._model is not None:

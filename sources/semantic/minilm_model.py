@@ -13,6 +13,8 @@ from sources.semantic.model import clean_text, encode_rows
 # The model was trained on at most this many tokens.
 _TOKENS_MAX = 256
 _ERRORS_ONLY = 3
+# Those for the beginning and the end of a text.
+_SPECIAL_TOKENS = 2
 
 
 class MiniLmModel:
@@ -25,6 +27,9 @@ class MiniLmModel:
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(_TOKENS_MAX)
+        unknown_token = self._tokenizer.token_to_id("[UNK]")
+        assert unknown_token is not None
+        self._unknown_token = unknown_token
 
     @property
     def dimension(self) -> int:
@@ -36,10 +41,15 @@ class MiniLmModel:
         return [self._embed_text(clean_text(text)) for text in texts]
 
     def _embed_text(self, text: str) -> bytes:
-        return encode_rows(self._mean(text))[0] if text else bytes(self.dimension)
+        """All tokens that the model does not know are the same to it. If most of a text are such tokens, as in Thai and
+        Chinese, its vector would resemble all other such texts, so it gets one of zeros."""
+        tokens = self._tokenizer.encode(text).ids if text else []
+        unknown = tokens.count(self._unknown_token)
+        known = len(tokens) - unknown - _SPECIAL_TOKENS
+        return encode_rows(self._mean(tokens))[0] if known > 0 and known >= unknown else bytes(self.dimension)
 
-    def _mean(self, text: str) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
-        ids = numpy.array([self._tokenizer.encode(text).ids], numpy.int64)
+    def _mean(self, tokens: list[int]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
+        ids = numpy.array([tokens], numpy.int64)
         inputs = {
             "input_ids": ids,
             "attention_mask": numpy.ones_like(ids),

@@ -1,7 +1,8 @@
 """The embedding model: what every model offers, and how its vectors are encoded.
 
 A vector is `bytes`: one signed byte per dimension, `round(127 * x)` of the vector scaled to length 1. The cosine of two
-vectors is their dot product divided by 127². A blank text has a vector of zeros, which resembles nothing.
+vectors is their dot product divided by 127². A blank text, and one that the model does not know, has a vector of zeros,
+which resembles nothing.
 """
 
 import math

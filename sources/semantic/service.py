@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from loguru import logger
 from msgspec.structs import replace
 
@@ -47,6 +47,11 @@ class SemanticService:
         self._passage_model: _PassageModel | None = None
         self._endpoint = EmbeddingEndpoint(settings)
         self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(settings.semantic_query_cache_max)
+        # A search asks again for each round of hits. It must neither wait again nor rank the rounds in different ways,
+        # so a failure is kept for as long as a search may take.
+        self._failures: TTLCache[tuple[str, str], str] = TTLCache[tuple[str, str], str](
+            settings.semantic_query_cache_max, settings.fanout_deadline_ms / 1000
+        )
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None
 
@@ -68,6 +73,8 @@ class SemanticService:
         """Returns the vector of a query, of the current model unless another is named. Equal queries share one
         computation. Raises SemanticUnavailable, at the latest when `semantic_timeout_ms` have passed."""
         key = (self._model_id(model_id), text)
+        if (reason := self._failures.get(key)) is not None:
+            raise SemanticUnavailable(reason)
         if (vector := self._cache.get(key)) is not None:
             return vector
         task = self._running.get(key) or self._start(key)
@@ -75,7 +82,8 @@ class SemanticService:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(task)
         except TimeoutError:
-            raise SemanticUnavailable(self._timeout_reason(key[0])) from None
+            reason = self._failures[key] = self._timeout_reason(key[0])
+            raise SemanticUnavailable(reason) from None
 
     async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
         """Returns the vectors of passages, in order, of the current model. For background work: it may take long."""
@@ -126,7 +134,10 @@ class SemanticService:
     def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
         del self._running[key]
         # Reading the exception marks it as handled, even if all callers have timed out.
-        if not task.cancelled() and task.exception() is None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SemanticUnavailable):
+            self._failures[key] = error.reason
+        elif error is None and not task.cancelled():
             self._cache[key] = task.result()
 
     def _query_model(self, model_id: str) -> _QueryModel:

@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.live import NO_RATE_LIMITS
 from tests.server.rest.rest_client import open_rest_client
+from tests.sources.semantic.api_server import ApiRequest, serve_api
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 CAR = "My automobile needs new tyres and an oil change before winter."
@@ -101,6 +103,34 @@ async def test_unreachable_endpoint_leaves_a_search_by_words(tmp_path: Path) -> 
     assert response["semantic"]["status"] == "unavailable"
     assert response["semantic"]["reason"]
     assert [hit["title"] for hit in response["results"]] == ["Garage"]
+
+
+async def test_endpoint_that_fails_is_asked_once_in_a_search(tmp_path: Path) -> None:
+    queries: list[ApiRequest] = []
+
+    def answer(request: ApiRequest) -> tuple[int, bytes]:
+        if request.body["input"] == ["automobile"]:
+            queries.append(request)
+            if len(queries) == 1:
+                return 500, b""
+        vectors = [{"index": index, "embedding": [1.0] * 8} for index, _ in enumerate(request.body["input"])]
+        return 200, msgspec.json.encode({"data": vectors})
+
+    with serve_api(answer) as server:
+        endpoint = {
+            "semantic_model": server.url,
+            "semantic_endpoint_model": "m",
+            "semantic_endpoint_dimension": 8,
+            "fanout_deadline_ms": 60_000,
+        }
+        async with open_rest_client(tmp_path, **endpoint, **NO_RATE_LIMITS) as api:
+            ada = await api.library_user("ada")
+            for number in range(45):
+                await ada.add_item("notes", f"Garage {number}", CAR)
+            response = await ada.call("knowledge_search", query="automobile", limit=50)
+
+    assert response["semantic"]["status"] == "unavailable"
+    assert len(queries) == 1
 
 
 async def test_snippet_of_a_hit_by_meaning_shows_the_nearest_passage(

@@ -65,6 +65,18 @@ async def eventually(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def test_text_of_unknown_tokens_resembles_nothing(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="minilm") as service:
+        thai, chinese, mixed = await service.embed_passages(["วันนี้ไปตลาดน้ำ", "珍珠奶茶", "bubble tea is 珍珠"])
+        for query in ("温泉旅館", "विज्ञान"):
+            with pytest.raises(SemanticUnavailable, match="does not know the words"):
+                await service.embed_query(query)
+
+    assert not any(thai)
+    assert not any(chinese)
+    assert any(mixed)
+
+
 @pytest.mark.parametrize("model", MODELS)
 async def test_related_texts_have_near_vectors(tmp_path: Path, model: str) -> None:
     async with open_service(tmp_path, semantic_model=model) as service:

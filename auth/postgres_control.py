@@ -26,6 +26,7 @@ _POLL_S = 0.5
 # Without a successful read of the number for this long, every comparison sees a change.
 _STALE_S = 4 * _POLL_S
 _STATEMENT_TIMEOUT_MS = 5_000
+_READ_MAX_S = _STATEMENT_TIMEOUT_MS / 1000
 _IDLE_TIMEOUT_MS = 10_000
 # Keeps processes that start at the same time from creating the tables twice.
 _MIGRATION_LOCK = 7_305_126_184
@@ -79,8 +80,10 @@ class PostgresControlDatabase:
             await threads.close()
 
     async def read(self, operation: Callable[[ControlConnection], T]) -> T:
+        # Without this limit, calls would wait behind others for a server that does not answer.
         with _control_errors():
-            return await self._threads.run(self._reading, operation)
+            async with asyncio.timeout(_READ_MAX_S):
+                return await self._threads.run(self._reading, operation)
 
     async def write(self, operation: Callable[[ControlConnection], T]) -> T:
         def advance_and_run(connection: PostgresConnection) -> tuple[int, T]:

@@ -178,6 +178,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     postgres_idle_timeout_ms: Annotated[
         int, _number("ms", "PostgreSQL ends a transaction that sends no statement for this time.", 100, 3_600_000)
     ] = 10_000
+    postgres_silence_max_ms: Annotated[
+        int,
+        _number(
+            "ms",
+            "PostgreSQL must answer a statement this long after the time limit of the statement at the latest. "
+            "Otherwise the connection counts as lost, because the server or the network hangs.",
+            100,
+            3_600_000,
+        ),
+    ] = 5_000
     postgres_hnsw_min_passages: Annotated[
         int,
         _number(

@@ -87,4 +87,5 @@ def _connection_values(settings: Settings) -> dict[str, Any]:
         "statement_cache": settings.postgres_statement_cache,
         "queries_max": settings.postgres_connection_max_queries,
         "lifetime_s": settings.postgres_connection_lifetime_s,
+        "silence_max_s": settings.postgres_silence_max_ms / 1000,
     }

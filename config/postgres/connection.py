@@ -33,13 +33,14 @@ _decode_rows = json.JSONDecoder(object_pairs_hook=lambda columns: tuple([value f
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """`statement_cache` must be 0 behind a connection pooler that does not support prepared statements. A connection is
     replaced after `queries_max` statements or `lifetime_s`, because the server remembers every table that a connection
-    has used."""
+    has used. It counts as lost if a statement gets no answer for `silence_max_s` after its time limit."""
 
     url: str
     connect_timeout_s: float = 5.0
     statement_cache: int = 0
     queries_max: int = 5_000
     lifetime_s: float = 600.0
+    silence_max_s: float = 5.0
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
@@ -96,14 +97,17 @@ class PostgresConnection:
     """Must be used by one thread at a time. Only `interrupt` may be called from others."""
 
     def __init__(
-        self, connection: "asyncpg.Connection[Any]", loop: asyncio.AbstractEventLoop, lifetime_s: float
+        self, connection: "asyncpg.Connection[Any]", loop: asyncio.AbstractEventLoop, options: ConnectionOptions
     ) -> None:
         self._connection = connection
         self._loop = loop
         self._guard = threading.Lock()
         self._task: asyncio.Task[Any] | None = None
         self._is_interrupted = False
-        self._expires_at = time.monotonic() + lifetime_s
+        self._expires_at = time.monotonic() + options.lifetime_s
+        self._silence_max_s = options.silence_max_s
+        # The time in which the server must answer. Unlimited if the transaction is.
+        self._answer_max_s: float | None = None
         self.statements = 0
         # The schema of the current transaction, and what is known in it and cannot change before it ends.
         self.schema = ""
@@ -122,7 +126,7 @@ class PostgresConnection:
             options.url, timeout=options.connect_timeout_s, statement_cache_size=options.statement_cache
         )
         try:
-            return cls(loop.run_until_complete(connecting), loop, options.lifetime_s)
+            return cls(loop.run_until_complete(connecting), loop, options)
         except BaseException:
             loop.close()
             raise
@@ -150,6 +154,8 @@ class PostgresConnection:
         with self._guard:
             self._is_interrupted = False
         self.schema, self.known = transaction.schema, {}
+        limit_s = transaction.statement_timeout_ms / 1000
+        self._answer_max_s = limit_s + self._silence_max_s if limit_s else None
         self.run_script(transaction.begin())
 
     def commit(self) -> None:
@@ -227,6 +233,8 @@ class PostgresConnection:
         try:
             if not self.is_closed:
                 self._loop.run_until_complete(self._connection.close(timeout=_CLOSE_TIMEOUT_S))
+            else:  # lets what asyncpg has cancelled end
+                self._loop.run_until_complete(asyncio.sleep(0))
         except driver_errors():  # the server may be gone
             self._connection.terminate()
         finally:
@@ -240,9 +248,13 @@ class PostgresConnection:
                 raise StatementInterrupted
             task = self._task = self._loop.create_task(operation)
         self.statements += 1
+        max_s = self._answer_max_s
+        limit = None if max_s is None else self._loop.call_later(max_s, self._give_up, task)
         try:
             result: T = self._loop.run_until_complete(task)
         except asyncio.CancelledError:
+            if self.is_closed:
+                raise ConnectionError("PostgreSQL does not answer") from None
             raise StatementInterrupted from None
         except driver_errors() as error:
             if is_canceled(error):
@@ -251,9 +263,16 @@ class PostgresConnection:
                 self._connection.terminate()
             raise
         finally:
+            if limit is not None:
+                limit.cancel()
             with self._guard:
                 self._task = None
         return result
+
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
+        """The server stops a statement that takes too long, but only if it is alive and can be reached."""
+        self._connection.terminate()
+        task.cancel()
 
 
 def _row_count(status: str) -> int:

@@ -17,6 +17,7 @@ from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions
 from tests.auth.auth_fixture import FakeClock, make_authenticator, make_settings
+from tests.servers.postgres_proxy import CommitProxy
 
 COLUMNS = """SELECT table_name, column_name FROM information_schema.columns
     WHERE table_schema = 'florilegium'
@@ -161,3 +162,23 @@ async def test_unreachable_server_is_named_without_its_password() -> None:
             pass
 
     assert "secret" not in str(raised.value.__cause__)
+
+
+async def test_reads_end_while_the_server_is_silent(
+    postgres_location: ConnectionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More reads than there are connections: none waits for its turn without a limit."""
+    monkeypatch.setattr("auth.postgres_control._READ_MAX_S", 0.1)
+    async with CommitProxy(postgres_location.url).running() as proxy:
+        options = ConnectionOptions(url=proxy.url, silence_max_s=0.1, connect_timeout_s=0.5)
+        async with Registry.open(options) as registry:
+            await registry.add_user("ada")
+            with proxy.silent():
+                reads = [asyncio.create_task(registry.list_users()) for _ in range(8)]
+                ended, _ = await asyncio.wait(reads, timeout=60)
+                errors = [read.exception() for read in ended]
+            monkeypatch.undo()
+            users = await registry.list_users()
+
+    assert [type(error) for error in errors] == [DatabaseUnavailable] * 8
+    assert [user.name for user in users] == ["ada"]

@@ -1,8 +1,9 @@
-"""A proxy before PostgreSQL that loses the connection at a COMMIT: before the server receives it, or after it."""
+"""A proxy before PostgreSQL that loses the connection at a COMMIT, before the server receives it or after it, or passes
+on no answers for a while, as if the server hangs."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,11 +19,21 @@ class CommitProxy:
         self._upstream = urlsplit(url)
         self._loss: Loss | None = None
         self._mark = b""
+        self._answers = asyncio.Event()
+        self._answers.set()
         self.url = url
 
     def lose_next(self, loss: Loss, after: bytes) -> None:
         """Loses the next connection that commits a transaction in whose statements `after` occurs."""
         self._loss, self._mark = loss, after
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        self._answers.clear()
+        try:
+            yield
+        finally:
+            self._answers.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["CommitProxy"]:
@@ -37,7 +48,7 @@ class CommitProxy:
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         server, to_server = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
-        responses = asyncio.create_task(_copy(server, to_client))
+        responses = asyncio.create_task(_copy(server, to_client, self._answers))
         is_marked = False
         try:
             while data := await client.read(_READ_BYTES):
@@ -71,9 +82,10 @@ class CommitProxy:
             await server.read(_READ_BYTES)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event) -> None:
     try:
         while data := await reader.read(_READ_BYTES):
+            await allowed.wait()
             writer.write(data)
             await writer.drain()
     except ConnectionError:

@@ -8,9 +8,12 @@ from config.errors import DatabaseUnavailable, StorageError
 from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import postgres_errors
 from config.postgres.threads import ConnectionThreads
+from tests.servers.postgres_proxy import CommitProxy
 
 WRITING = Transaction(schema="florilegium", lock_timeout_ms=1000)
 READING = Transaction(schema="florilegium", is_read_only=True)
+# Only reached if a test fails.
+FAILS_AFTER_S = 60.0
 
 
 @pytest.fixture
@@ -92,6 +95,49 @@ def test_statement_timeout_interrupts(connection: PostgresConnection) -> None:
 
     with pytest.raises(StatementInterrupted):
         connection.run(limited, lambda db: db.execute("SELECT pg_sleep(60)").fetchall())
+
+
+async def test_threads_replace_a_connection_on_which_the_server_falls_silent(database_url: str) -> None:
+    limited = Transaction(schema="florilegium", is_read_only=True, statement_timeout_ms=100)
+    async with CommitProxy(database_url).running() as proxy:
+        threads = ConnectionThreads(
+            ConnectionOptions(url=proxy.url, silence_max_s=0.1, connect_timeout_s=0.5), 1, "test"
+        )
+        pid = "SELECT pg_backend_pid()"
+        try:
+            before = await threads.run(READING, lambda db: db.execute(pid).fetchone())
+            with proxy.silent():
+                running = asyncio.ensure_future(threads.run(limited, lambda db: db.execute(pid).fetchone()))
+                ended, _ = await asyncio.wait([running], timeout=FAILS_AFTER_S)
+            after = await threads.run(READING, lambda db: db.execute(pid).fetchone())
+        finally:
+            await threads.close()
+
+    assert ended, "the connection was still waiting"
+    with pytest.raises(DatabaseUnavailable), postgres_errors():
+        running.result()
+    assert before != after
+
+
+async def test_silent_server_is_not_waited_for_after_an_interruption(database_url: str) -> None:
+    limited = Transaction(schema="florilegium", is_read_only=True, statement_timeout_ms=100)
+    async with CommitProxy(database_url).running() as proxy:
+        options = ConnectionOptions(url=proxy.url, silence_max_s=0.1)
+        connection = await asyncio.to_thread(PostgresConnection.connect, options)
+        await asyncio.to_thread(connection.begin, limited)
+        with proxy.silent():
+            running = asyncio.ensure_future(asyncio.to_thread(connection.execute, "SELECT 1"))
+            while connection.statements < 2:
+                await asyncio.sleep(0.01)
+            connection.interrupt()
+            await asyncio.wait([running])
+            ended, _ = await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(connection.rollback))], timeout=60)
+        is_closed = connection.is_closed
+        await asyncio.to_thread(connection.close)
+
+    assert isinstance(running.exception(), StatementInterrupted)
+    assert ended, "the connection was still waiting"
+    assert is_closed
 
 
 async def test_threads_replace_connections_that_the_server_ended(database_url: str) -> None:

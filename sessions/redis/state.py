@@ -7,10 +7,12 @@ While Redis does not answer, a search is served without the state of its session
 """
 
 import hashlib
+import sys
+from array import array
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +24,8 @@ from config.numbers import clamp
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStateLimits, new_handle
 
 _HASH_BYTES = 8
+# Eight bytes as an unsigned number, for `array` and `memoryview`.
+_HASH_FORMAT: Final = "Q"
 # A search with `dedupe` looks up all hits of its pages, 200 and more, and the next searches mostly the same ones: from
 # the cache, a hash takes 0.1 us instead of 3 us.
 _HASHES_MAX = 16_384
@@ -169,9 +173,9 @@ class SeenHashes:
         return _hash(uri, version) in self._hashes
 
     @cached_property
-    def _hashes(self) -> frozenset[bytes]:
-        joined = self._joined
-        return frozenset(joined[at : at + _HASH_BYTES] for at in range(0, len(joined), _HASH_BYTES))
+    def _hashes(self) -> frozenset[int]:
+        """As numbers: to take them out as bytes takes five times as long, 57 us for 200 of them."""
+        return frozenset(memoryview(self._joined).cast(_HASH_FORMAT))
 
 
 class RedisSessionStates:
@@ -213,7 +217,7 @@ class RedisSessionStates:
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
-        items = b"".join(_hash(uri, version) for uri, version in delivered.items())
+        items = array(_HASH_FORMAT, [_hash(uri, version) for uri, version in delivered.items()]).tobytes()
         limits = (self._seen_max, self._queries_max)
         self._connection.post(_RECORD, self.run_of(handle, owner).keys, *self._common, *limits, query, items)
 
@@ -257,5 +261,8 @@ def _without_state(handle: SessionHandle, error: SharedStateUnavailable) -> Sess
 
 
 @lru_cache(_HASHES_MAX)
-def _hash(uri: str, version: int) -> bytes:
-    return hashlib.blake2b(f"{version} {uri}".encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()
+def _hash(uri: str, version: int) -> int:
+    """Returns a hash of eight bytes as a number, in the byte order of this machine. The bytes in Redis do not depend on
+    it."""
+    text = f"{version} {uri}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_HASH_BYTES).digest(), sys.byteorder)

@@ -64,6 +64,11 @@ class MergedRanking:
         """The numbers of hits of the sources that know theirs."""
         return {stream.name: stream.total for stream in self._streams if stream.total is not None}
 
+    async def read_first(self) -> None:
+        """Searches the sources for their first hits, which any position of the ranking needs."""
+        if not self._ready and not self.is_finished:
+            await self._extend()
+
     async def skip_to(self, offset: int) -> None:
         while self.position < offset and not self.is_finished:
             if not self._ready:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ from aggregator.responses import (
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from auth.principal import Principal
-from config.errors import Overloaded, SearchFailed, StorageError, Unavailable
+from config.errors import Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
@@ -53,6 +53,7 @@ DEFAULT_LIMIT = 20
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 _PART_DIGITS = 4
+WaitForLimits = Callable[[], Awaitable[None]]
 
 
 class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +91,17 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> SeenItems:
         return NOTHING_SEEN if self.dedupe == "off" else self.state.seen
+
+
+class _StartedSearch(Struct, frozen=True):
+    """A search whose sources have been chosen, and perhaps asked for their first hits."""
+
+    plan: SearchPlan
+    sources: Mapping[str, Source]
+    read_as: str | None
+    arguments: Mapping[str, Any]
+    fanout: Fanout
+    ranking: MergedRanking
 
 
 async def find_session_state(
@@ -151,17 +163,27 @@ class Aggregator:
         return "unhealthy" if self._breaker.wait_s(principal.user_id, source) > 0 else "healthy"
 
     async def search(
-        self, context: RequestContext, request: KnowledgeSearch, hit_extra_bytes: int = 0
+        self,
+        context: RequestContext,
+        request: KnowledgeSearch,
+        hit_extra_bytes: int = 0,
+        wait_for_limits: WaitForLimits | None = None,
     ) -> KnowledgeResponse:
         """Searches, and counts how that ended. Raises Overloaded if the search would have to wait too long, and
         SearchFailed if no source could be searched. `hit_extra_bytes` is what the caller adds to each hit of a page,
-        whose size is limited."""
+        whose size is limited.
+
+        With `wait_for_limits`, the rate limits of the caller have not answered yet. The sources are searched meanwhile,
+        and nothing else is done until it returns; if it raises RateLimited, the search does not count."""
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
                 self._libraries.library(context) as library,
             ):
-                response = await self._search_library(context, library, request, hit_extra_bytes)
+                started = await self._start(context, library, request, hit_extra_bytes, wait_for_limits)
+                response = await self._finish(started, library)
+        except RateLimited:
+            raise
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
@@ -169,22 +191,63 @@ class Aggregator:
         self.outcomes["complete" if is_complete else "partial"] += 1
         return response
 
-    async def _search_library(
-        self, context: RequestContext, library: Library, request: KnowledgeSearch, hit_extra_bytes: int
-    ) -> KnowledgeResponse:
-        plan = await self._plan(context, request, hit_extra_bytes)
-        permitted = permitted_sources(self._sources, context.principal)
+    async def _start(
+        self,
+        context: RequestContext,
+        library: Library,
+        request: KnowledgeSearch,
+        hit_extra_bytes: int,
+        wait_for_limits: WaitForLimits | None,
+    ) -> _StartedSearch:
+        """Starts a search with the state of its session. If the limits have not answered yet, it starts with the
+        defaults that the session last had, and again if they have changed."""
+        expected = self._expected_state(context, request.session) if wait_for_limits is not None else None
+        started: _StartedSearch | None = None
+        if expected is not None:
+            started = self._begin(self._plan(context, request, expected, hit_extra_bytes), library)
+            await started.ranking.read_first()
+        if wait_for_limits is not None:
+            await wait_for_limits()
+        state = await find_session_state(self._session_states, context, request.session)
+        if started is not None and started.plan.state.defaults == state.defaults:
+            topic = _topic(state.queries, started.plan.query, self._settings)
+            return replace(started, plan=replace(started.plan, state=state, topic=topic))
+        return self._begin(self._plan(context, request, state, hit_extra_bytes), library)
+
+    def _expected_state(self, context: RequestContext, session: str | None) -> SessionState | None:
+        """The state that `find_session_state` will probably return, as far as it matters to the sources."""
+        if session is not None:
+            handle = SessionHandle(session)
+        elif context.session is not None:
+            handle = handle_for(context.session)
+        else:
+            return SessionState(SessionHandle(""), NOTHING_SEEN, (), {})
+        defaults = self._session_states.known_defaults(handle, context.principal.owner())
+        return None if defaults is None else SessionState(handle, NOTHING_SEEN, (), defaults)
+
+    def _begin(self, plan: SearchPlan, library: Library) -> _StartedSearch:
+        request, permitted = plan.request, permitted_sources(self._sources, plan.context.principal)
         sources, read_as = _choose_sources(permitted, request.sources, plan.query)
         arguments = build_arguments(sources, permitted.keys(), request.query, request.snippet_length, request.filters)
         fanout = self._fanout(plan, library, sources, arguments, is_strict=plan.query.relaxed is not None)
-        response, selection = await self._search(plan, fanout, library, read_as)
+        return _StartedSearch(plan, sources, read_as, arguments, fanout, self._ranking(plan, fanout))
+
+    async def _finish(self, started: _StartedSearch, library: Library) -> KnowledgeResponse:
+        plan, fanout, read_as = started.plan, started.fanout, started.read_as
+        response, selection = await self._search(plan, fanout, started.ranking, library, read_as)
         fanout.require_answer()
         if plan.query.relaxed is not None and not plan.is_strict and not fanout.has_hits:
-            fanout = self._fanout(plan, library, sources, arguments, is_strict=False)
-            response, selection = await self._search(plan, fanout, library, read_as)
+            fanout = self._fanout(plan, library, started.sources, started.arguments, is_strict=False)
+            response, selection = await self._search(plan, fanout, self._ranking(plan, fanout), library, read_as)
             fanout.require_answer()
         await self._record(plan, response, selection)
         return response
+
+    def _ranking(self, plan: SearchPlan, fanout: Fanout) -> MergedRanking:
+        settings = self._settings
+        return MergedRanking(
+            fanout, plan.order, DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
+        )
 
     def _fanout(
         self,
@@ -210,13 +273,11 @@ class Aggregator:
         )
 
     async def _search(
-        self, plan: SearchPlan, fanout: Fanout, library: Library, read_as: str | None
+        self, plan: SearchPlan, fanout: Fanout, merged: MergedRanking, library: Library, read_as: str | None
     ) -> tuple[KnowledgeResponse, PageSelection]:
-        settings = self._settings
-        limits = DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
-        ranking = self._reranked(MergedRanking(fanout, plan.order, limits), fanout, plan)
+        ranking = self._reranked(merged, fanout, plan)
         await ranking.skip_to(plan.offset)
-        examined_max = settings.fanout_scan_max
+        examined_max = self._settings.fanout_scan_max
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
@@ -248,8 +309,9 @@ class Aggregator:
             return ranking
         return RerankedRanking(ranking, self._reranker, fanout, plan.query.prose, plan.topic)
 
-    async def _plan(self, context: RequestContext, request: KnowledgeSearch, hit_extra_bytes: int) -> SearchPlan:
-        state = await find_session_state(self._session_states, context, request.session)
+    def _plan(
+        self, context: RequestContext, request: KnowledgeSearch, state: SessionState, hit_extra_bytes: int
+    ) -> SearchPlan:
         context = with_session_defaults(context, state.defaults)
         defaults, settings = search_defaults(context), self._settings
         order = request.order_by or defaults.order_by or "relevance"

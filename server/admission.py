@@ -20,7 +20,7 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
-from server.call_limits import CallLimits
+from server.call_limits import CallLimits, LimitCheck
 from server.protocol.profiles import Profiles
 from server.read_ahead import CallNeeds
 from server.transports.client_connections import ClientConnection, connection_of
@@ -248,8 +248,11 @@ class Admission:
 
     async def charge_call(self, needs: CallNeeds) -> None:
         """Counts a request against the user's rate limit, and reads what else it needs in the same step."""
-        await self._limits.read_ahead(needs)
-        await self.charge(needs.principal)
+        await self._limits.charge_call(needs)
+
+    async def start_call(self, needs: CallNeeds) -> LimitCheck | None:
+        """Does what `charge_call` does, or returns the check for which the call has to wait after it has started."""
+        return await self._limits.start_call(needs)
 
     async def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -27,8 +27,20 @@ _UNKNOWN_SCRIPT = "NOSCRIPT"
 _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
 
 
-# Replies to scripts that the current call is going to run: see `RedisConnection.read_ahead`.
-_replies_ahead: ContextVar[dict[ScriptRun, Any] | None] = ContextVar("replies_ahead", default=None)
+class _SentAhead:
+    """Scripts that were sent as one, before the call asks for the reply to the first of them."""
+
+    def __init__(self, runs: tuple[ScriptRun | None, ...], sequence: ScriptRun, reply: asyncio.Future[Any]) -> None:
+        self.runs = runs
+        self.sequence = sequence
+        self.reply = reply
+        self.sent_at = reply.get_loop().time()
+        # What the call has not asked for yet; None until the reply has arrived.
+        self.replies: dict[ScriptRun, Any] | None = None
+
+
+# What the current call has sent ahead: see `RedisConnection.read_ahead`.
+_sent_ahead: ContextVar[_SentAhead | None] = ContextVar("sent_ahead", default=None)
 
 
 class RedisConnection:
@@ -69,35 +81,59 @@ class RedisConnection:
         return await self.execute(ScriptRun(script, tuple(keys), arguments))
 
     async def execute(self, run: ScriptRun) -> Any:
-        """Runs a script, unless this call has done so ahead. Raises SharedStateUnavailable."""
-        ahead = _replies_ahead.get()
-        return ahead.pop(run) if ahead and run in ahead else await self._execute(run)
+        """Runs a script, or waits for the reply if this call has sent it ahead. Raises SharedStateUnavailable."""
+        replies = await self._replies_ahead(run)
+        return replies.pop(run) if run in replies else await self._execute(run)
 
-    async def read_ahead(self, sequence: ScriptSequence, runs: tuple[ScriptRun | None, ...]) -> None:
-        """Runs the scripts of a sequence in one step, without those that are None. `execute` then returns their replies
-        at once, in this task and those that it starts. If the server does not answer, `execute` fails at once, so that
-        each caller continues in its own way."""
-        if sum(run is not None for run in runs) < 2:
-            return
-        try:
-            replies = await self._execute(sequence.run(runs))
-        except SharedStateUnavailable:
-            return
-        _replies_ahead.set({run: reply for run, reply in zip(runs, replies, strict=False) if run is not None})
+    def read_ahead(self, sequence: ScriptSequence, runs: tuple[ScriptRun | None, ...]) -> bool:
+        """Sends the scripts of a sequence as one, without those that are None, and does not wait: `execute` does when
+        it is asked for the first of them, in this task and those that it starts, and returns the others at once. If the
+        server does not answer, it fails at once for the others, so that each caller continues in its own way.
 
-    def take_ahead(self, run: ScriptRun) -> Any:
-        """Returns the reply to a script that this call has run ahead, or None."""
-        return (_replies_ahead.get() or {}).pop(run, None)
+        Returns whether they were sent. That is not worth it for one script, and not possible without a connection.
+        """
+        if sum(run is not None for run in runs) < 2 or not self._can_send:
+            return False
+        assert self._protocol is not None
+        run = sequence.run(runs)
+        _sent_ahead.set(_SentAhead(runs, run, self._protocol.send(*self._command(run))))
+        return True
+
+    async def take_ahead(self, run: ScriptRun) -> Any:
+        """Returns the reply to a script that this call has sent ahead, or None."""
+        return (await self._replies_ahead(run)).pop(run, None)
+
+    async def _replies_ahead(self, run: ScriptRun) -> dict[ScriptRun, Any]:
+        """Returns the replies that this call has not asked for yet, if it has sent this script ahead."""
+        ahead = _sent_ahead.get()
+        if ahead is None or run not in ahead.runs or ahead.reply.cancelled():
+            return {}
+        if ahead.replies is None:
+            waited_s = asyncio.get_running_loop().time() - ahead.sent_at
+            try:
+                replies = await self._receive(ahead.sequence, self._within_timeout(ahead.reply, waited_s))
+            except SharedStateUnavailable:
+                replies = ()
+            if ahead.replies is None:  # unless another task of the call has waited, too
+                received = zip(ahead.runs, replies, strict=False)
+                ahead.replies = {run: reply for run, reply in received if run is not None}
+        return ahead.replies
 
     def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> bool:
         """Runs a script without waiting for it. It is sent at once, so that it runs before what a client asks for after
         its answer, at whichever process. It is lost if the server does not answer. Returns whether there is a
         connection on which it can be sent."""
-        if self._protocol is None or not self._protocol.is_open or self._clock() < self._paused_until:
+        if not self._can_send:
             return False
-        reply = self._protocol.send(*self._script(script), len(keys), *keys, *arguments)
-        reply.add_done_callback(partial(self._check_posted, ScriptRun(script, tuple(keys), arguments)))
+        assert self._protocol is not None
+        run = ScriptRun(script, tuple(keys), arguments)
+        self._protocol.send(*self._command(run)).add_done_callback(partial(self._check_posted, run))
         return True
+
+    @property
+    def _can_send(self) -> bool:
+        """Whether a command can be sent without waiting."""
+        return self._protocol is not None and self._protocol.is_open and self._clock() >= self._paused_until
 
     def _check_posted(self, run: ScriptRun, reply: asyncio.Future[Any]) -> None:
         """If the server refuses what was posted, the next calls say that it is not available."""
@@ -111,18 +147,24 @@ class RedisConnection:
             self._failed(str(error))
 
     async def _execute(self, run: ScriptRun) -> Any:
-        script, keys, arguments = run
+        self._require_no_pause()
+        return await self._receive(run, self._send(self._command(run)))
+
+    async def _receive(self, run: ScriptRun, reply: Awaitable[Any]) -> Any:
+        """Waits for the reply to a script."""
         try:
-            return await self._reply((*self._script(script), len(keys), *keys, *arguments), passes=_UNKNOWN_SCRIPT)
+            return await self._checked(reply, passes=_UNKNOWN_SCRIPT)
         except RedisReplyError:  # the server no longer has the script; nothing has run
+            script, keys, arguments = run
             return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
 
-    def _script(self, script: RedisScript) -> tuple[str, str]:
+    def _command(self, run: ScriptRun) -> tuple[Argument, ...]:
         """The first use on a connection sends the text: a server that was restarted does not know the script."""
+        script, keys, arguments = run
         if self._protocol is None or script in self._protocol.scripts:
-            return "EVALSHA", script.digest
+            return "EVALSHA", script.digest, len(keys), *keys, *arguments
         self._protocol.scripts.add(script)
-        return "EVAL", script.text
+        return "EVAL", script.text, len(keys), *keys, *arguments
 
     async def open(self, on_push: Callable[[Any], None] | None = None) -> RedisProtocol:
         """Opens another connection, for subscriptions. Raises OSError, TimeoutError or RedisReplyError."""
@@ -156,14 +198,25 @@ class RedisConnection:
         if self._protocol is not None:
             self._protocol.close()
 
-    async def _reply(self, command: tuple[Argument, ...], passes: str = "") -> Any:
+    async def _reply(self, command: tuple[Argument, ...]) -> Any:
+        self._require_no_pause()
+        return await self._checked(self._send(command))
+
+    def _require_no_pause(self) -> None:
         if self._clock() < self._paused_until:
             raise SharedStateUnavailable(self._pause_s)
+
+    async def _send(self, command: tuple[Argument, ...]) -> Any:
+        """Returns the reply to a command, for which it opens a connection if there is none."""
+        protocol = self._protocol
+        if protocol is None or not protocol.is_open:
+            protocol = await self._open_once()
+        return await self._within_timeout(protocol.send(*command))
+
+    async def _checked(self, waiting: Awaitable[Any], passes: str = "") -> Any:
+        """Waits for a reply. Any error is a failure of the server, except replies that start with `passes`."""
         try:
-            protocol = self._protocol
-            if protocol is None or not protocol.is_open:
-                protocol = await self._open_once()
-            reply = await self._within_timeout(protocol.send(*command))
+            reply = await waiting
         except RedisReplyError as error:
             if passes and str(error).startswith(passes):
                 raise
@@ -176,10 +229,12 @@ class RedisConnection:
             logger.info("the session server answers again")
         return reply
 
-    async def _within_timeout(self, reply: asyncio.Future[Any]) -> Any:
+    async def _within_timeout(self, reply: asyncio.Future[Any], waited_s: float = 0.0) -> Any:
         """A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while
         the event loop was busy: the loop reads sockets before it runs timers."""
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, _time_out, reply)
+        if reply.done():
+            return reply.result()
+        timer = asyncio.get_running_loop().call_later(self._timeout_s - waited_s, _time_out, reply)
         try:
             return await reply
         finally:

@@ -89,7 +89,7 @@ class RedisProtocol(asyncio.Protocol):
         waiting, self._waiting = self._waiting, deque()
         for future in waiting:
             if not future.done():
-                future.set_exception(ConnectionError("the connection to Redis was lost"))
+                _fail(future, ConnectionError("the connection to Redis was lost"))
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -133,6 +133,12 @@ class RedisProtocol(asyncio.Protocol):
         if future.done():  # its caller timed out
             return
         if isinstance(reply, RedisReplyError):
-            future.set_exception(reply)
+            _fail(future, reply)
         else:
             future.set_result(reply)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Also marks the error as retrieved, because asyncio logs those of calls that have ended meanwhile."""
+    future.set_exception(error)
+    future.exception()

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from config.errors import MissingCapability
+from server.call_limits import LimitCheck
 from server.protocol.deadline import Deadline
 from server.protocol.messages import RequestId, notification_message
 from server.protocol.versions import Era
@@ -96,6 +97,8 @@ class Call(Struct, eq=False):
     outcome: str = ""
     # For how long the same call would be refused again.
     refused_for_s: float = 0.0
+    # Set if the call has started before the rate limits have answered.
+    limit_check: LimitCheck | None = None
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress if the client asked for it."""

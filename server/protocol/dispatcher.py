@@ -138,12 +138,15 @@ class Dispatcher:
         if request.method != "tools/call":
             return CallNeeds(principal=principal)
         tool = self._permitted_tool(principal, profile, request.params.get("name"))
-        return CallNeeds(principal=principal, tool=tool, state=_named_state(request.params.get("arguments"), session))
+        state = _named_state(request.params.get("arguments"), session)
+        if tool is None:
+            return CallNeeds(principal=principal, state=state)
+        return CallNeeds(principal=principal, tool=tool.name, state=state, can_start_early=tool.waits_for_limits)
 
-    def _permitted_tool(self, principal: Principal, profile: str | None, name: Any) -> str | None:
+    def _permitted_tool(self, principal: Principal, profile: str | None, name: Any) -> Tool | None:
         """Returns the tool that a call is going to charge. One that is refused is not charged."""
         try:
-            return None if profile is None else self._access.require_tool(principal, profile, name).name
+            return None if profile is None else self._access.require_tool(principal, profile, name)
         except FlorilegiumError:
             return None
 
@@ -186,14 +189,17 @@ class Dispatcher:
             outcome = "cancelled"
             raise
         finally:
-            method_name, tool_name = self._metric_labels(call, request)
-            _log_call(method_name, tool_name, call.client.name, outcome)
-            seconds = time.perf_counter() - started_at
-            if self._observer is not None:
-                self._observer.record_call(method_name, tool_name, outcome, seconds)
-            if self._call_log is not None:
-                self._call_log.record(call, method_name, tool_name, outcome, seconds)
+            if call.limit_check is None or call.limit_check.refusal is None:
+                self._record(call, request, outcome, time.perf_counter() - started_at)
         return self._with_server_meta(result) if call.era is Era.MODERN else result
+
+    def _record(self, call: Call, request: Request, outcome: str, seconds: float) -> None:
+        method, tool = self._metric_labels(call, request)
+        _log_call(method, tool, call.client.name, outcome)
+        if self._observer is not None:
+            self._observer.record_call(method, tool, outcome, seconds)
+        if self._call_log is not None:
+            self._call_log.record(call, method, tool, outcome, seconds)
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""
@@ -286,17 +292,32 @@ class Dispatcher:
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
         try:
-            await self._limits.take((call.context.user_id, tool.name))
-            args = read_arguments(arguments or {}, tool.input)
-            output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
+            output = await self._run_tool(call, tool, arguments or {})
         except _PROTOCOL_ERRORS:
             raise
         except FlorilegiumError as error:
+            if call.limit_check is not None and error is call.limit_check.refusal:
+                raise
             call.outcome = _outcome(error)
             if isinstance(error, Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
             return _error_result(error)
         return _tool_result(output)
+
+    async def _run_tool(self, call: Call, tool: Tool, arguments: Mapping[str, Any]) -> Any:
+        """Whatever the outcome, the limits have allowed the call."""
+        if call.limit_check is None:
+            await self._limits.take((call.context.user_id, tool.name))
+        try:
+            args = read_arguments(arguments, tool.input)
+            output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
+        except (FlorilegiumError, InputRequired):
+            if call.limit_check is not None:
+                await call.limit_check.wait()
+            raise
+        if call.limit_check is not None:
+            await call.limit_check.wait()
+        return output
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")

@@ -28,7 +28,7 @@ class RedisReadAhead:
         self._sessions = sessions
         self._states = states
 
-    async def read(self, needs: CallNeeds) -> None:
+    def start(self, needs: CallNeeds) -> bool:
         user_id, owner = needs.principal.user_id, needs.principal.owner()
         runs = (
             self._user_limit.run_of(user_id),
@@ -36,4 +36,4 @@ class RedisReadAhead:
             None if needs.tool is None else self._tool_limit.run_of((user_id, needs.tool)),
             None if needs.state is None else self._states.run_of(needs.state, owner),
         )
-        await self._connection.read_ahead(_NEEDS, runs)
+        return self._connection.read_ahead(_NEEDS, runs)

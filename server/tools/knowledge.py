@@ -80,7 +80,9 @@ class KnowledgeTools:
     async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
         is_compact = arguments.shape == "compact"
         extra_bytes = self._links.hit_extra_bytes if is_compact else 0
-        response = without_repetition(await self._knowledge.aggregator.search(call.context, arguments, extra_bytes))
+        wait_for_limits = call.limit_check.wait if call.limit_check is not None else None
+        search = self._knowledge.aggregator.search(call.context, arguments, extra_bytes, wait_for_limits)
+        response = without_repetition(await search)
         return compact_response(response, self._links) if is_compact else response
 
     async def get(self, call: Call, arguments: ShapedGet) -> GetResponse | CompactItem:
@@ -119,6 +121,7 @@ class KnowledgeTools:
                 output=KnowledgeResponse,
                 schema=with_caps(_search_schema(self._knowledge.sources), self._settings),
                 handler=self.search,
+                waits_for_limits=True,
             ),
             Tool(
                 name="knowledge_get",

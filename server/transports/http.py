@@ -19,6 +19,7 @@ from config.errors import (
     retry_after_seconds,
 )
 from server.admission import AdmittedRequest, IncomingRequest
+from server.call_limits import LimitCheck
 from server.error_responses import raw_error_headers
 from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
 from server.protocol.changes import LIST_KINDS, ChangeListener
@@ -127,11 +128,13 @@ class HttpTransport:
         except FlorilegiumError:
             await self._admission.charge(request.principal)
             raise
-        await self._admission.charge_call(self._needs(request, message))
+        needs = self._needs(request, message)
+        if not isinstance(message, list) and _is_modern(message, request.headers.get(VERSION)):
+            await self._modern(request, message, receive, response, await self._admission.start_call(needs))
+            return
+        await self._admission.charge_call(needs)
         if isinstance(message, list):
             await self._batch(request, message, response)
-        elif _is_modern(message, request.headers.get(VERSION)):
-            await self._modern(request, message, receive, response)
         else:
             await self._legacy(request, message, response)
 
@@ -172,7 +175,12 @@ class HttpTransport:
         return message
 
     async def _modern(
-        self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
+        self,
+        request: AdmittedRequest,
+        message: Message,
+        receive: Receive,
+        response: PostResponse,
+        check: LimitCheck | None,
     ) -> None:
         if isinstance(message, Response):
             raise InvalidRequest("in the modern era, clients do not send responses")
@@ -184,7 +192,7 @@ class HttpTransport:
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         watch = _DisconnectWatch(receive)
         try:
-            result = await self._serve_modern(request, message, response)
+            result = await self._serve_modern(request, message, response, check)
         except asyncio.CancelledError:
             if not watch.has_disconnected:
                 raise
@@ -194,20 +202,31 @@ class HttpTransport:
             return
         finally:
             watch.stop()
+            if check is not None:
+                check.end()
         # No longer watched: a client that disconnects while it receives the result has nothing left to cancel.
         await response.finish(200, result_message(message.id, result), _retry_after(result))
 
     async def _serve_modern(
-        self, request: AdmittedRequest, message: Request, response: PostResponse
+        self, request: AdmittedRequest, message: Request, response: PostResponse, check: LimitCheck | None
     ) -> Mapping[str, Any]:
+        try:
+            call = self._modern_call(request, message, response)
+            call.limit_check = check
+            return await self._dispatch(request, call, message)
+        except FlorilegiumError:
+            if check is not None:  # the limit of the user comes before all other errors
+                await check.charge()
+            raise
+
+    def _modern_call(self, request: AdmittedRequest, message: Request, response: PostResponse) -> Call:
         meta = read_request_meta(message.params)
         profile = self._dispatcher.profiles.choose(request.principal, request.profile)
         tool_name = message.params.get("name") if message.method == "tools/call" else None
         tool = self._dispatcher.find_tool(profile, tool_name)
         mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
         check_headers(request.headers, message, meta.version, mirrored)
-        call = modern_call(meta, message, self._admission.context(request), response, profile)
-        return await self._dispatch(request, call, message)
+        return modern_call(meta, message, self._admission.context(request), response, profile)
 
     async def _dispatch(self, request: AdmittedRequest, call: Call, message: Request) -> Mapping[str, Any]:
         result = await self._dispatcher.dispatch(call, message)

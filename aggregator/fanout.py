@@ -166,8 +166,9 @@ class Fanout:
                 await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
         finally:
             late.update(task for task in tasks.values() if not task.done())
-            for task in late:
+            for task in tasks.values():
                 task.cancel()
+                # If this call is cancelled, not even those that are done are looked at.
                 task.add_done_callback(_retrieve_exception)
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)

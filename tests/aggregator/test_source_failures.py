@@ -1,6 +1,7 @@
 """Sources that fail, hang or return invalid results lose their hits; the others are delivered."""
 
 import asyncio
+import gc
 import math
 from typing import Any
 
@@ -109,6 +110,24 @@ async def test_cancelled_search_cancels_every_source() -> None:
     async with asyncio.timeout(WAIT_S):
         for source in sources:
             await source.was_cancelled.wait()
+
+
+async def test_cancelled_search_leaves_no_exception_of_a_source_behind(caplog: pytest.LogCaptureFixture) -> None:
+    hanging = HangingSource("media")
+    failing = FailingSource("notes", SourceTimeout("notes", 2000))
+    call = asyncio.create_task(build_aggregator(failing, hanging).search())
+    async with asyncio.timeout(WAIT_S):
+        await hanging.started.wait()
+    await asyncio.sleep(0)  # the other source fails
+
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
+    # What refers to the tasks of the sources.
+    del call, failing, hanging
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text
 
 
 EMPTY_RESPONSE = SearchResponse(results=(), has_more=False, next_offset=None, total_estimated=0)

@@ -16,8 +16,10 @@ from sources.storage.job_group import CallGroup, JobGroup, current_call, current
 from sources.storage.job_queue import JobLane
 from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
 from sources.storage.postgres.errors import is_removed_library, job_errors, translate
+from sources.storage.postgres.index.entries import known_index_state
 from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.index.index_update import IndexUpdate
+from sources.storage.postgres.index.reindex import is_outdated
 from sources.storage.postgres.index.trigram_builder import TrigramIndexBuilder
 from sources.storage.postgres.index_builds import IndexBuilds
 from sources.storage.postgres.jobs import JobThreads
@@ -123,6 +125,8 @@ class PostgresDatabase:
             raise RunAlone
         self._schema, connection.schema = schema, schema.name
         work(connection)
+        # A search has read the state of the index, which saves a transaction for it.
+        self.index_update.is_current = known_index_state(connection) is not None and not is_outdated(connection)
 
     def _reader(self) -> JobLane:
         """Background jobs pause, so that no call may have to wait for one of them."""

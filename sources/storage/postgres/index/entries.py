@@ -38,8 +38,11 @@ _BATCH_ROWS = 500
 # all sources takes less time than another statement, and the search of another source probably asks for it, too.
 SMALL_INDEX_BYTES = 32_000_000
 _INDEX_STATE = "index state"
-_READ_INDEX_STATE = """
-    SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1) FROM state WHERE name = 'writes'
+# Which version segmented the texts, in a SELECT.
+SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"
+_READ_INDEX_STATE = f"""
+    SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), {SEGMENT_VERSION_SQL}
+    FROM state WHERE name = 'writes'
 """
 # A message is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
@@ -184,10 +187,12 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
 
 
 class IndexState(Struct, frozen=True):
-    """`version` is different after every write to the library. `size` is that of the entries, in bytes."""
+    """`version` is different after every write to the library. `size` is that of the entries, in bytes.
+    `segment_version` is that of the code that segmented the texts."""
 
     version: str
     size: int
+    segment_version: str | None = None
 
 
 def index_state(connection: PostgresConnection) -> IndexState:
@@ -195,7 +200,7 @@ def index_state(connection: PostgresConnection) -> IndexState:
     state = known_index_state(connection)
     if state is None:
         row = connection.execute(_READ_INDEX_STATE).fetchone()
-        state = IndexState(str(row[0]), row[1] or 0) if row else IndexState("0", 0)
+        state = IndexState(str(row[0]), row[1] or 0, row[2]) if row else IndexState("0", 0)
         save_index_state(connection, state)
     return state
 

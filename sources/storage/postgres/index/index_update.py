@@ -19,9 +19,13 @@ _LEASE_S = 3_600
 
 
 class IndexUpdate(IndexTask):
+    """`is_current` is set by a read that saw it."""
+
+    is_current = False
+
     def start(self, after: asyncio.Event | None = None) -> None:
         """Updates the index if it is outdated, unless another process does. With `after`, that begins later, and only
-        if the library is open then."""
+        if the library is open then and its index is not known to be current."""
         if not self.is_running:
             self._run(self._update(after))
 
@@ -29,7 +33,7 @@ class IndexUpdate(IndexTask):
         database = self._database
         if after is not None:
             await after.wait()
-            if not database.is_open:
+            if not database.is_open or self.is_current:
                 return
         try:
             with background_jobs():

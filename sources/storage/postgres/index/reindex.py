@@ -20,6 +20,7 @@ from sources.storage.postgres.index.entries import (
     OBSERVATION_ENTRIES,
     PROMPT_ENTRIES,
     index_rows,
+    index_state,
 )
 from sources.storage.postgres.vectors.changed_rows import update_vectors
 from sources.storage.sqlite.schema.chacha import CHACHA
@@ -38,7 +39,6 @@ _BATCH_ROWS = 200
 _BATCH_EXTRA_MS = 60_000
 # Media items before their chunks, which are indexed with their titles.
 _TABLES = (*CHACHA.segmented, *MEDIA.segmented, *PROMPTS.segmented)
-_VERSION = "SELECT value FROM state WHERE name = 'segment_version'"
 _SAVE_VERSION = """
     INSERT INTO state (name, value) VALUES ('segment_version', ?)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -69,8 +69,7 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
 
 def is_outdated(connection: LibraryConnection) -> bool:
     """Whether texts were segmented by another version."""
-    row = connection.execute(_VERSION).fetchone()
-    return row is None or int(row[0]) != SEGMENT_VERSION
+    return index_state(connection).segment_version != str(SEGMENT_VERSION)
 
 
 def _remove_unused(connection: LibraryConnection) -> None:

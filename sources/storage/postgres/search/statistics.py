@@ -15,6 +15,7 @@ from sources.storage.contract import Corpus
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
     SMALL_INDEX_BYTES,
+    SEGMENT_VERSION_SQL,
     EntryKind,
     IndexState,
     index_state,
@@ -39,7 +40,7 @@ _COUNT_EACH = """
 # sources in a large library, and rows unless they are wanted.
 _READ_STATE_AND_COUNTS = f"""
     WITH entries AS (SELECT coalesce((SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), 0) AS size)
-    SELECT value, size,
+    SELECT value, size, {SEGMENT_VERSION_SQL},
         ARRAY(SELECT CASE WHEN wanted.place <= CAST(? AS INTEGER) OR size <= {SMALL_INDEX_BYTES} THEN (
                 SELECT count(*) FROM index_entries e WHERE e.tsv @@ CAST(wanted.match AS TSQUERY)) END
             FROM unnest(CAST(? AS TEXT[])) WITH ORDINALITY AS wanted (match, place) ORDER BY wanted.place),
@@ -188,8 +189,8 @@ class EntryStatistics:
             row = connection.execute(_READ_STATE_AND_COUNTS, (own_count, unknown, needs_rows)).fetchone()
             if row is None:
                 return
-            version, size, counts, rows = row
-            save_index_state(connection, IndexState(str(version), size))
+            version, size, segment_version, counts, rows = row
+            save_index_state(connection, IndexState(str(version), size, segment_version))
             known.refresh(str(version))
             known.matches.update(
                 (match, count) for match, count in zip(unknown, counts, strict=True) if count is not None

@@ -10,8 +10,10 @@ from config.errors import InvalidParams, SourceTimeout, StorageError
 from sources.storage.job_group import CallGroup, JobGroup, job_group
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
+from sources.storage.postgres.index.entries import index_state
 from sources.storage.postgres.joint_statements import fetch_jointly
 from sources.storage.tables.connection import SqlConnection
+from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 Work = Callable[[SqlConnection], object]
@@ -72,6 +74,24 @@ async def test_the_reads_of_a_call_share_a_transaction(database: PostgresDatabas
         assert len(set(await _read_all(other, _transaction, _transaction))) == 1
     others = [_read(database, call, _transaction) for call in (CallGroup(60.0), CallGroup(60.0), None)]
     assert len(set(await asyncio.gather(*others))) == 3
+
+
+async def test_an_index_that_a_search_found_current_is_not_checked_again(
+    database: PostgresDatabase, open_engine: OpenEngine
+) -> None:
+    def search(connection: SqlConnection) -> object:
+        assert isinstance(connection, LibraryConnection)
+        return index_state(connection), connection.statements
+
+    await _read(database, None, _transaction)
+    async with open_engine(options={"connections": 1}) as (engine, libraries):
+        other = await engine._database(libraries.context("ada").user_id)
+        [_, (state, before)] = await _read_all(other, search, search)
+        await other.index_update.wait_until_finished()
+        _, after = await _read(other, None, search)
+    assert state.segment_version == str(SEGMENT_VERSION)
+    # The end of the first transaction, the beginning of the second, and the state.
+    assert after == before + 3
 
 
 async def test_a_read_that_fails_does_not_affect_the_others(database: PostgresDatabase) -> None:

@@ -11,7 +11,7 @@ from sources.storage.search.vocabulary_memory import VocabularyMemory
 
 _LAST = "\U0010ffff"
 _WORDS = """
-    SELECT (SELECT coalesce(string_agg(substr(word, 2), ' '), '')
+    SELECT (SELECT coalesce(string_agg(word, ' '), '')
         FROM (SELECT word FROM index_words WHERE word >= wanted.first AND word < wanted.last LIMIT ?1) AS word)
     FROM unnest(CAST(?2 AS TEXT[]), CAST(?3 AS TEXT[])) WITH ORDINALITY AS wanted (first, last, place)
     ORDER BY wanted.place
@@ -62,6 +62,11 @@ class EntryVocabulary:
     def lexeme(self, word: str) -> str:
         return self._kind.prefix + word
 
+    def without_prefix(self, words: str) -> str:
+        """Removes the letter of the source from words with spaces before them. Here, because the server would take a
+        third of the time of reading them for it."""
+        return words.replace(f" {self._kind.prefix}", " ")
+
     def known_words(self, beginning: str) -> str | None:
         return self._memory.get((self.connection.schema, self.table, beginning), self.version)
 
@@ -93,7 +98,7 @@ def read_words(sources: Sequence[EntryVocabulary], word: str, words_max: int) ->
         last = [lexeme + _LAST for lexeme in first]
         rows = sources[0].connection.execute(_WORDS, (words_max, first, last)).fetchall()
         for (source, beginning), (text,) in zip(unknown, rows, strict=True):
-            words[source, beginning] = f" {text} " if text else " "
+            words[source, beginning] = source.without_prefix(f" {text} ") if text else " "
             source.save_words(beginning, words[source, beginning] or "")
     return ["".join([words[key] or "" for key in keys]) for keys in wanted]
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
@@ -111,7 +111,7 @@ class PostgresConnection:
         self.statements = 0
         # The schema of the current transaction, and what is known in it and cannot change before it ends.
         self.schema = ""
-        self.known: dict[str, Any] = {}
+        self.known: dict[Hashable, Any] = {}
 
     @classmethod
     def connect(cls, options: ConnectionOptions) -> Self:

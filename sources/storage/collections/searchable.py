@@ -90,7 +90,8 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
         """Searches for the near words of a misspelled word too."""
         if search.ranking == "meaning":
             return self._run_search(connection, target, search, meaning)
-        corrected = self._correct(connection, target, search)
+        key = ("corrected", target.index.table, search)
+        corrected = self._statistics.compute_once(connection, key, lambda: self._correct(connection, target, search))
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
         page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)

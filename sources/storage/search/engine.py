@@ -1,7 +1,7 @@
 """What a search needs from the engine that stores the full-text index."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sources.query import Expression, ParsedQuery
 from sources.search.time_boost import BoostedPeriod
@@ -11,6 +11,8 @@ from sources.storage.tables.sql import SqlFilter, Statement
 if TYPE_CHECKING:
     from sources.storage.search.match_tiers import MatchTier
     from sources.storage.search.target import SearchTarget
+
+T = TypeVar("T")
 
 # Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
 MatchedEntry = tuple[int, float, int]
@@ -121,6 +123,11 @@ class SearchStatistics(Protocol):
     def engine(self) -> SearchEngine: ...
     def refresh(self, connection: Any) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
+        ...
+
+    def compute_once(self, connection: Any, key: Hashable, compute: Callable[[], T]) -> T:
+        """Returns what `compute` returns. An engine that runs a search again in the same transaction, when it has the
+        rows that the search waited for, does not compute it again."""
         ...
 
     def count_matches(self, connection: Any, index: Any, match: str) -> int:

@@ -11,9 +11,10 @@ from collections import Counter as Tally
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.json import Decoder
 
-from sources.query import Term
+from sources.query import Expression, Term
 from sources.records import HitPage
 from sources.search.query_boosts import NO_BOOSTS, query_boosts
 from sources.search.scoring import Scorer, TermStatistics, term_weights
@@ -46,6 +47,16 @@ _decode_rowids = Decoder(list[int]).decode
 _NO_FILTER = SqlFilter()
 
 
+class RankingPlan(Struct, frozen=True):
+    """What is decided before entries are read. `matches_max` is an upper bound of the number of index entries that
+    match, and `all_matches` is a tier with all of them."""
+
+    matches_max: int
+    tiers: Sequence[MatchTier]
+    scoring: BlockScoring
+    all_matches: MatchTier
+
+
 class TextSearch:
     """`ranked_rows_max` is the maximum number of matches that are ranked; `extra_filter` is added to the search's own
     filters."""
@@ -70,7 +81,6 @@ class TextSearch:
         self._term_counter = term_counter(search.query.terms)
         is_comparable = search.scoring == "comparable"
         self._boosts = query_boosts(search.query.times, search.query.own_terms) if is_comparable else NO_BOOSTS
-        # An upper bound of the number of index entries that match.
         self._matches_max = 0
         # Items that are not among the matches, because they have a position before them.
         self._skipped: tuple[int, ...] = ()
@@ -82,12 +92,17 @@ class TextSearch:
         if expression is None:
             return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
-        match = self._matches.match_text
+        key = ("plan", self._target.index.table, self._search)
+        plan = self._statistics.compute_once(self._connection, key, lambda: self._plan(expression))
+        self._matches_max = plan.matches_max
+        candidates, has_more = self._rank(plan.tiers, plan.scoring)
+        return self._page(candidates, has_more, plan.all_matches)
+
+    def _plan(self, expression: Expression) -> RankingPlan:
         frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
-        self._matches_max = sum(frequencies)
         tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
-        candidates, has_more = self._rank(tiers, self._scoring(tiers[0]))
-        return self._page(candidates, has_more, MatchTier(match(expression), "newest"))
+        all_matches = MatchTier(self._matches.match_text(expression), "newest")
+        return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), all_matches)
 
     def has_match(self) -> bool:
         """Whether anything matches, on whatever page."""

@@ -6,16 +6,17 @@ so those of the whole library are counted instead."""
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from config.postgres.connection import PostgresConnection
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.postgres.index.entries import (
     ENTRY_KINDS,
-    SMALL_INDEX_BYTES,
     SEGMENT_VERSION_SQL,
+    SMALL_INDEX_BYTES,
     EntryKind,
     IndexState,
     index_state,
@@ -29,6 +30,8 @@ from sources.storage.search.vocabulary import NearWordsMemory
 from sources.storage.search.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.index.statistics import OWN_ROWS_MIN
 from sources.storage.tables.text_index import TextIndex
+
+T = TypeVar("T")
 
 _COUNTS_MAX = 5_000
 _TURN_MAX_S = 0.5
@@ -108,6 +111,12 @@ class EntryStatistics:
         state = known_index_state(connection)
         if state is not None:
             self._known.refresh(state.version)
+
+    def compute_once(self, connection: PostgresConnection, key: Hashable, compute: Callable[[], T]) -> T:
+        if key not in connection.known:
+            connection.known[key] = compute()
+        value: T = connection.known[key]
+        return value
 
     def count_matches(self, connection: PostgresConnection, index: TextIndex, match: str) -> int:
         [count] = self.count_each(connection, index, (match,))

@@ -1,6 +1,7 @@
 """The full-text search of PostgreSQL."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from config.postgres.connection import PostgresConnection
 from sources.query import Expression
@@ -10,7 +11,7 @@ from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.search.dialect import postgres_sql
 from sources.storage.postgres.search.entry_sql import EntrySql
 from sources.storage.postgres.search.resolved_filters import resolve_filter
-from sources.storage.postgres.search.tsquery import EVERYWHERE, compile_tsquery
+from sources.storage.postgres.search.tsquery import EVERYWHERE, Restriction, compile_tsquery
 from sources.storage.search.match_tiers import MatchTier
 from sources.storage.search.target import SearchTarget
 from sources.storage.tables.sql import SqlFilter
@@ -28,12 +29,12 @@ class TsqueryEngine:
     def match_text(self, expression: Expression, target: SearchTarget | None = None, fields: Sequence[str] = ()) -> str:
         if target is None:
             return compile_tsquery(expression)
-        labels = ENTRY_KINDS[target.index.table].column_labels
+        table = target.index.table
         return compile_tsquery(
             expression,
-            labels.restriction(fields) if fields else EVERYWHERE,
-            labels.restriction((target.title_column,)),
-            labels.restriction(target.phrase_columns) if target.phrase_columns else EVERYWHERE,
+            _restriction(table, tuple(fields)),
+            _restriction(table, (target.title_column,)),
+            _restriction(table, target.phrase_columns),
         )
 
     def scale_ranks(self, best: float, worst: float, ranks: Sequence[float | None]) -> Sequence[float]:
@@ -55,6 +56,12 @@ class TsqueryEngine:
         skipped: tuple[int, ...] = (),
     ) -> EntrySql:
         return EntrySql(target, tier, where, item_bits, is_ranked, boost, skipped)
+
+
+@lru_cache(maxsize=512)
+def _restriction(table: str, columns: tuple[str, ...]) -> Restriction:
+    """Returns the restriction of a search to columns of an index, or to none without columns."""
+    return ENTRY_KINDS[table].column_labels.restriction(columns) if columns else EVERYWHERE
 
 
 TSQUERY = TsqueryEngine()

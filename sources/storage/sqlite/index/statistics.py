@@ -5,7 +5,8 @@ rows of all files of the library are counted instead: the reader's own file and 
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
 
 from loguru import logger
 
@@ -19,6 +20,8 @@ from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.vocabulary import IndexVocabulary
 from sources.storage.sqlite.search.fts5_engine import FTS5
 from sources.storage.tables.text_index import TextIndex
+
+T = TypeVar("T")
 
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
 # do. With twelve rows they do not.
@@ -48,6 +51,9 @@ class CorpusStatistics:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
         self._own.refresh(connection)
         self._refreshed.clear()
+
+    def compute_once(self, _connection: JobConnection, _key: Hashable, compute: Callable[[], T]) -> T:
+        return compute()
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""

@@ -127,6 +127,21 @@ async def test_words_of_all_sources_are_compared_in_two_statements(
     assert statements == [2]
 
 
+def test_a_search_is_planned_once_in_a_transaction(database_url: str) -> None:
+    """Nothing of one user is used for another, even if they search for the same."""
+    statistics = EntryStatistics(IndexCounts(VocabularyMemory(1_000)))
+    plans = iter(range(10))
+    connection = LibraryConnection.connect(ConnectionOptions(url=database_url))
+    try:
+        for plan in range(2):
+            connection.begin(Transaction(schema="florilegium", is_read_only=True))
+            results = [statistics.compute_once(connection, "plan", lambda: next(plans)) for _ in range(2)]
+            connection.commit()
+            assert results == [plan, plan]
+    finally:
+        connection.close()
+
+
 async def test_rows_read_for_a_conversation_grow_with_its_messages(database_url: str, tmp_path: Path) -> None:
     """A new table has no statistics, and PostgreSQL must not sort all earlier messages for each message."""
     messages = [MessageDraft(role="user", sender="Ana", content="Shall we go to Lisbon? " * 10) for _ in range(2_000)]

@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -20,13 +21,14 @@ LISTED_ROWS = (
     "WITH ORDINALITY AS listed (value, place)) AS wanted"
 )
 _LABELS = "DCBA"
+_INNER_JOIN = re.compile(r"(?<!LEFT) JOIN ")
 
 
 @lru_cache
 def _around_page(candidate_sql: str) -> tuple[str, str]:
     """Returns the SQL before and after the page whose candidates are selected with the columns of its entries. Entries
     without a row of the table have NULL instead."""
-    before, after = candidate_sql.replace(" JOIN ", " LEFT JOIN ").split(LISTED_ROWS)
+    before, after = _INNER_JOIN.sub(" LEFT JOIN ", candidate_sql).split(LISTED_ROWS)
     return before.replace("SELECT", "SELECT wanted.number, wanted.rank, wanted.is_first,", 1), after
 
 

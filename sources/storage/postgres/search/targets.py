@@ -1,7 +1,10 @@
 """The search targets of PostgreSQL: those of SQLite with translated SQL."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 from msgspec.structs import replace
 
+from sources.storage.postgres.index.entries import MESSAGE_CONTEXT
 from sources.storage.postgres.search.dialect import postgres_sql
 from sources.storage.search.target import SearchTarget
 from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
@@ -11,30 +14,48 @@ from sources.storage.sqlite.search.targets.notes import NOTES_TARGET
 from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
 from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
 
-# The messages before a message, as they are written and in order. The conditions are ranges, as in `index/entries.py`.
-_CONTEXT_TEXTS = """
-    SELECT m.uuid, (SELECT coalesce(string_agg(text, chr(10) ORDER BY position), '') FROM (
-        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
+# Contexts up to this length are read with every message that may become a hit, so that most searches need no other
+# statement for them. Longer ones are read for the hits that show them.
+_SHORT_CONTEXT_CHARS = 2_000
+# The messages before a message, as they are indexed, and as they are written and in order. The conditions are ranges,
+# as in `index/entries.py`.
+_CONTEXTS = """
+    SELECT string_agg(indexed, ' ' ORDER BY position DESC) AS indexed,
+        string_agg(text, chr(10) ORDER BY position) AS text
+    FROM (SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS indexed,
+            CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
         FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
             AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
-        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier)
-    FROM messages m WHERE m.uuid IN (SELECT value FROM jsonb_array_elements_text(CAST(? AS JSONB)))
+        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier
+"""
+_CONTEXT_TEXTS = f"""
+    SELECT m.uuid, coalesce(context.text, '') FROM messages m LEFT JOIN LATERAL ({_CONTEXTS}) AS context ON TRUE
+    WHERE m.uuid IN (SELECT value FROM jsonb_array_elements_text(CAST(? AS JSONB)))
 """
 
 
-def _translated(target: SearchTarget, **changes: str) -> SearchTarget:
-    return replace(target, candidate_sql=_in_order(target.candidate_sql), **changes)
+def _translated(target: SearchTarget, candidate_sql: str = "", **changes: str) -> SearchTarget:
+    return replace(target, candidate_sql=_in_order(candidate_sql or target.candidate_sql), **changes)
 
 
 def _in_order(sql: str) -> str:
     return f"{postgres_sql(sql)} ORDER BY wanted.place"
 
 
+def _with_contexts(sql: str) -> str:
+    """Selects the context of a message as it is written after the other columns, with the same rows as the indexed
+    one."""
+    indexed = "CASE m.human_only WHEN 1 THEN '' ELSE coalesce(context.indexed, '') END"
+    text = f"CASE WHEN length(context.text) <= {_SHORT_CONTEXT_CHARS} THEN context.text END"
+    sql = postgres_sql(sql).replace(MESSAGE_CONTEXT, indexed).replace("m.is_canonical", f"m.is_canonical, {text}")
+    return f"{sql} LEFT JOIN LATERAL ({_CONTEXTS}) AS context ON TRUE"
+
+
 _CHATS = {"title_sql": _in_order(CHATS_TARGET.title_sql), "context_sql": _CONTEXT_TEXTS}
 POSTGRES_NOTES = _translated(NOTES_TARGET)
 POSTGRES_MEDIA = _translated(MEDIA_TARGET)
-POSTGRES_CHATS = _translated(CHATS_TARGET, **_CHATS)
-POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, **_CHATS)
+POSTGRES_CHATS = _translated(CHATS_TARGET, _with_contexts(CHATS_TARGET.candidate_sql), **_CHATS)
+POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, _with_contexts(HUMAN_ONLY_TARGET.candidate_sql), **_CHATS)
 POSTGRES_CHARACTERS = _translated(CHARACTERS_TARGET)
 POSTGRES_PROMPTS = _translated(PROMPTS_TARGET)
 POSTGRES_OBSERVATIONS = _translated(OBSERVATIONS_TARGET)

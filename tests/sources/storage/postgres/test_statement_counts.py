@@ -17,7 +17,6 @@ from sources.storage.postgres.search.statistics import EntryStatistics, IndexCou
 from sources.storage.postgres.search.targets import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.vocabulary_memory import VocabularyMemory
-from sources.storage.sqlite.search.targets.chats import ChatCandidate
 from tests.sources.storage.library_fixture import open_postgres
 
 Work = Callable[[LibraryConnection], None]
@@ -61,14 +60,15 @@ def _count_messages(connection: LibraryConnection, schema: str) -> int:
     return connection.run(Transaction(schema=schema, is_read_only=True), work)
 
 
-async def test_contexts_of_all_hits_are_read_in_one_statement(
-    ada: Library, count_statements: Callable[[Work], int]
+@pytest.mark.parametrize(("question", "expected_statements"), [("Lisbon?", 0), ("Lisbon? " * 1_000, 1)])
+async def test_contexts_are_read_with_the_messages_or_all_in_one_statement(
+    ada: Library, count_statements: Callable[[Work], int], question: str, expected_statements: int
 ) -> None:
     for number in range(3):
-        texts = (f"Shall we go to Lisbon? {number}", "Gladly. When?")
+        texts = (f"{number} {question}", "Gladly. When?")
         messages = [MessageDraft(role="user", sender="Ana", content=text) for text in texts]
         await ada.chats.create(ConversationDraft(title="Talk"), messages)
-    contexts: list[str | None] = []
+    contexts: list[str] = []
     statements: list[int] = []
 
     def work(connection: LibraryConnection) -> None:
@@ -79,11 +79,11 @@ async def test_contexts_of_all_hits_are_read_in_one_statement(
         before = connection.statements
         POSTGRES_CHATS.add_context(connection, candidates)
         statements.append(connection.statements - before)
-        contexts.extend(candidate.found_through for candidate in candidates if isinstance(candidate, ChatCandidate))
+        contexts.extend(candidate.hit().context for candidate in candidates)
 
     await asyncio.to_thread(count_statements, work)
-    assert statements == [1]
-    assert sorted(filter(None, contexts)) == [f"Ana: Shall we go to Lisbon? {number}" for number in range(3)]
+    assert statements == [expected_statements]
+    assert sorted(contexts) == [f"Ana: {number} {question}" for number in range(3)]
 
 
 async def test_terms_of_a_small_library_are_counted_in_one_statement(

@@ -45,8 +45,8 @@ class ChatCandidate(HitCandidate, gc=False):
     context: str
     rowid: int
     is_canonical: int
-    # The messages through which it matches.
-    found_through: str = ""
+    # The messages before it, through which it may match, or None if they have not been read.
+    found_through: str | None = None
 
     @property
     def sort_key(self) -> str | int:
@@ -102,7 +102,7 @@ class ChatCandidate(HitCandidate, gc=False):
             role=self.role,
             branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
             via="context" if self.is_found_through_others else None,
-            context=self.found_through,
+            context=(self.found_through or "") if self.is_found_through_others else "",
         )
 
 
@@ -212,7 +212,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         found = {
             one.message_id or "": one
             for one in candidates
-            if isinstance(one, ChatCandidate) and one.is_found_through_others
+            if isinstance(one, ChatCandidate) and one.is_found_through_others and one.found_through is None
         }
         if found:
             for message_id, text in connection.execute(self.context_sql, (json_array([*found]),)):

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sources.query.prefixes import word_with_stem
@@ -87,7 +87,9 @@ class LibraryVocabulary:
         return self._memory.get(key, lambda: self._find_near_words(root))
 
     def _find_near_words(self, root: str) -> list[str]:
-        return [word for near in self._near_stems(root) if (word := self._spelling(near))]
+        tokens = {near: token for near in self._near_stems(root) if (token := word_with_stem(near))}
+        texts = self._find_texts(tokens)
+        return [_spelling(near, token, texts[near]) for near, token in tokens.items() if near in texts]
 
     def _near_stems(self, root: str) -> list[str]:
         vocabularies = self._words_like(root)
@@ -114,13 +116,19 @@ class LibraryVocabulary:
         """Returns the number of rows of words of each index."""
         return [index.count_rows(own) for index, own in zip(self._indexes, words, strict=True)]
 
-    def _spelling(self, near: str) -> str | None:
-        """Returns a word of the library with this stem."""
-        token = word_with_stem(near)
-        text = token and next(filter(None, (index.find_text(token) for index in self._indexes_of[near])), None)
-        if not text:
-            return None
-        return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)
+    def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        """Returns an indexed text for each stem that contains its token, as far as there is one."""
+        texts: dict[str, str] = {}
+        for near, token in tokens.items():
+            text = next(filter(None, (index.find_text(token) for index in self._indexes_of[near])), None)
+            if text:
+                texts[near] = text
+        return texts
+
+
+def _spelling(near: str, token: str, text: str) -> str:
+    """Returns the word of a text that has this stem."""
+    return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)
 
 
 def word_beginnings(word: str, rows: int) -> tuple[str, ...]:

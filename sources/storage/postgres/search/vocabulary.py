@@ -1,13 +1,19 @@
 """The words of the sources of a library."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.postgres.index.entries import EntryKind
 from sources.storage.postgres.index.index_tokens import index_tokens
 from sources.storage.postgres.index.tsvector import quote_lexeme
+from sources.storage.postgres.search.tsquery import NOTHING
 from sources.storage.search.vocabulary import LibraryVocabulary, NearWordsMemory, word_beginnings
 from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.tables.sql import Statement
+
+# SQL and its parameters, which may be arrays.
+Query = tuple[str, Sequence[Any]]
 
 _LAST = "\U0010ffff"
 _WORDS = """
@@ -45,16 +51,17 @@ class EntryVocabulary:
         return counts
 
     def find_text(self, token: str) -> str | None:
-        match = " <-> ".join([quote_lexeme(self._kind.prefix + lexeme) for lexeme in index_tokens(token)])
-        row = self.connection.execute(_ROW, (match,)).fetchone() if match else None
-        if row is None:
-            return None
-        forms = [form for sql in self._kind.sources for form in self._forms(sql, row[0])]
-        return " ".join(forms)
+        [text] = find_texts(((self, token),))
+        return text
 
-    def _forms(self, sql: str, rowid: int) -> list[str]:
-        parameters = ([rowid], [-rowid]) if "?2" in sql else ([rowid],)
-        return [form for _, *forms in self.connection.execute(sql, parameters) for form in forms]
+    def select_row(self, token: str) -> Statement:
+        """Selects the rowid of an entry that contains a token."""
+        match = " <-> ".join([quote_lexeme(self._kind.prefix + lexeme) for lexeme in index_tokens(token)])
+        return _ROW, (match or NOTHING,)
+
+    def select_forms(self, rowid: int) -> list[Query]:
+        """Selects a rowid, and after it what the entry with this rowid contains."""
+        return [(sql, ([rowid], [-rowid]) if "?2" in sql else ([rowid],)) for sql in self._kind.sources]
 
     def beginnings(self, word: str) -> tuple[str, ...]:
         return word_beginnings(word, self._rows)
@@ -81,11 +88,35 @@ class EntryVocabularies(LibraryVocabulary):
         super().__init__(sources, memory, words_max)
         self._sources = sources
 
+    def _find_texts(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        """If an index has no text for a stem, the next one is tried."""
+        sources = {source.table: source for source in self._sources}
+        untried = {near: [sources[index.table] for index in self._indexes_of[near]] for near in tokens}
+        texts: dict[str, str] = {}
+        while wanted := [near for near, left in untried.items() if left and near not in texts]:
+            found = find_texts([(untried[near].pop(0), tokens[near]) for near in wanted])
+            texts |= {near: text for near, text in zip(wanted, found, strict=True) if text}
+        return texts
+
     def _words_like(self, word: str) -> list[str]:
         return read_words(self._sources, word, self._words_max)
 
     def _count_rows(self, words: Sequence[Sequence[str]]) -> list[dict[str, int]]:
         return count_rows(self._sources, words)
+
+
+def find_texts(wanted: Sequence[tuple[EntryVocabulary, str]]) -> list[str | None]:
+    """Returns the indexed text of a row of each source that contains a token, with two statements for all of them."""
+    connection = wanted[0][0].connection
+    rows = connection.fetch_together([source.select_row(token) for source, token in wanted])
+    queries = [source.select_forms(own[0][0]) if own else [] for (source, _), own in zip(wanted, rows, strict=True)]
+    if not any(queries):
+        return [None] * len(wanted)
+    forms = iter(connection.fetch_together([query for own in queries for query in own]))
+    return [
+        " ".join([form for _ in own for _, *columns in next(forms) for form in columns]) if own else None
+        for own in queries
+    ]
 
 
 def read_words(sources: Sequence[EntryVocabulary], word: str, words_max: int) -> list[str]:

@@ -127,6 +127,27 @@ async def test_words_of_all_sources_are_compared_in_two_statements(
     assert statements == [2]
 
 
+async def test_near_words_of_all_sources_are_found_in_four_statements(
+    ada: Library, count_statements: Callable[[Work], int]
+) -> None:
+    await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="Is a hotter far?")])
+    await ada.notes.create(NoteDraft(title="Trip", content="The hotlers in May"))
+    near: list[list[str]] = []
+    statements: list[int] = []
+
+    def work(connection: LibraryConnection) -> None:
+        statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
+        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
+        before = connection.statements
+        near.append(sorted(vocabulary.near_words("hotker")))
+        statements.append(connection.statements - before)
+
+    await asyncio.to_thread(count_statements, work)
+    assert near == [["hotlers", "hotter"]]
+    # The words, their counts, and for each near word a row and its text.
+    assert statements == [4]
+
+
 def test_a_search_is_planned_once_in_a_transaction(database_url: str) -> None:
     """Nothing of one user is used for another, even if they search for the same."""
     statistics = EntryStatistics(IndexCounts(VocabularyMemory(1_000)))

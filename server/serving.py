@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import importlib
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
+from config.event_loop import new_event_loop
 from config.settings import Settings
 from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
@@ -177,10 +177,6 @@ def _bind(settings: Settings) -> socket.socket:
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a coroutine like asyncio.run, on uvloop if it is installed (the extra `fast`)."""
-    try:
-        loop_factory = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        loop_factory = None
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main)

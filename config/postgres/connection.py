@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from config.errors import ConfigurationError
+from config.event_loop import new_event_loop
 from config.postgres.errors import driver_errors, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, qualify_together, quote_schema
 
@@ -121,7 +122,7 @@ class PostgresConnection:
             raise ConfigurationError(
                 "storage_url: PostgreSQL needs the package asyncpg; run `pip install 'florilegium[postgres]'`"
             ) from None
-        loop = asyncio.new_event_loop()
+        loop = new_event_loop()
         connecting = asyncpg.connect(
             options.url, timeout=options.connect_timeout_s, statement_cache_size=options.statement_cache
         )

@@ -9,7 +9,7 @@ from config.times import format_time
 from sources.query import AnyOf, ParsedQuery, Term
 from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
-from sources.times import TimeMention, TimeSpan, resolve
+from sources.times import TimeMention, TimeSpan, asks_for_anything, resolve
 
 _MILLISECOND = timedelta(milliseconds=1)
 # The time that these name is not part of the range.
@@ -20,8 +20,8 @@ def resolve_times(query: ParsedQuery, now: datetime) -> ParsedQuery:
     """Returns the query with the ranges of the times it mentions, as seen at `now`. What has not begun is ignored:
     nothing was created then.
 
-    A query that consists of a relative time only, such as "yesterday", lists what was created then; the words
-    themselves would find little.
+    A query that consists of a relative time only, such as "yesterday" or "was habe ich gestern gemacht?", lists what
+    was created then; the words themselves would find little.
     """
     spans = {mention: span for mention in query.mentions if (span := _past(mention, now)) is not None}
     if not spans:
@@ -29,7 +29,9 @@ def resolve_times(query: ParsedQuery, now: datetime) -> ParsedQuery:
     times = tuple(spans.values())
     time_terms = frozenset(index for index, term in enumerate(query.terms) if _names_time(term, times))
     is_listing = (
-        len(times) == 1 and all(mention.is_relative for mention in spans) and len(time_terms) == len(query.terms)
+        len(times) == 1
+        and all(mention.is_relative for mention in spans)
+        and (len(time_terms) == len(query.terms) or asks_for_anything(query.prose, times[0].words))
     )
     if is_listing and query.expression is not None:
         return replace(

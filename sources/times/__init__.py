@@ -2,6 +2,6 @@
 
 from sources.times.expressions import TimeMention
 from sources.times.ranges import TimeSpan, resolve
-from sources.times.reader import find_times, read_time
+from sources.times.reader import asks_for_anything, find_times, read_time
 
-__all__ = ["TimeMention", "TimeSpan", "find_times", "read_time", "resolve"]
+__all__ = ["TimeMention", "TimeSpan", "asks_for_anything", "find_times", "read_time", "resolve"]

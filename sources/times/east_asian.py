@@ -69,6 +69,19 @@ _BACK_WORD = re.compile(_any_of(_BACK))
 _BOUND = re.compile(_any_of(_BOUNDS))
 
 
+# What asks for whatever there was: 昨日は何をした, 上个月做了什么.
+_ASKING_WORDS = """
+    我们 我們 我 做 做了 干了 写了 寫了 有 发生了 發生了 什么 什麼 哪些 些 事 事情 过 過 的 呢
+    私 は が を に の も 何 なに なん し した しました ました か ですか あった ありました 起きた 起きました 書いた
+"""
+# Without backtracking: some of these words begin with others.
+_ASKING = re.compile(rf"(?>{'|'.join(sorted(_ASKING_WORDS.split(), key=len, reverse=True))})*+")
+
+
+def asks_for_anything_east_asian(text: str) -> bool:
+    return _ASKING.fullmatch(text) is not None
+
+
 def find_east_asian_times(text: str) -> list[FoundTime]:
     if text.isascii():
         return []

@@ -8,11 +8,20 @@ from unicodedata import normalize
 from msgspec.structs import replace
 
 from sources.text.folding import fold
-from sources.times.east_asian import find_east_asian_times
+from sources.text.stopwords import STOPWORDS
+from sources.times.east_asian import asks_for_anything_east_asian, find_east_asian_times
 from sources.times.expressions import CalendarDate, Instant, PeriodBetween, RecentPeriod, TimeMention, Unit, Year
 from sources.times.ranges import resolve
 from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
-from sources.times.words import BOUND_WORDS, COMPANIONS, LANGUAGES, NAMING_WORDS, PERIOD_SIGNS, PERIOD_WORDS
+from sources.times.words import (
+    ASKING_WORDS,
+    BOUND_WORDS,
+    COMPANIONS,
+    LANGUAGES,
+    NAMING_WORDS,
+    PERIOD_SIGNS,
+    PERIOD_WORDS,
+)
 
 _UNITS: dict[str, Unit] = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year", "min": "minute"}
 _SHORT_PERIOD = re.compile(r"(\d{1,4})(min|[hdwmy])", re.IGNORECASE)
@@ -37,6 +46,17 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
             has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
             found += scan(text, tokens, language, has_companions=has_companions)
     return tuple(one.mention for one in _with_periods(text, _with_years(_longest(found)[:MENTIONS_MAX])))
+
+
+def asks_for_anything(text: str, words: str) -> bool:
+    """Whether a text asks for nothing in particular of the time that these words in it name: "qu'ai-je fait hier ?"."""
+    named = fold(words).split()
+    rest = fold(text).replace(" ".join(named), " ", 1).split()
+    return asks_for_anything_east_asian("".join(rest)) or any(
+        not NAMING_WORDS[language].isdisjoint(named)
+        and all(word in asking or (language == "en" and word in STOPWORDS) for word in rest)
+        for language, asking in ASKING_WORDS.items()
+    )
 
 
 def read_time(text: str) -> TimeMention | None:

@@ -174,6 +174,24 @@ COMPANIONS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 
 
+# Words that ask for whatever there was: "was habe ich gestern gemacht?". English stop words are not repeated.
+ASKING_WORDS: Mapping[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "happen happened made new s write written wrote",
+        "de": "alles an da das denn der die du es gab gemacht geschah geschehen geschrieben getan hab habe haben hast "
+        "hat ich im in ist los mir neu neues notiert passiert uns war waren was wir wurde",
+        "fr": "a ai avez avons c ce de ecrit est et ete fait il j je l la le ne nous nouveau on passe qu que quoi s se "
+        "vous y",
+        "es": "de el escribi escribimos ha he hecho hemos hice hicimos hizo hubo la lo nos nosotros nuevo paso que se "
+        "yo",
+        "pt": "a aconteceu de e escrevemos escrevi eu fez fiz fizemos foi ha houve na no nos novo o que se",
+        "ru": "было в делал делала делали и мы на написал написала нового писал писала произошло сделал сделала "
+        "сделали случилось у что я",
+    }.items()
+}
+
+
 # By language: the words before and between two times that make a period of them.
 PERIOD_WORDS: tuple[tuple[frozenset[str], frozenset[str]], ...] = tuple(
     (frozenset(before.split(",")), frozenset(between.split(",")))

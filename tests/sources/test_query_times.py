@@ -129,6 +129,33 @@ async def test_a_query_of_nothing_but_a_relative_time_lists_what_was_created_the
     assert await titles(ben, "knowledge_search", "gestern") == ["Ben's"]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "what happened last week?",
+        "Was habe ich letzte Woche gemacht?",
+        "qu'avons-nous fait la semaine dernière ?",
+        "¿qué hice la semana pasada?",
+        "o que eu fiz na semana passada?",
+        "что было на прошлой неделе?",
+        "上周做了什么？",
+        "先週は何をしましたか",
+    ],
+)
+async def test_a_question_about_anything_of_a_time_lists_what_was_created_then(ada: LibraryUser, query: str) -> None:
+    ada = at(ada)
+    await add_dated(ada, "notes", list(DATED))
+    response = await ada.call("knowledge_search", query=query)
+    assert [hit["title"] for hit in response["results"]] == ["ash"]
+    assert response["read_as"].startswith("filter only, newest first; created from 2026-11-02 to 2026-11-08 (")
+
+
+@pytest.mark.parametrize("query", ["Was hat Anna gestern gemacht?", "hat yesterday", "昨日の会議", "new plan today"])
+async def test_a_question_about_something_searches_for_it(ada: LibraryUser, query: str) -> None:
+    response = await at(ada).call("knowledge_search", query=query)
+    assert response["read_as"].startswith("ranked higher what was created")
+
+
 NIGHT = "2026-11-14T23:30:00Z"  # already the 15th in Berlin, still the 14th in New York
 
 

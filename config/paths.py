@@ -70,6 +70,10 @@ def new_user_id() -> UserId:
     return UserId("u_" + base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
 
 
+def is_user_id(text: str) -> bool:
+    return bool(_USER_ID.match(text))
+
+
 class DataRoot:
     """The data directory: `control.db` and `users/<two characters>/<user id>/{media,chacha,prompts}.db`."""
 

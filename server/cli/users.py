@@ -1,5 +1,6 @@
 """`florilegium user`: manages users."""
 
+import asyncio
 from contextlib import closing
 from typing import Any, get_args
 
@@ -10,7 +11,7 @@ from auth.principal import Role
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
-from config.paths import UserId
+from config.paths import UserId, is_user_id
 from config.settings import Settings
 from server.cli.admin import (
     data_root,
@@ -210,7 +211,10 @@ def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
 @json_option
 @setting_options("data_dir")
 def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
-    """Delete NAME and all keys of NAME; with --purge, also the databases."""
+    """Delete NAME and all keys of NAME; with --purge, also the databases.
+
+    With --purge, NAME can also be the id of a deleted user, whose databases were kept.
+    """
     if (server := remote_server()) is not None:
         if not yes:
             confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
@@ -218,6 +222,11 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         _print_remote(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json)
         return
     settings = load_for_change(overrides)
+    if purge and run_with_registry(settings, lambda registry: _is_id_of_no_user(registry, name)):
+        if not yes:
+            confirm(f"Delete the databases that are kept under the id {name}?")
+        _purge_kept_library(settings, UserId(name), as_json)
+        return
     record = run_with_registry(settings, lambda registry: find_user(registry, name))
     if not yes:
         confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
@@ -237,6 +246,20 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         return
     databases = "" if purge else f" The databases are kept under the id {record.id}."
     click.echo(f"Deleted {name}.{databases}")
+
+
+async def _is_id_of_no_user(registry: Registry, name: str) -> bool:
+    users = await registry.list_users() if is_user_id(name) else []
+    return is_user_id(name) and all(name not in (user.id, user.name) for user in users)
+
+
+def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
+    asyncio.run(_delete_library(settings, user_id))
+    record_operation(settings, "user.delete", user_id, user_id, "purged")
+    if as_json:
+        print_json({"name": None, "id": user_id, "state": "deleted", "is_purged": True})
+        return
+    click.echo(f"No databases are kept under the id {user_id} any more.")
 
 
 async def _delete_library(settings: Settings, user_id: UserId) -> None:

@@ -1,10 +1,13 @@
+import asyncio
 import os
 import re
 import subprocess
 
+import asyncpg
 import pytest
 
 from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
+from tests.servers.storage import uses_postgres
 
 MULTI_USER = {"FLORILEGIUM_REQUIRE_AUTH": "true"}
 
@@ -111,6 +114,35 @@ def test_purging_deletes_only_that_users_databases(program: Program) -> None:
     program.expect("user", "delete", "ada", "--purge", "--yes")
     assert [library.exists() for library in libraries] == [False, True]
     assert program.states() == {"ben": "active"}
+
+
+def test_databases_of_a_deleted_user_are_purged_by_their_id(program: Program) -> None:
+    ids = program.with_users("ada", "ben")
+    for name in ids:
+        program.expect("add", "notes", "tea", "--user", name, "--title", f"Kettle of {name}")
+    program.expect("user", "delete", "ada", "--yes")
+
+    program.expect("user", "delete", ids["ada"], "--purge", "--yes")
+    refused = program.run("user", "delete", ids["ben"], "--purge", "--yes")
+
+    assert refused.code == 1, "users are named, not their ids"
+    assert "Kettle of ben" in program.expect("search", "kettle", "--user", "ben")
+    assert stored_ids(program) == [ids["ben"]]
+
+
+def stored_ids(program: Program) -> list[str]:
+    """The users who have a library."""
+    if uses_postgres():
+        return asyncio.run(_fetch_stored_ids(program.settings.storage_url))
+    return sorted(path.name for path in (program.data_dir / "users").glob("*/u_*"))
+
+
+async def _fetch_stored_ids(url: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        return [user_id for (user_id,) in await connection.fetch("SELECT user_id FROM florilegium.libraries")]
+    finally:
+        await connection.close()
 
 
 @pytest.mark.sqlite  # the libraries are files

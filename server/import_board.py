@@ -34,8 +34,9 @@ class PostedImport(Struct, frozen=True):
 class ImportBoard(Protocol):
     is_shared: bool
 
-    async def post(self, posted: PostedImport) -> None:
-        """Shows the state of an import that this process runs. It must be repeated while the import runs."""
+    async def post(self, posted: PostedImport) -> bool:
+        """Shows the state of an import that this process runs. It must be repeated while the import runs. Returns false
+        if another process has claimed the import, and perhaps ended it, because it was not posted in time."""
         ...
 
     async def remove(self, posted: PostedImport) -> None:
@@ -43,7 +44,7 @@ class ImportBoard(Protocol):
         ...
 
     async def release(self, posted: PostedImport) -> None:
-        """Lets another process continue the import at once."""
+        """Lets another process continue the import at once, unless one does already."""
         ...
 
     async def list(self, owner: UserId) -> Sequence[PostedImport]:
@@ -68,8 +69,8 @@ class ImportBoard(Protocol):
 class NoImportBoard:
     is_shared = False
 
-    async def post(self, posted: PostedImport) -> None:
-        pass
+    async def post(self, posted: PostedImport) -> bool:
+        return True
 
     async def remove(self, posted: PostedImport) -> None:
         pass

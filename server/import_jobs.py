@@ -163,7 +163,7 @@ class ImportJobs:
         jobs = [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
         known = {job.id for job in jobs}
         with suppress(SharedStateUnavailable):
-            jobs += [posted.job for posted in await self._board.list(context.user_id) if posted.job.id not in known]
+            jobs += [job for job in await self._list_posted(context) if job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
         return [*jobs, *earlier][: max(self._settings.import_history_max, len(jobs))]
@@ -225,8 +225,12 @@ class ImportJobs:
     # -- other processes -----------------------------------------------------------------------------------------------
 
     async def take_over(self) -> None:
-        """Continues jobs of processes that have ended."""
+        """Continues jobs of processes that have ended. One that this process runs is not started again: it could not be
+        posted while Redis did not answer."""
         for posted in await self._board.claim_abandoned():
+            own = self._jobs.get(posted.job.id)
+            if own is not None and own.task is not None and not own.task.done():
+                continue
             logger.info("continuing import {} of a process that has ended", posted.job.id)
             context = build_context(posted.principal, self._data_root, _TAKE_OVER, is_agent=False)
             job = _RunningJob(
@@ -244,6 +248,7 @@ class ImportJobs:
             posting.cancel()
             posted = replace(posted, job=job.snapshot())
             if job.is_left_to_others:
+                self._jobs.pop(job.id, None)
                 await self._board.release(posted)
             elif job.is_dry_run:
                 await self._board.post(posted)
@@ -252,8 +257,15 @@ class ImportJobs:
 
     async def _keep_posting(self, job: _RunningJob, posted: PostedImport) -> None:
         while self._board.is_shared:
-            await self._board.post(replace(posted, job=job.snapshot()))
+            if not await self._board.post(replace(posted, job=job.snapshot())):
+                logger.warning("import {} is continued by another process", job.id)
+                self._leave_to_others(job)
             await asyncio.sleep(POST_INTERVAL_S)
+
+    def _leave_to_others(self, job: _RunningJob) -> None:
+        if not job.has_ended and job.task is not None:
+            job.is_handed_over = True
+            job.task.cancel()
 
     async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
         """Asks the process that runs the job, and waits until it has ended."""
@@ -390,13 +402,15 @@ class ImportJobs:
         return job if job is not None and job.owner == context.user_id else None
 
     async def _earlier_job(self, context: RequestContext, job_id: str) -> ImportJob:
-        for job in await self._history.list(context):
-            if job.id == job_id:
-                return job
-        for posted in await self._board.list(context.user_id):
-            if posted.job.id == job_id:
-                return posted.job
+        """An import that ends meanwhile enters the history before it leaves the board, so the history is read again."""
+        for list_jobs in (self._history.list, self._list_posted, self._history.list):
+            for job in await list_jobs(context):
+                if job.id == job_id:
+                    return job
         raise NotFound("import", job_id)
+
+    async def _list_posted(self, context: RequestContext) -> Sequence[ImportJob]:
+        return [posted.job for posted in await self._board.list(context.user_id)]
 
 
 @asynccontextmanager

@@ -20,21 +20,35 @@ from server.peers import Peers
 _CANCEL = "import cancelled"
 _KEEP_S = 86_400
 # KEYS: the imports of a user, the active ones of all users, the lease. ARGV: id, content, user, process, lease in ms.
+# Returns 0 if the import belongs to another process or has ended, which the lease says for a process that was late.
 _POST = RedisScript("""
+local process = redis.call('GET', KEYS[3])
+if process and process ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[2], ARGV[1])
-  redis.call('DEL', KEYS[3])
+  redis.call('SET', KEYS[3], 'ended', 'EX', ARGV[6])
 else
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
   redis.call('SET', KEYS[3], ARGV[4], 'PX', ARGV[5])
 end
+return 1
+""")
+_RELEASE = RedisScript("""
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """)
 _REMOVE = RedisScript("""
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
-redis.call('DEL', KEYS[3])
+redis.call('SET', KEYS[3], 'ended', 'EX', ARGV[2])
+""")
+# One step, because the import may have ended since its process was found to have left it. Returns its content, or false
+# if it belongs to a process.
+_CLAIM = RedisScript("""
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return false end
+if not redis.call('SET', KEYS[3], ARGV[2], 'NX', 'PX', ARGV[3]) then return false end
+return redis.call('HGET', KEYS[1], ARGV[1])
 """)
 _DECODER = msgspec.msgpack.Decoder(PostedImport)
 
@@ -46,20 +60,22 @@ class RedisImportBoard:
         self._connection = connection
         self._peers = peers
 
-    async def post(self, posted: PostedImport) -> None:
+    async def post(self, posted: PostedImport) -> bool:
         owner = posted.owner if posted.is_active else ""
         content = msgspec.msgpack.encode(posted)
         arguments = (posted.job.id, content, owner, self._peers.id, round(LEASE_S * 1000), _KEEP_S)
-        with suppress(SharedStateUnavailable):
-            await self._connection.run(_POST, self._keys(posted), *arguments)
+        try:
+            return bool(await self._connection.run(_POST, self._keys(posted), *arguments))
+        except SharedStateUnavailable:
+            return True
 
     async def remove(self, posted: PostedImport) -> None:
         with suppress(SharedStateUnavailable):
-            await self._connection.run(_REMOVE, self._keys(posted), posted.job.id)
+            await self._connection.run(_REMOVE, self._keys(posted), posted.job.id, _KEEP_S)
 
     async def release(self, posted: PostedImport) -> None:
         with suppress(SharedStateUnavailable):
-            await self._connection.call("DEL", self._lease(posted.job.id))
+            await self._connection.run(_RELEASE, [self._lease(posted.job.id)], self._peers.id)
 
     async def list(self, owner: UserId) -> Sequence[PostedImport]:
         contents = await self._connection.call("HVALS", self._connection.key("imports", owner))
@@ -83,7 +99,7 @@ class RedisImportBoard:
         return claimed
 
     async def _claim(self, job_id: str, owner: UserId) -> PostedImport | None:
-        connection, lease = self._connection, self._lease(job_id)
+        connection = self._connection
         content = await connection.call("HGET", connection.key("imports", owner), job_id)
         if content is None:
             await connection.call("HDEL", connection.key("active imports"), job_id)
@@ -91,8 +107,9 @@ class RedisImportBoard:
         posted = _DECODER.decode(content)
         if not await asyncio.to_thread(Path(posted.folder).is_dir):  # on another machine
             return None
-        is_free = await connection.call("SET", lease, self._peers.id, "NX", "PX", round(LEASE_S * 1000))
-        return posted if is_free is not None else None
+        lease_ms = round(LEASE_S * 1000)
+        content = await connection.run(_CLAIM, self._keys(posted), job_id, self._peers.id, lease_ms)
+        return None if content is None else _DECODER.decode(content)
 
     def request_cancel(self, job_id: str) -> None:
         self._peers.publish(_CANCEL, job_id)

@@ -2,19 +2,22 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from auth.redis.connection import open_redis
+from auth.redis.connection import RedisConnection, open_redis
+from auth.redis.protocol import Argument
 from config.errors import NotFound, Unavailable
+from config.paths import UserId
 from config.settings import Settings
-from server.import_board import PostedImport
+from server.import_board import NoImportBoard, PostedImport
 from server.import_history import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
+from server.peers import Peers
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import open_peers
 from sources.importers.engine.importer import Importer
@@ -108,6 +111,158 @@ async def test_a_process_that_stops_leaves_its_import_to_another(tmp_path: Path,
         ended = await wait_until_ended(other, libraries, started)
         assert (ended.id, ended.state, ended.items) == (started.id, "done", 5)
         assert list((tmp_path / "data" / "uploads").iterdir()) == []
+
+
+async def test_an_import_belongs_to_one_process(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    """A process that could not post its import in time learns that another has claimed and ended it."""
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_redis(Settings(**redis_settings)) as connection,
+        open_peers(connection) as late,
+        open_peers(connection) as other,
+    ):
+        boards = [RedisImportBoard(connection, peers) for peers in (late, other)]
+        posted = PostedImport(RUNNING, libraries.context("ada").principal, str(tmp_path), None)
+        assert await boards[0].post(posted)
+        assert (await boards[1].post(posted), await boards[1].claim_abandoned()) == (False, [])
+        await age_keys(connection, 60)
+        assert await boards[1].claim_abandoned() == [posted]
+
+        assert (await boards[0].post(posted), await boards[0].claim_abandoned()) == (False, [])
+        await boards[0].release(posted)
+        assert (await boards[1].post(posted), await boards[0].claim_abandoned()) == (True, [])
+        await boards[1].remove(posted)
+        assert (await boards[0].post(posted), await boards[0].claim_abandoned()) == (False, [])
+        assert await boards[0].list(posted.owner) == []
+
+
+class InterruptedConnection(RedisConnection):
+    """The connection of a process that is interrupted after it has read an import."""
+
+    def __init__(self, settings: Settings, interrupt: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(settings)
+        self._interrupt = interrupt
+
+    async def call(self, *command: Argument) -> Any:
+        reply = await super().call(*command)
+        if command[0] == "HGET":
+            await self._interrupt()
+        return reply
+
+
+async def test_an_import_that_ends_while_another_process_claims_it_is_not_claimed(
+    tmp_path: Path, redis_settings: RedisSettings
+) -> None:
+    settings = Settings(**redis_settings)
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_redis(settings) as connection,
+        open_peers(connection) as one,
+        open_peers(connection) as other,
+    ):
+        posted = PostedImport(RUNNING, libraries.context("ada").principal, str(tmp_path), None)
+        board = RedisImportBoard(connection, one)
+        await board.post(posted)
+        await age_keys(connection, 60)
+
+        async def claim_and_end() -> None:
+            assert await board.claim_abandoned() == [posted]
+            await board.remove(posted)
+
+        interrupted = InterruptedConnection(settings, claim_and_end)
+        try:
+            assert await RedisImportBoard(interrupted, other).claim_abandoned() == []
+        finally:
+            await interrupted.close()
+
+
+class LateBoard(RedisImportBoard):
+    """A board that is read after something else has happened."""
+
+    def __init__(self, connection: RedisConnection, peers: Peers, before: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(connection, peers)
+        self._before = before
+
+    async def list(self, owner: UserId) -> Sequence[PostedImport]:
+        await self._before()
+        return await super().list(owner)
+
+
+async def test_an_import_that_ends_while_it_is_looked_up_is_found(
+    tmp_path: Path, redis_settings: RedisSettings
+) -> None:
+    importer, settings = BlockingImporter(), Settings(**redis_settings)
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_process(libraries, redis_settings, importer) as one,
+        open_redis(settings) as connection,
+        open_peers(connection) as peers,
+    ):
+        ada = libraries.context("ada")
+        started = await one.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+
+        async def end_import() -> None:
+            importer.released.set()
+            async with asyncio.timeout(10):
+                async for _ in one.watch(ada, started.id, 0.05):
+                    pass
+            await one.close()  # waits until the import has left the board
+
+        board = LateBoard(connection, peers, end_import)
+        other = ImportJobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board)
+        assert (await other.get(ada, started.id)).state == "done"
+
+
+class ClaimedBoard(NoImportBoard):
+    """A board on which another process has claimed the import after it was posted once."""
+
+    is_shared = True
+
+    def __init__(self) -> None:
+        self._posts = 0
+        self.has_refused = asyncio.Event()
+
+    async def post(self, posted: PostedImport) -> bool:
+        self._posts += 1
+        if self._posts > 1:
+            asyncio.get_running_loop().call_soon(self.has_refused.set)
+        return self._posts == 1
+
+
+async def test_a_process_stops_an_import_that_another_has_claimed(tmp_path: Path) -> None:
+    importer, board = BlockingImporter(), ClaimedBoard()
+    async with open_library_fixture(tmp_path / "data") as libraries:
+        ada, settings = libraries.context("ada"), Settings()
+        async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
+            await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+            async with asyncio.timeout(10):
+                await board.has_refused.wait()
+                importer.released.set()
+                while jobs.running:
+                    await asyncio.sleep(0.01)
+
+            assert (await jobs.list(ada), jobs.outcomes, await count_notes(libraries)) == ([], {}, 0)
+        # The file is left for the process that continues the import.
+        assert len(list((tmp_path / "data" / "uploads").iterdir())) == 1
+
+
+async def test_a_process_does_not_continue_its_own_import(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    """Its lease has ended because Redis did not answer for a while."""
+    importer = BlockingImporter()
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_redis(Settings(**redis_settings)) as connection,
+        open_process(libraries, redis_settings, importer) as one,
+    ):
+        ada = libraries.context("ada")
+        started = await one.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+        await age_keys(connection, 60)
+        await one.take_over()
+        importer.released.set()
+
+        assert (await wait_until_ended(one, libraries, started)).state == "done"
+        await one.close()
+        assert (one.outcomes, await count_notes(libraries)) == ({"done": 1}, 7)
 
 
 async def test_the_import_of_a_killed_process_is_continued_once(tmp_path: Path, redis_settings: RedisSettings) -> None:

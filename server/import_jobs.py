@@ -280,9 +280,10 @@ class ImportJobs:
         return last
 
     def _cancel_for_peer(self, job_id: str) -> None:
-        """The other process has checked that the job belongs to its caller."""
+        """The other process has checked that the job belongs to its caller. The result of a job that has ended is being
+        kept."""
         job = self._jobs.get(job_id)
-        if job is not None and job.task is not None:
+        if job is not None and job.task is not None and not job.has_ended:
             job.task.cancel()
 
     async def _watch_elsewhere(

@@ -14,6 +14,7 @@ from server.doctor.flows import FLOWS
 from server.doctor.replay import ConnectionReplay
 from server.doctor.requests import HopResponse, response_problem
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings
+from tests.server.http_client import WAIT_MAX_S
 
 
 async def replay(url: str, client: str = "any", token: str = "") -> list[Check]:
@@ -123,7 +124,7 @@ async def test_server_with_another_public_url_is_told_to_change_it(tmp_path: Pat
 
 
 async def test_unknown_host_name_names_the_settings(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as server, asyncio.timeout(5):
+    async with live(make_settings(tmp_path)) as server, asyncio.timeout(WAIT_MAX_S):
         port = server.url.rpartition(":")[2]
         reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
         writer.write(b"POST /mcp HTTP/1.1\r\nHost: kb.example.com\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -24,6 +24,7 @@ from server.protocol.request_state import RequestStateSigner
 from server.protocol.versions import LATEST_LEGACY
 from sessions.session import Session, new_session_id
 from tests.server.clients import modern_params
+from tests.server.http_client import WAIT_MAX_S
 
 # Only used to compute paths: the protocol layer opens no files.
 NOWHERE = DataRoot(Path("nowhere"))
@@ -96,7 +97,7 @@ class RecordingPeer:
 
     async def wait_for(self, count: int) -> None:
         """Waits until that many notifications were received."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while len(self.messages) < count:
                 self._received.clear()
                 await self._received.wait()

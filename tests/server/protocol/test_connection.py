@@ -24,6 +24,7 @@ from server.read_ahead import CallNeeds
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
+from tests.server.http_client import WAIT_MAX_S
 from tests.server.mutated_messages import JSON, LEGACY, MODERN, is_request, mutated
 from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
@@ -84,7 +85,7 @@ class ConnectionClient:
 
     async def receive(self, count: int) -> list[Any]:
         """Waits for that many messages and returns them."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while len(self.received) < count:
                 self._received.clear()
                 await self._received.wait()

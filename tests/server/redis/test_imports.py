@@ -40,13 +40,46 @@ RUNNING = ImportJob(
 )
 
 
+class ObservedBoard(RedisImportBoard):
+    """Tells when a process was asked to cancel an import."""
+
+    def __init__(self, connection: RedisConnection, peers: Peers) -> None:
+        super().__init__(connection, peers)
+        self.cancelled = asyncio.Event()
+
+    def on_cancel(self, handler: Callable[[str], None]) -> None:
+        def observe(job_id: str) -> None:
+            handler(job_id)
+            self.cancelled.set()
+
+        super().on_cancel(observe)
+
+
+class LateCancelBoard(RedisImportBoard):
+    """Asks to cancel an import that has ended and has not left the board yet."""
+
+    _cancel: Callable[[str], None]
+
+    def on_cancel(self, handler: Callable[[str], None]) -> None:
+        self._cancel = handler
+        super().on_cancel(handler)
+
+    async def remove(self, posted: PostedImport) -> None:
+        self._cancel(posted.job.id)
+        await asyncio.sleep(0)
+        await super().remove(posted)
+
+
 @asynccontextmanager
 async def open_process(
-    libraries: LibraryFixture, redis_settings: RedisSettings, importer: Importer
+    libraries: LibraryFixture,
+    redis_settings: RedisSettings,
+    importer: Importer,
+    board_type: Callable[[RedisConnection, Peers], RedisImportBoard] = RedisImportBoard,
 ) -> AsyncIterator[ImportJobs]:
     settings = Settings(import_batch_items=2, **redis_settings)
     async with open_redis(settings) as connection, open_peers(connection) as peers:
-        board = RedisImportBoard(connection, peers)
+        board = board_type(connection, peers)
         async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
             yield jobs
 
@@ -81,20 +114,39 @@ async def test_an_import_is_visible_to_its_owner_at_every_process(
 
 
 async def test_an_import_is_cancelled_through_another_process(tmp_path: Path, redis_settings: RedisSettings) -> None:
-    importer = BlockingImporter()
+    importer, boards = BlockingImporter(), list[ObservedBoard]()
+
+    def observed_board(connection: RedisConnection, peers: Peers) -> ObservedBoard:
+        boards.append(ObservedBoard(connection, peers))
+        return boards[-1]
+
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
-        open_process(libraries, redis_settings, importer) as one,
+        open_process(libraries, redis_settings, importer, observed_board) as one,
         open_process(libraries, redis_settings, importer) as other,
     ):
         ada = libraries.context("ada")
         started = await one.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         cancelling = asyncio.create_task(other.cancel(ada, started.id))
-        await asyncio.sleep(0.1)
+        await boards[0].cancelled.wait()
         importer.released.set()
 
-        assert (await cancelling).state in ("cancelled", "done")
-        assert (await one.get(ada, started.id)).state == (await cancelling).state
+        assert (await cancelling).state == "cancelled"
+        assert (await one.get(ada, started.id)).state == "cancelled"
+
+
+async def test_an_import_that_has_ended_is_not_cancelled(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_process(libraries, redis_settings, LINES, LateCancelBoard) as one,
+        open_process(libraries, redis_settings, LINES) as other,
+    ):
+        ada = libraries.context("ada")
+        started = await one.start(ada, upload(tmp_path, *range(5)), "a.lines", None, is_dry_run=False)
+
+        assert (await wait_until_ended(one, libraries, started)).state == "done"
+        assert (await wait_until_ended(other, libraries, started)).state == "done"
+        await other.start(ada, upload(tmp_path, 5), "a.lines", None, is_dry_run=False)
 
 
 async def test_a_process_that_stops_leaves_its_import_to_another(tmp_path: Path, redis_settings: RedisSettings) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from auth.redis.connection import RedisConnection
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
-from tests.server.http_client import fetch
+from tests.server.http_client import WAIT_MAX_S, fetch
 
 RedisSettings = Mapping[str, Any]
 # The commands that each process sends every second.
@@ -33,7 +33,7 @@ class Monitor:
         watching = await connection.open(monitor._receive)
         watching.push("MONITOR")
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_MAX_S):
                 await monitor._received.wait()
             yield monitor
         finally:
@@ -41,7 +41,7 @@ class Monitor:
 
     async def commands(self, last: str) -> list[str]:
         """Returns the commands since the last time, up to one that names a key of this kind."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_MAX_S):
             while not any(last in line for line in self._lines):
                 self._received.clear()
                 await self._received.wait()

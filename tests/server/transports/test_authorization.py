@@ -20,7 +20,7 @@ from auth.principal import ADMIN, READ, SCOPES, WRITE
 from auth.signatures import sign
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
-from tests.server.http_client import HttpResponse, fetch
+from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -194,7 +194,7 @@ async def _in_session(server: LiveServer, headers: Mapping[str, str], method: st
         server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake())
     )
     session = {"Mcp-Session-Id": handshake_response.header("mcp-session-id") or "none"}
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(WAIT_MAX_S):
         if method == "GET" and handshake_response.status == 200:
             client = LegacyClient(server, {**headers, **session})
             async with client.listening():

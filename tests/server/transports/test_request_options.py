@@ -31,7 +31,7 @@ from tests.server.clients import (
     modern_headers,
     modern_params,
 )
-from tests.server.http_client import HttpResponse, fetch
+from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 
 CONFIG = {"snippet_length": 120, "order_by": "recent", "chars_per_token": 3.5}
 
@@ -311,6 +311,6 @@ async def is_deleted(server: LiveServer, handle: str) -> bool:
 
 
 async def wait_until_deleted(server: LiveServer, handle: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_MAX_S):
         while not await is_deleted(server, handle):
             await asyncio.sleep(0.01)

@@ -193,8 +193,12 @@ async def test_only_administrators_follow_deployments(tmp_path: Path) -> None:
         again = await fetch(server.url, "POST", path, admin, json.dumps(body).encode())
         assert again.status == 409
         await wait_for_notes(server, "1", "note 0 of user 1")
-        [listed] = (await fetch(server.url, "GET", path, admin)).json()["deployments"]
-        assert (listed["id"], listed["state"], listed["followed"]) == (added["id"], "current", 1)
+
+        async def is_current() -> bool:
+            [listed] = (await fetch(server.url, "GET", path, admin)).json()["deployments"]
+            return (listed["id"], listed["state"], listed["followed"]) == (added["id"], "current", 1)
+
+        await wait_until(is_current)  # the run ends after its notes are visible
 
         paused = await fetch(server.url, "PATCH", f"{path}/{added['id']}", admin, b'{"paused": true}')
         assert paused.json()["state"] == "paused"

@@ -21,10 +21,12 @@ root, rounds, users = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 longest, failures, connections = 0.0, 0, {}
 
 def connect(user, name):
-    connection = sqlite3.connect(f"{root}/{user}/{name}", timeout=0, isolation_level=None)
+    # The first connection to a file and the last one lock it for a moment.
+    connection = sqlite3.connect(f"{root}/{user}/{name}", timeout=60, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA busy_timeout = 0")
     return connection
 
 def write(connection, *statements):
@@ -41,7 +43,7 @@ def write(connection, *statements):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             locked_since = locked_since or time.monotonic()
-            if "locked" not in str(error) or time.monotonic() - locked_since > 5:
+            if "locked" not in str(error) or time.monotonic() - locked_since > 60:
                 failures += 1
                 break
             time.sleep(0.0005)
@@ -102,7 +104,7 @@ def make_user(root: Path, user: int) -> Path:
 
 
 def execute(path: Path, sql: str, *values: Any) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
+    with closing(sqlite3.connect(path, timeout=60)) as connection, connection:
         connection.execute(sql, values)
 
 

@@ -145,11 +145,23 @@ async def migrate_control(threads: ConnectionThreads) -> None:
 
 def _is_current(connection: PostgresConnection) -> bool:
     [has_empty_path] = connection.execute(_HAS_EMPTY_PATH).fetchall()[0]
-    return has_empty_path and _has_current_tables(connection)
+    has_current_tables = _has_current_tables(connection)
+    return has_empty_path and has_current_tables
 
 
 def _has_current_tables(connection: PostgresConnection) -> bool:
+    _require_unicode(connection)
     return _schema_version(connection) == len(POSTGRES_MIGRATIONS)
+
+
+def _require_unicode(connection: PostgresConnection) -> None:
+    """Others cannot store all texts, or count bytes as characters."""
+    [encoding] = connection.execute("SELECT current_setting('server_encoding')").fetchall()[0]
+    if encoding != "UTF8":
+        raise StorageError(
+            f"the PostgreSQL database has the encoding {encoding}; expected UTF8: create a database with "
+            "ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 def _migrate(connection: PostgresConnection) -> None:

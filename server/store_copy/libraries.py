@@ -24,6 +24,7 @@ from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.index.index_changes import index_changes
 from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
+from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.maintenance.snapshots import open_snapshots
@@ -219,6 +220,7 @@ def copy_to_sqlite(
     """Replaces the files of a user. They must not be in use."""
     data_root.remove_user(user_id)
     with ExitStack() as stack:
+        stack.enter_context(_file_errors())
         stack.enter_context(postgres_errors())
         source = stack.enter_context(closing(LibraryConnection.connect(options)))
         stack.enter_context(_transaction(source, _READING))
@@ -243,6 +245,14 @@ def _mark(source: LibraryConnection, user_id: UserId) -> str:
     source.schema = schema.name
     row = source.execute(_SELECT_WRITES, (WRITES,)).fetchone()
     return f"{schema.name} {row[0] if row else 0}"
+
+
+@contextmanager
+def _file_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, "library", 0) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -17,6 +18,7 @@ from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions
 from tests.auth.auth_fixture import FakeClock, make_authenticator, make_settings
+from tests.servers.postgres import with_database
 from tests.servers.postgres_proxy import CommitProxy
 
 COLUMNS = """SELECT table_name, column_name FROM information_schema.columns
@@ -41,6 +43,19 @@ async def fetch(location: ConnectionOptions, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await connection.fetch(sql)]
     finally:
         await connection.close()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+async def test_database_with_another_encoding_is_refused(database_url: str, encoding: str) -> None:
+    server = ConnectionOptions(url=database_url)
+    name = f"test_{uuid4().hex}"
+    await fetch(server, f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(StorageError, match=f"the encoding {encoding}; expected UTF8"):
+            async with Registry.open(ConnectionOptions(url=with_database(database_url, name))):
+                pass
+    finally:
+        await fetch(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def test_both_engines_have_the_same_columns(database_url: str) -> None:

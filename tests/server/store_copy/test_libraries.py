@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -74,6 +75,39 @@ async def test_round_trip_is_equal(libraries: LibraryFixture, tmp_path: Path, da
         prompt = await ada.prompts.create(PromptDraft(name="Last"))
         assert (await ada.prompts.create(PromptDraft(name="Kettle"), idempotency_key="second")).id == prompt.id - 2
         assert titles(await ben.notes.search(make_search("kettle"))) == ["Kettle of Ben"]
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from config.errors import DiskFull
+from config.paths import DataRoot
+from config.postgres.connection import ConnectionOptions
+from config.settings import Settings
+from server.store_copy.libraries import copy_to_sqlite
+from sources.storage.sqlite.connection.pool import sqlite_options
+
+target = DataRoot(Path(sys.argv[3]))
+target.prepare()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+try:
+    copy_to_sqlite(sys.argv[1], ConnectionOptions(url=sys.argv[2]), target, sqlite_options(Settings()))
+except DiskFull as error:
+    print(error.message)
+"""
+
+
+async def test_copy_to_a_full_disk_is_refused(libraries: LibraryFixture, tmp_path: Path, database_url: str) -> None:
+    postgres, ada = ConnectionOptions(url=database_url), libraries.context("ada").user_id
+    async with Registry.open(postgres):
+        pass
+    await asyncio.to_thread(copy_to_postgres, libraries.data_root, ada, postgres)
+    command = [sys.executable, "-c", FULL_DISK, ada, database_url, str(tmp_path / "back")]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+
+    assert output.decode() == "the disk is full; nothing was written\n"
 
 
 async def test_all_tables_of_the_files_are_known(libraries: LibraryFixture) -> None:

@@ -125,7 +125,7 @@ class SearchStatistics(Protocol):
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
         ...
 
-    def compute_once(self, connection: Any, key: Hashable, compute: Callable[[], T]) -> T:
+    def compute_once(self, connection: Any, key: Hashable, compute: Callable[[], T], /) -> T:
         """Returns what `compute` returns. An engine that runs a search again in the same transaction, when it has the
         rows that the search waited for, does not compute it again."""
         ...

@@ -44,7 +44,7 @@ def test_password_is_in_no_message(program: Program) -> None:
     for outcome in (refused, wrong, unreachable):
         assert outcome.code != 0
         assert "secret" not in outcome.stdout + outcome.stderr
-    assert "cannot be reached; try again ([Errno 111] Connect call failed ('127.0.0.1', 1))" in refused.stderr
+    assert "cannot be reached; try again ([Errno 111] " in refused.stderr
     assert "--to: expected postgresql://" in wrong.stderr
 
 

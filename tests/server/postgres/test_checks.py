@@ -55,7 +55,7 @@ async def test_unreachable_database_is_named(tmp_path: Path) -> None:
     [check] = await check_postgres(settings, DataRoot(tmp_path))
 
     assert check.outcome == "fail"
-    assert "Connect call failed ('127.0.0.1', 1)" in check.message
+    assert "127.0.0.1:1/kb: the PostgreSQL server cannot be reached; try again ([Errno 111] " in check.message
     assert "secret" not in check.message
 
 

@@ -1,28 +1,20 @@
 """Searches start before Redis has answered, but nothing is answered or changed before it has."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from auth.context import build_context
 from auth.principal import READ, ClientId, Principal
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.redis.servers import two_servers
-from tests.servers.valkey import ValkeyProcess, own_valkey
+from tests.servers.valkey import ValkeyProcess
 
 RedisSettings = Mapping[str, Any]
 NEVER_REFILLED = 0.001
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[ValkeyProcess]:
-    with own_valkey(tmp_path) as process:
-        yield process
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,10 @@ from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
 from tests.server.http_client import fetch
 from tests.server.redis.servers import two_servers
-from tests.servers.valkey import ValkeyProcess, own_valkey
+from tests.servers.valkey import ValkeyProcess
 
 # The promise of the documentation: after Redis is back, everything works again within this time.
 BACK_WITHIN_S = 5.0
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[ValkeyProcess]:
-    with own_valkey(tmp_path) as process:
-        yield process
 
 
 @asynccontextmanager

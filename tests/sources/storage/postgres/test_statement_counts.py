@@ -16,6 +16,7 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
 from sources.storage.postgres.search.targets import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
+from sources.storage.search.vocabulary import LibraryVocabulary
 from sources.storage.search.vocabulary_memory import VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
 
@@ -107,24 +108,35 @@ async def test_terms_of_a_small_library_are_counted_in_one_statement(
     assert counts == [1, 1, 0, 2] * 2
 
 
+def read_words(
+    count_statements: Callable[[Work], int], read: Callable[[LibraryVocabulary], list[str]]
+) -> tuple[list[str], int]:
+    """Returns words of the vocabulary, and how many statements it took to read them."""
+    words: list[str] = []
+    statements = 0
+
+    def work(connection: LibraryConnection) -> None:
+        nonlocal statements
+        statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
+        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
+        before = connection.statements
+        words.extend(read(vocabulary))
+        statements = connection.statements - before
+
+    count_statements(work)
+    return words, statements
+
+
 async def test_words_of_all_sources_are_compared_in_two_statements(
     ada: Library, count_statements: Callable[[Work], int]
 ) -> None:
     await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="lisbon")])
     await ada.notes.create(NoteDraft(title="Trip", content="lisbon in May"))
-    near: list[list[str]] = []
-    statements: list[int] = []
-
-    def work(connection: LibraryConnection) -> None:
-        statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
-        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
-        before = connection.statements
-        near.append(vocabulary._near_stems("lisbom"))
-        statements.append(connection.statements - before)
-
-    await asyncio.to_thread(count_statements, work)
-    assert near == [["lisbon"]]
-    assert statements == [2]
+    near, statements = await asyncio.to_thread(
+        read_words, count_statements, lambda vocabulary: vocabulary._near_stems("lisbom")
+    )
+    assert near == ["lisbon"]
+    assert statements == 2
 
 
 async def test_near_words_of_all_sources_are_found_in_four_statements(
@@ -132,20 +144,12 @@ async def test_near_words_of_all_sources_are_found_in_four_statements(
 ) -> None:
     await ada.chats.create(ConversationDraft(title="Talk"), [MessageDraft(role="user", content="Is a hotter far?")])
     await ada.notes.create(NoteDraft(title="Trip", content="The hotlers in May"))
-    near: list[list[str]] = []
-    statements: list[int] = []
-
-    def work(connection: LibraryConnection) -> None:
-        statistics = EntryStatistics(IndexCounts(VocabularyMemory(100_000)))
-        vocabulary = statistics.vocabulary(connection, POSTGRES_NOTES.index, 1_000)
-        before = connection.statements
-        near.append(sorted(vocabulary.near_words("hotker")))
-        statements.append(connection.statements - before)
-
-    await asyncio.to_thread(count_statements, work)
-    assert near == [["hotlers", "hotter"]]
+    near, statements = await asyncio.to_thread(
+        read_words, count_statements, lambda vocabulary: sorted(vocabulary.near_words("hotker"))
+    )
+    assert near == ["hotlers", "hotter"]
     # The words, their counts, and for each near word a row and its text.
-    assert statements == [4]
+    assert statements == 4
 
 
 def test_a_search_is_planned_once_in_a_transaction(database_url: str) -> None:

@@ -145,8 +145,7 @@ async def migrate_control(threads: ConnectionThreads) -> None:
 
 def _is_current(connection: PostgresConnection) -> bool:
     [has_empty_path] = connection.execute(_HAS_EMPTY_PATH).fetchall()[0]
-    has_current_tables = _has_current_tables(connection)
-    return has_empty_path and has_current_tables
+    return _has_current_tables(connection) and has_empty_path
 
 
 def _has_current_tables(connection: PostgresConnection) -> bool:
@@ -155,7 +154,7 @@ def _has_current_tables(connection: PostgresConnection) -> bool:
 
 
 def _require_unicode(connection: PostgresConnection) -> None:
-    """Others cannot store all texts, or count bytes as characters."""
+    """With other encodings, a database cannot store every text, or counts bytes as characters."""
     [encoding] = connection.execute("SELECT current_setting('server_encoding')").fetchall()[0]
     if encoding != "UTF8":
         raise StorageError(

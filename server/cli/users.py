@@ -249,8 +249,7 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
 
 
 async def _is_id_of_no_user(registry: Registry, name: str) -> bool:
-    users = await registry.list_users() if is_user_id(name) else []
-    return is_user_id(name) and all(name not in (user.id, user.name) for user in users)
+    return is_user_id(name) and all(name not in (user.id, user.name) for user in await registry.list_users())
 
 
 def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:

@@ -40,6 +40,6 @@ def is_part_of_command(word: str) -> bool:
 
 def is_option(word: str) -> bool:
     """Returns whether a word after a dash is an option even without a command before it: a single letter, an option
-    with a value, or one that is no word, or too common a word to be excluded (docker run -it)."""
+    with a value, one that is not a word, or one that is too common to be excluded (docker run -it)."""
     word = word.rstrip(_PUNCTUATION)
     return len(word) == 1 or "=" in word or word in _OPTIONS or word in STOPWORDS

@@ -108,7 +108,7 @@ def _is_command(lexeme: Lexeme) -> bool:
 
 
 def _lexemes_of(found: re.Match[str], *, is_command: bool) -> Iterator[Lexeme]:
-    """`is_command` tells whether a command or an option precedes the match."""
+    """`is_command`: whether a command or an option precedes the match."""
     match found.lastgroup:
         case "near":
             yield UnsupportedSyntax("NEAR")

@@ -41,7 +41,7 @@ RUNNING = ImportJob(
 
 
 class ObservedBoard(RedisImportBoard):
-    """Tells when a process was asked to cancel an import."""
+    """Reports when a process was asked to cancel an import."""
 
     def __init__(self, connection: RedisConnection, peers: Peers) -> None:
         super().__init__(connection, peers)

@@ -15,6 +15,7 @@ from sessions.state import SessionHandle, SessionStates, handle_for
 from sources.defaults import RequestDefaults, read_time_zone
 
 Dedupe = Literal["hide", "demote", "off"]
+ResultText = Literal["markdown", "json"]
 # A config ends up in URLs, browser histories and proxy logs, so keys with such names get an explicit error.
 _SENSITIVE_KEY = re.compile(
     r"token(?!s)|secret|passw|api.?key|credential|auth|bearer|cookie|user|tenant|owner|path|db|dsn|jwt"
@@ -22,9 +23,16 @@ _SENSITIVE_KEY = re.compile(
 
 
 class SearchDefaults(RequestDefaults, frozen=True, kw_only=True):
-    """Request defaults, with those that apply only to a search of all sources."""
+    """Request defaults, with those that apply only to a search of all sources.
+
+    `hit_fields` is "all" for clients that read every field of tldw's results: then no field is omitted because another
+    one says the same, and a page has tldw's size. `result_text` is what the text of a result is: Markdown for a model,
+    or the JSON of the structured content for a program that parses it.
+    """
 
     dedupe: Dedupe | None = None
+    hit_fields: Literal["needed", "all"] | None = None
+    result_text: ResultText | None = None
 
 
 def with_session_defaults(context: RequestContext, defaults: Mapping[str, Any]) -> RequestContext:

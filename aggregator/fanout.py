@@ -33,10 +33,10 @@ class Fanout:
     """The searches of one request. Each source has `deadline_ms`, not counting the time its jobs wait for their turn:
     time in a queue does not make a source fail.
 
-    `arguments` holds the search arguments of each source; limit and offset are set for each page, which has `depth`
-    hits. `filtered` names the sources for which the caller set filters: if one of them rejects its arguments, that is
-    the caller's error. With `is_own_deadline` the caller chose a shorter deadline than the server's: a source that
-    exceeds it has not failed.
+    `arguments` holds the search arguments of each source; limit and offset are set for each page, of which the first
+    has `depth` hits. `filtered` names the sources for which the caller set filters: if one of them rejects its
+    arguments, that is the caller's error. With `is_own_deadline` the caller chose a shorter deadline than the server's:
+    a source that exceeds it has not failed.
     """
 
     def __init__(
@@ -69,6 +69,8 @@ class Fanout:
         self.reports: dict[str, SourceReport] = {}
         # Whether each source compared meanings.
         self.semantic: dict[str, SemanticStatus] = {}
+        # The least cosine of the hit of each source that is nearest by meaning.
+        self.floors: dict[str, float] = {}
         # Whether any source returned a valid page, and one with hits.
         self.has_answer = False
         self.has_hits = False
@@ -78,11 +80,11 @@ class Fanout:
         self._retry_after_s: dict[str, float] = {}
         self._rejections: dict[str, InvalidParams] = {}
 
-    async def search(self, offsets: Mapping[str, int]) -> Mapping[str, SourceHits]:
+    async def search(self, offsets: Mapping[str, int], depth: int) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
         took_ms: dict[str, int] = {}
         tasks = {
-            name: asyncio.create_task(self._search_source(name, offset, took_ms))
+            name: asyncio.create_task(self._search_source(name, offset, depth, took_ms))
             for name, offset in offsets.items()
             if not self._is_skipped(name)
         }
@@ -96,19 +98,21 @@ class Fanout:
                 self._report_exception(name, asyncio.CancelledError(), ms)
             elif (error := task.exception()) is not None:
                 self._report_exception(name, error, ms)
-            elif self._accept(name, task.result(), ms):
+            elif self._accept(name, task.result(), depth, ms):
                 pages[name] = task.result()
         return pages
 
-    async def render(self, hits: Sequence[RankedHit], topic: Sequence[Term]) -> Mapping[str, ResultItem]:
+    async def render(
+        self, hits: Sequence[RankedHit], topic: Sequence[Term], **query_changes: Any
+    ) -> Mapping[str, ResultItem]:
         """The result items of hits, by URI. If a source fails to render a hit, its remaining hits are dropped and the
-        failure is reported."""
+        failure is reported. `query_changes` apply to hits of our own sources (see SourceQuery)."""
         pending = deque(hits)
         items: dict[str, ResultItem] = {}
         while pending:
             # In a task of its own, so that anything a foreign source raises is a value here.
             chars = sum(hit.text_chars for hit in pending)
-            task = asyncio.create_task(run_text_work(chars, self._render_pending, pending, topic, items))
+            task = asyncio.create_task(run_text_work(chars, self._render_pending, pending, topic, query_changes, items))
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
@@ -117,13 +121,28 @@ class Fanout:
                 pending = deque(hit for hit in pending if hit.source != failed)
         return items
 
-    def _render_pending(self, pending: deque[RankedHit], topic: Sequence[Term], items: dict[str, ResultItem]) -> None:
+    def _render_pending(
+        self,
+        pending: deque[RankedHit],
+        topic: Sequence[Term],
+        query_changes: Mapping[str, Any],
+        items: dict[str, ResultItem],
+    ) -> None:
         """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
         thread takes as long as rendering a hit."""
         while pending:
             hit = pending[0]
-            items[hit.uri] = self.sources[hit.source].render_hit(hit, self._queries[hit.source], topic)
+            query = self._queries[hit.source]
+            if query_changes and self.is_own(hit.source):
+                query = replace(query, **query_changes)
+            items[hit.uri] = self.sources[hit.source].render_hit(hit, query, topic)
             pending.popleft()
+
+    @property
+    def snippet_chars(self) -> int:
+        """The length of snippets, which is the same in all sources of our own."""
+        own = (query.snippet_chars for name, query in self._queries.items() if self.is_own(name))
+        return next(own, 0)
 
     def require_answer(self) -> None:
         """Raises an error if sources were searched and none answered: an empty result would mean that nothing matches.
@@ -145,8 +164,8 @@ class Fanout:
         logger.error("source {} returned an invalid search result: {}", name, problem)
         self._report_failure(name, SourceReport(status="error", ms=0, error="returned an invalid result"))
 
-    async def _search_source(self, name: str, offset: int, took_ms: dict[str, int]) -> SourceHits:
-        args = replace(self._arguments[name], limit=self.depth, offset=offset)
+    async def _search_source(self, name: str, offset: int, depth: int, took_ms: dict[str, int]) -> SourceHits:
+        args = replace(self._arguments[name], limit=depth, offset=offset)
         started = self._clock()
         try:
             with job_group(self._groups[name]), span(f"search {name}", {"florilegium.source": name}):
@@ -188,16 +207,21 @@ class Fanout:
         self._report(name, SourceReport(status="skipped", ms=0, error=error))
         return True
 
-    def _accept(self, name: str, page: SourceHits, took_ms: int) -> bool:
-        # All sources of our own build their hits in one place. Third-party ones are never instances of this class.
-        is_own = isinstance(self.sources[name], LibrarySource)
-        problem = None if is_own else _find_problem(name, page, self.depth)
+    def is_own(self, name: str) -> bool:
+        """Whether the source is one of ours, which build their hits in one place. Third-party sources are never
+        instances of this class."""
+        return isinstance(self.sources[name], LibrarySource)
+
+    def _accept(self, name: str, page: SourceHits, depth: int, took_ms: int) -> bool:
+        problem = None if self.is_own(name) else _find_problem(name, page, depth)
         if problem is not None:
             self.reject(name, problem)
             return False
         self._queries[name] = page.query
         if page.semantic is not None:
             self.semantic[name] = page.semantic
+        if self.is_own(name) and page.floor is not None:
+            self.floors[name] = page.floor
         self.has_answer = True
         if page.hits:
             self.has_hits = True

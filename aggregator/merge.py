@@ -1,13 +1,12 @@
-"""Merges the hits of several sources into one list. The functions are pure.
+"""Merges the hits of several sources into one list of results, one for each item. The functions are pure.
 
-Scores are comparable across sources, so hits are ordered by score. Then hits over the limit per item, or over the limit
-per source among ten, move behind the others. Of hits with the same content, the best one lists the others. No hit is
-lost: each keeps a position.
+Scores are comparable across sources, so hits are ordered by score. Hits of the same item become one result: a page
+would otherwise show the same conversation several times. Of results with the same content, the best one lists the
+others. Then results over the limit per source among ten move behind the others. No item is lost.
 """
 
 from collections.abc import Hashable, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.source import RankedHit
@@ -20,15 +19,9 @@ _BLOCK = 10
 ALSO_IN_MAX = 10
 
 
-class DiversityLimits(Struct, frozen=True):
-    """How many hits of one item, and of one source among ten, keep their rank; the rest move down."""
-
-    per_item: int
-    per_source: int
-
-
-def order_hits(hits: Sequence[RankedHit], limits: DiversityLimits) -> list[RankedHit]:
-    return limit_per_source(limit_per_item(sort_by_score(hits), limits.per_item), limits.per_source)
+def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
+    """Returns the results in their order. At most `source_max` of any ten are of one source, while others are left."""
+    return limit_per_source(merge_duplicates(group_by_item(sort_by_score(hits))), source_max)
 
 
 def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
@@ -48,16 +41,13 @@ def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
     return sorted(ordered, key=lambda hit: hit.last_modified or "", reverse=True)
 
 
-def limit_per_item(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
-    """Moves the hits of an item beyond the first `limit` behind all others."""
-    counts: dict[tuple[str, str | int], int] = {}
-    first: list[RankedHit] = []
-    rest: list[RankedHit] = []
+def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """The first hit of an item becomes its result, with the others as its `parts`."""
+    results: dict[tuple[str, str | int], RankedHit] = {}
     for hit in hits:
-        item = (hit.source, hit.id)
-        counts[item] = count = counts.get(item, 0) + 1
-        (first if count <= limit else rest).append(hit)
-    return first + rest
+        result = results.get(hit.item)
+        results[hit.item] = hit if result is None else replace(result, parts=(*result.parts, hit))
+    return list(results.values())
 
 
 def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
@@ -80,28 +70,24 @@ def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
     return ordered
 
 
-def mark_duplicates(hits: Sequence[RankedHit]) -> list[RankedHit]:
-    """Of hits with the same content, the first lists the URIs of the others in `also_in`."""
+def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
+    """Of results with the same content, only the first remains, and lists the URIs of the others in `also_in`."""
     first: dict[Hashable, int] = {}
-    marked: list[RankedHit] = []
-    for index, hit in enumerate(hits):
-        # Without a content key a hit equals only itself.
-        key = hit.uri if hit.content_key is None else hit.content_key
-        at = first.setdefault(key, index)
-        if at == index:
-            marked.append(hit)
-        elif len(marked[at].duplicates) < ALSO_IN_MAX:
-            marked[at] = _with_duplicate(marked[at], hit)
-            marked.append(replace(hit, is_duplicate=True))
+    merged: list[RankedHit] = []
+    for result in results:
+        key = (content_of(result), frozenset(map(content_of, result.parts)))
+        at = first.setdefault(key, len(merged))
+        if at < len(merged) and len(merged[at].duplicates) < ALSO_IN_MAX:
+            merged[at] = _with_duplicate(merged[at], result)
         else:
-            first[key] = index
-            marked.append(hit)
-    return marked
+            first[key] = len(merged)
+            merged.append(result)
+    return merged
 
 
-def duplicates_last(hits: Sequence[RankedHit]) -> list[RankedHit]:
-    """Moves duplicates to the end, where the pages that they shorten are."""
-    return sorted(hits, key=lambda hit: hit.is_duplicate)
+def content_of(hit: RankedHit) -> Hashable:
+    """Without a content key a hit equals only itself."""
+    return hit.uri if hit.content_key is None else hit.content_key
 
 
 def _with_duplicate(hit: RankedHit, duplicate: RankedHit) -> RankedHit:

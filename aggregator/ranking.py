@@ -1,8 +1,9 @@
-"""One ranking of the hits of all sources, built only as far as it is read.
+"""One ranking of the results of all sources, built only as far as it is read.
 
-A position denotes the same hit whichever page is requested. When sorted by relevance, the ranking is built in rounds: a
-fixed number of hits from each source are ordered together, then the next ones. When sorted by date, it is an exact
-merge, because each source returns its hits in that order.
+A position denotes the same result whichever page is requested, so a page is found by reading the ranking from its
+beginning. When sorted by relevance, the ranking is built in rounds: a fixed number of hits from each source are merged,
+then the next ones. When sorted by date, it is an exact merge, because each source returns its hits in that order. An
+item is ranked once, where its first hit is.
 """
 
 from collections import deque
@@ -11,10 +12,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from aggregator.fanout import Fanout
-from aggregator.merge import DiversityLimits, duplicates_last, mark_duplicates, order_hits, sort_by_date
+from aggregator.merge import group_by_item, merge_duplicates, merge_hits, sort_by_date
+from sources.search.arguments import LIMIT_MAX
 from sources.source import RankedHit, SourceHits
 
 Order = Literal["relevance", "recent"]
+# The first pages need two rounds at most. After these, each round is twice as large as the one before.
+_EQUAL_ROUNDS = 2
 
 
 class _SourceStream:
@@ -24,13 +28,14 @@ class _SourceStream:
         self.name = name
         self.offset = 0
         self.has_more = True
+        self.has_failed = False
         self.total: int | None = None
         self.pending: list[RankedHit] = []
 
     def add(self, page: SourceHits | None) -> None:
         """A source that did not answer counts as finished, and so does one whose next offset does not advance."""
         if page is None:
-            self.has_more, self.total = False, None
+            self.has_more, self.has_failed, self.total = False, True, None
             return
         self.pending += page.hits
         self.total = page.total_estimated
@@ -40,24 +45,32 @@ class _SourceStream:
 
 
 class MergedRanking:
-    def __init__(self, fanout: Fanout, order: Order, limits: DiversityLimits) -> None:
+    def __init__(self, fanout: Fanout, order: Order, source_max: int) -> None:
         self._fanout = fanout
         self._streams = [_SourceStream(name) for name in fanout.sources]
         self._order = order
-        self._limits = limits
+        self._source_max = source_max
         self._rounds = 0
         self._ready: deque[RankedHit] = deque()
+        self._items: set[tuple[str, str | int]] = set()
         self.position = 0
 
     @property
     def is_finished(self) -> bool:
-        return not self._ready and not any(stream.has_more or stream.pending for stream in self._streams)
+        return not self._ready and self._is_read
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether the sources have no more hits."""
+        return not any(stream.has_more or stream.pending for stream in self._streams)
 
     @property
     def total(self) -> int | None:
-        """The number of hits, if every source knows its own."""
-        totals = [stream.total for stream in self._streams]
-        return sum(total for total in totals if total is not None) if None not in totals else None
+        """The number of results, if all hits were read: how many of them are of the same item, or copies, cannot be
+        known before."""
+        if not self._is_read or any(stream.has_failed for stream in self._streams):
+            return None
+        return self.position + len(self._ready)
 
     @property
     def source_totals(self) -> dict[str, int]:
@@ -70,58 +83,34 @@ class MergedRanking:
             await self._extend()
 
     async def skip_to(self, offset: int) -> None:
-        while self.position < offset and not self.is_finished:
-            if not self._ready:
-                await self._extend()
-            skipped = min(len(self._ready), offset - self.position)
-            for _ in range(skipped):
-                self._ready.popleft()
-            self.position += skipped
-            if not self._ready and self._order == "relevance":
-                self._skip_rounds(offset)
+        while self.position < offset and await self.next() is not None:
+            pass
 
     async def next(self) -> RankedHit | None:
-        """The next hit with its position, or None at the end."""
+        """The next result with its position, or None at the end."""
         while not self._ready and not self.is_finished:
             await self._extend()
         if not self._ready:
             return None
         hit = replace(self._ready.popleft(), position=self.position)
         self.position += 1
-        # Duplicates are listed with an earlier hit, so they alone are no reason for another page.
-        while self._ready and self._ready[0].is_duplicate:
-            self._ready.popleft()
-            self.position += 1
         return hit
-
-    def _skip_rounds(self, offset: int) -> None:
-        """Skips whole rounds without searching, if every source knows its number of hits."""
-        depth = self._fanout.depth
-        streams = [stream for stream in self._streams if stream.has_more]
-        if any(stream.total is None or stream.offset != self._rounds * depth for stream in streams):
-            return
-        while streams:
-            sizes = [min(depth, (stream.total or 0) - stream.offset) for stream in streams]
-            if self.position + sum(sizes) > offset:
-                return
-            self.position += sum(sizes)
-            self._rounds += 1
-            for stream in streams:
-                stream.offset += depth
-                stream.has_more = stream.offset < (stream.total or 0)
-            streams = [stream for stream in streams if stream.has_more]
 
     async def _extend(self) -> None:
         streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
-        pages = await self._fanout.search({stream.name: stream.offset for stream in streams})
+        depth = min(LIMIT_MAX, self._fanout.depth << max(0, self._rounds - _EQUAL_ROUNDS + 1))
+        pages = await self._fanout.search({stream.name: stream.offset for stream in streams}, depth)
         self._rounds += 1
         for stream in streams:
             stream.add(pages.get(stream.name))
+        hits = self._take_newest() if self._order == "recent" else self._take_pending()
+        # Items that were ranked before, or listed as copies, are not ranked again.
+        hits = [hit for hit in hits if hit.item not in self._items]
+        self._items.update(hit.item for hit in hits)
         if self._order == "recent":
-            self._ready.extend(duplicates_last(mark_duplicates(self._take_newest())))
+            self._ready.extend(merge_duplicates(group_by_item(hits)))
         else:
-            ordered = order_hits(self._take_pending(), self._limits)
-            self._ready.extend(duplicates_last(mark_duplicates(ordered)))
+            self._ready.extend(merge_hits(hits, self._source_max))
 
     def _take_pending(self) -> list[RankedHit]:
         hits = [hit for stream in self._streams for hit in stream.pending]

@@ -75,16 +75,14 @@ class RerankedRanking:
         hits: list[RankedHit] = []
         while self._ranking.position < self._reranker.hits_max and (hit := await self._ranking.next()) is not None:
             hits.append(hit)
-        shown = [hit for hit in hits if not hit.is_duplicate]
         try:
-            order = await self._order(shown)
+            order = await self._order(hits)
         except SemanticUnavailable as error:
             logger.warning("hits were not reranked: {}", error.reason)
             self.problem = error.reason
             return hits
         self._reranked = frozenset(hit.uri for hit in order)
-        moved = iter(order)
-        return [hit if hit.is_duplicate else replace(next(moved), position=hit.position) for hit in hits]
+        return [replace(moved, position=hit.position) for moved, hit in zip(order, hits, strict=True)]
 
     async def _order(self, hits: Sequence[RankedHit]) -> list[RankedHit]:
         """Sorts hits by the scores of the reranker, which reads the title and the snippet of each. A hit that cannot be

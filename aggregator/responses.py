@@ -11,6 +11,8 @@ from sources.records import SemanticStatus
 
 Status = Literal["ok", "timeout", "error", "skipped"]
 _SCORE_DIGITS = 3
+_MINUTE_CHARS = len("2026-01-10T09:15")
+_TIME_CHARS = len("2026-01-10T09:15:33Z")
 
 
 class SourceReport(Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     `rows_with_term` is how many of the library's `rows` contain each word; rare words weigh more. A large source uses
     its own rows instead. `fusion` names how the lists of the sources were merged, and `ties` what decides between equal
     scores. `topic` lists words of the session's earlier queries, which decide between equally good snippets of a hit.
+    `semantic_floors`: a source has hits by meaning alone only if the cosine of its nearest item reaches its floor.
     """
 
     order_by: str
@@ -59,6 +62,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     rows_with_term: Mapping[str, int] | None
     hits_per_source: int
     semantic_weight: float | None = None
+    semantic_floors: Mapping[str, float] | UnsetType = UNSET
 
 
 # The status that a search of several sources reports is the first of these that one of them has.
@@ -73,58 +77,98 @@ def combined_status(statuses: Collection[SemanticStatus]) -> SemanticStatus | Un
     return replace(status, coverage=None) if status.status == "unavailable" else status
 
 
+class FurtherPassage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A further passage of a result's item. `loc` leads to it."""
+
+    snippet: str
+    loc: Loc | None = None
+    sender: str | None = None
+    created_at: str | UnsetType | None = UNSET
+
+
 class KnowledgeItem(ResultItem, frozen=True, kw_only=True):
+    """A result: an item with the passages of it that match best. Fields without a value are omitted, and so are those
+    whose value another field has (`without_repetition`)."""
+
+    id: str | int = ""
+    title: str | None = None
+    last_modified: str | None = None
+    tags: tuple[str, ...] | None = None
+    passages: (
+        Annotated[tuple[FurtherPassage, ...], Meta(description="Further passages of this item, in its order.")]
+        | UnsetType
+    ) = UNSET
     also_in: Annotated[tuple[str, ...], Meta(description="URIs with the same content.")] | UnsetType = UNSET
     explain: HitExplanation | UnsetType = UNSET
 
 
 class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults=True):
     results: tuple[KnowledgeItem, ...]
+    next_offset: int | None = None
+    total_estimated: Annotated[int | None, Meta(description="Exact, or omitted if not known.")] = None
     not_reranked: Annotated[str, Meta(description="Why the reranker failed.")] | UnsetType = UNSET
     score_type: Annotated[str, Meta(description="The score_type of all results.")] | UnsetType = UNSET
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
     session_error: Annotated[str, Meta(description="Why seen hits are not skipped.")] | UnsetType = UNSET
-    sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
-    suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")]
-    exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")]
-    cut: Annotated[bool, Meta(description="Some hits did not fit; continue at next_offset.")] = False
+    sources: Annotated[Mapping[str, SourceReport], Meta(description="Sources that failed or read the query.")] = {}
+    suppressed: Annotated[int, Meta(description="Results omitted because this session has seen them.")] = 0
+    exhausted: Annotated[bool, Meta(description="All results were seen before; the best are repeated.")] = False
+    cut: Annotated[bool, Meta(description="Fewer results than the limit fitted; continue at next_offset.")] = False
     explain: Explanation | UnsetType = UNSET
 
 
 def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
-    """The response as clients get it: no result repeats what the response, its URI or another of its fields says. A
-    program that needs such a field uses a source's own search."""
-    results = [item_without_repetition(item, response.score_type) for item in response.results]
-    return replace(response, results=tuple(results))
+    """The response as clients get it: it reports what is not as expected, and no result repeats what the response, its
+    URI or another of its fields says. A program that needs such a field sets `hit_fields` to "all" in its config, or
+    uses a source's own search."""
+    results = [item_without_repetition(item) for item in response.results]
+    reports = response.sources
+    if response.explain is UNSET:
+        reports = {name: report for name, report in reports.items() if report.status != "ok" or report.read_as}
+    return replace(
+        response,
+        results=tuple(results),
+        score_type=UNSET,
+        sources=reports,
+    )
 
 
-def item_without_repetition(item: KnowledgeItem, score_type: str | UnsetType) -> KnowledgeItem:
+def item_without_repetition(item: KnowledgeItem) -> KnowledgeItem:
+    """The `uri` says the source's id of the item and, for a message, of the message."""
+    created_at, last_modified = to_minute(item.created_at or None), to_minute(item.last_modified)
     return replace(
         item,
+        id="",
         score=round(item.score, _SCORE_DIGITS),
-        score_type=UNSET if item.score_type == score_type else item.score_type,
-        created_at=UNSET if item.created_at == item.last_modified else item.created_at,
+        score_type=UNSET,
+        created_at=UNSET if created_at == last_modified else created_at,
+        last_modified=last_modified,
         version=UNSET if item.version == 1 else item.version,
-        conversation_id=None if item.conversation_id == item.id else item.conversation_id,
-        message_id=None if _is_last_segment(item.message_id, item.uri) else item.message_id,
-        loc=_loc_without_repetition(item.loc, item),
+        tags=item.tags or None,
+        conversation_id=None,
+        message_id=None,
+        loc=position_in(item.uri, item.loc),
     )
 
 
-def _loc_without_repetition(loc: Loc | None, item: KnowledgeItem) -> Loc | None:
-    """One way to name the position. `conversation_id` stays, because clients of tldw rely on it."""
+def position_in(uri: str, loc: Loc | None) -> Loc | None:
+    """What `loc` adds to a URI: the position, in one way to name it. A part of an item, such as a message, is named by
+    the URI."""
     if loc is None:
         return None
-    has_index = loc.message_index is not None
-    loc = replace(
-        loc,
-        media_id=None if loc.media_id == item.id else loc.media_id,
-        message_id=None if has_index and _is_last_segment(loc.message_id, item.uri) else loc.message_id,
-        chunk_uuid=loc.chunk_uuid if loc.chunk_index is None else None,
-        start_ms=loc.start_ms if loc.seconds is None else None,
-    )
+    if "/" in uri.partition("://")[2]:
+        loc = Loc(approx_offset=loc.approx_offset)
+    elif loc.seconds is not None:
+        loc = Loc(seconds=loc.seconds)
+    elif loc.chunk_index is not None:
+        loc = Loc(chunk_index=loc.chunk_index)
+    else:
+        loc = replace(loc, media_id=None, conversation_id=None)
     return loc if loc != Loc() else None
 
 
-def _is_last_segment(identifier: str | None, uri: str) -> bool:
-    return identifier is not None and uri.endswith(f"/{identifier}")
+def to_minute(timestamp: str | None) -> str | None:
+    """Leaves out the seconds: 2026-01-10T09:15:33Z is 2026-01-10T09:15Z."""
+    if timestamp is None or len(timestamp) < _TIME_CHARS or timestamp[_MINUTE_CHARS] != ":":
+        return timestamp
+    return f"{timestamp[:_MINUTE_CHARS]}Z" if timestamp.endswith("Z") else timestamp

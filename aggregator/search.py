@@ -11,35 +11,41 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from aggregator.breaker import Breaker
-from aggregator.defaults import Dedupe, search_defaults, with_session_defaults
+from aggregator.defaults import Dedupe, SearchDefaults, search_defaults, with_session_defaults
 from aggregator.fanout import Fanout
 from aggregator.filters import build_arguments, choose_sources, permitted_sources, set_filters
-from aggregator.merge import DiversityLimits, sort_by_date, sort_by_score
-from aggregator.page_size import RenderedHit, encode
-from aggregator.paging import PageSelection, fill_page, is_seen, select_page
+from aggregator.merge import content_of, sort_by_date, sort_by_score
+from aggregator.paging import PageSelection, RenderedResult, encode, fill_page, is_seen, select_page
 from aggregator.ranking import MergedRanking
 from aggregator.reranking import Ranking, RerankedRanking
 from aggregator.responses import (
     Explanation,
+    FurtherPassage,
     HitExplanation,
     KnowledgeItem,
     KnowledgeResponse,
     SourceReport,
     combined_status,
+    item_without_repetition,
+    position_in,
+    to_minute,
+    without_repetition,
 )
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from auth.principal import Principal
-from config.errors import Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
+from config.errors import InvalidParams, Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
 from sources.defaults import local_time
-from sources.items import ResultItem
+from sources.items import Loc, ResultItem
 from sources.query import ParsedQuery, Term
+from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
 from sources.search.query_boosts import QueryBoosts
 from sources.search.query_times import resolve_times
+from sources.semantic.named_models import NO_MODEL
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
@@ -48,7 +54,16 @@ from sources.storage.contract import Libraries, Library, QueueState
 _decode_item = msgspec.json.Decoder(KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
 SearchOutcome = Literal["complete", "partial", "refused", "failed", "error"]
-DEFAULT_LIMIT = 20
+# A page that a model gets without asking for a size: a handful of results that each show a passage. More results would
+# cost more than a second page, which is rarely read.
+DEFAULT_LIMIT = 8
+# tldw's default, for clients that read every field of its results.
+COMPLETE_LIMIT = 20
+# How many passages of an item a result shows in addition to the best one, unless they score far below it.
+FURTHER_PASSAGES = 2
+# Results of a default page show twice as much if there is room, the first ones first: they most likely hold the answer.
+_LONGER_PASSAGE = 2
+_FURTHER_SCORE_SHARE = 1 / 3
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
@@ -60,7 +75,7 @@ class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The arguments of `knowledge_search`. Numbers out of range are clamped."""
 
     query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
-    limit: Annotated[int | None, Meta(description="Hits per page, 1..100; default 20.")] = None
+    limit: Annotated[int | None, Meta(description="Results per page, 1..100; default 8.")] = None
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
     sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
@@ -86,7 +101,16 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     dedupe: Dedupe
     deadline_ms: int
     max_bytes: int
-    is_strict: bool
+    defaults: SearchDefaults
+    has_default_size: bool
+
+    @property
+    def is_strict(self) -> bool:
+        return bool(self.defaults.strict)
+
+    @property
+    def has_all_fields(self) -> bool:
+        return self.defaults.hit_fields == "all"
 
     @property
     def seen(self) -> SeenItems:
@@ -169,7 +193,19 @@ class Aggregator:
         hit_extra_bytes: int = 0,
         wait_for_limits: WaitForLimits | None = None,
     ) -> KnowledgeResponse:
-        """Searches, and counts how that ended. Raises Overloaded if the search would have to wait too long, and
+        """Searches, as `search_with_defaults` does. The response has every field of its results."""
+        return (await self.search_with_defaults(context, request, hit_extra_bytes, wait_for_limits))[0]
+
+    async def search_with_defaults(
+        self,
+        context: RequestContext,
+        request: KnowledgeSearch,
+        hit_extra_bytes: int = 0,
+        wait_for_limits: WaitForLimits | None = None,
+    ) -> tuple[KnowledgeResponse, SearchDefaults]:
+        """Returns the response, and the defaults of the session and the request that applied.
+
+        Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
         SearchFailed if no source could be searched. `hit_extra_bytes` is what the caller adds to each hit of a page,
         whose size is limited.
 
@@ -189,7 +225,7 @@ class Aggregator:
             raise
         is_complete = all(report.status == "ok" for report in response.sources.values())
         self.outcomes["complete" if is_complete else "partial"] += 1
-        return response
+        return response, started.plan.defaults
 
     async def _start(
         self,
@@ -234,20 +270,17 @@ class Aggregator:
 
     async def _finish(self, started: _StartedSearch, library: Library) -> KnowledgeResponse:
         plan, fanout, read_as = started.plan, started.fanout, started.read_as
-        response, selection = await self._search(plan, fanout, started.ranking, library, read_as)
+        response, shown = await self._search(plan, fanout, started.ranking, library, read_as)
         fanout.require_answer()
         if plan.query.relaxed is not None and not plan.is_strict and not fanout.has_hits:
             fanout = self._fanout(plan, library, started.sources, started.arguments, is_strict=False)
-            response, selection = await self._search(plan, fanout, self._ranking(plan, fanout), library, read_as)
+            response, shown = await self._search(plan, fanout, self._ranking(plan, fanout), library, read_as)
             fanout.require_answer()
-        await self._record(plan, response, selection)
+        await self._record(plan, shown)
         return response
 
     def _ranking(self, plan: SearchPlan, fanout: Fanout) -> MergedRanking:
-        settings = self._settings
-        return MergedRanking(
-            fanout, plan.order, DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
-        )
+        return MergedRanking(fanout, plan.order, self._settings.fanout_source_max)
 
     def _fanout(
         self,
@@ -274,10 +307,14 @@ class Aggregator:
 
     async def _search(
         self, plan: SearchPlan, fanout: Fanout, merged: MergedRanking, library: Library, read_as: str | None
-    ) -> tuple[KnowledgeResponse, PageSelection]:
+    ) -> tuple[KnowledgeResponse, list[RankedHit]]:
+        """Returns the response and the hits that it shows."""
         ranking = self._reranked(merged, fanout, plan)
-        await ranking.skip_to(plan.offset)
+        # Results have to be merged to be counted, so how far a client can page is limited.
         examined_max = self._settings.fanout_scan_max
+        await ranking.skip_to(min(plan.offset, examined_max))
+        if plan.offset > examined_max and not ranking.is_finished:
+            raise InvalidParams(f"offset: expected at most {examined_max}, got {plan.offset}; narrow the query instead")
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
@@ -298,10 +335,19 @@ class Aggregator:
             suppressed=examined_max,
             exhausted=False,
             cut=True,
-            explain=await self._explain(plan, library, ranking) if plan.request.explain else UNSET,
+            explain=await self._explain(plan, library, ranking, fanout) if plan.request.explain else UNSET,
         )
-        room_bytes = plan.max_bytes - len(encode(envelope))
-        return fill_page(envelope, selection, rendered, room_bytes, _page_order(ranking, plan)), selection
+        shown = envelope if plan.has_all_fields else without_repetition(envelope)
+        room_bytes = plan.max_bytes - len(encode(shown))
+        response, hits = fill_page(envelope, selection, rendered, room_bytes, _page_order(ranking, plan))
+        return self._with_advice(response), hits
+
+    def _with_advice(self, response: KnowledgeResponse) -> KnowledgeResponse:
+        """A search that found nothing, and would also have compared meanings, says how to get a model."""
+        is_off = isinstance(response.semantic, SemanticStatus) and response.semantic.status == "off"
+        if response.results or not is_off or self._settings.semantic_model != "auto":
+            return response
+        return replace(response, semantic=SemanticStatus("off", reason=NO_MODEL))
 
     def _reranked(self, ranking: MergedRanking, fanout: Fanout, plan: SearchPlan) -> Ranking:
         """A reranker reads prose, so it is not used for queries with operators, or sorted by date."""
@@ -316,11 +362,13 @@ class Aggregator:
         defaults, settings = search_defaults(context), self._settings
         order = request.order_by or defaults.order_by or "relevance"
         sizes = (request.limit, request.snippet_length, defaults.snippet_length)
-        has_default_size = all(size is None for size in sizes) and not request.explain
+        has_all_fields = defaults.hit_fields == "all"
+        has_default_size = all(size is None for size in sizes) and not request.explain and not has_all_fields
         max_bytes = settings.search_response_max_bytes
         if has_default_size:
             max_bytes = min(settings.search_response_default_bytes, max_bytes)
-        limit = clamp(DEFAULT_LIMIT if request.limit is None else request.limit, 1, LIMIT_MAX)
+        default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
+        limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
@@ -337,20 +385,20 @@ class Aggregator:
             order=order,
             dedupe=request.dedupe or defaults.dedupe or settings.dedupe,
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
-            is_strict=bool(defaults.strict),
+            defaults=defaults,
+            has_default_size=has_default_size,
             max_bytes=max_bytes - limit * hit_extra_bytes,
         )
 
-    async def _record(self, plan: SearchPlan, response: KnowledgeResponse, selection: PageSelection) -> None:
-        """Marks the delivered hits and their duplicates as seen, each with its own version."""
-        delivered = {item.uri: item.version or 0 for item in response.results}
-        for hit in selection.candidates:
-            if hit.uri in delivered:
-                delivered |= hit.duplicates
+    async def _record(self, plan: SearchPlan, shown: Sequence[RankedHit]) -> None:
+        """Marks the hits that were shown and their duplicates as seen, each with its own version."""
+        seen: dict[str, int] = {}
+        for hit in shown:
+            seen |= {hit.uri: hit.version or 0, **hit.duplicates}
         query = plan.request.query[: self._settings.query_max_chars]
-        await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
+        await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, seen)
 
-    async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking) -> Explanation:
+    async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         if plan.query.expression is not None and self._settings.search_scoring == "comparable":
@@ -376,6 +424,7 @@ class Aggregator:
             rows_with_term=frequencies,
             hits_per_source=self._settings.fanout_depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
+            semantic_floors={name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items()} or UNSET,
         )
 
 
@@ -415,37 +464,110 @@ def _outcome_of(error: BaseException) -> SearchOutcome:
 
 async def _render(
     selection: PageSelection, fanout: Fanout, plan: SearchPlan
-) -> tuple[dict[int, RenderedHit], str | UnsetType]:
-    """The candidates' results by position, and the score type if they have the same. What a source rendered is
-    validated, because it may be third-party code."""
-    items = await fanout.render(selection.candidates, plan.topic)
-    score_types = {getattr(item, "score_type", UNSET) for item in items.values()}
-    score_type = score_types.pop() if len(score_types) == 1 else UNSET
-    rendered: dict[int, RenderedHit] = {}
-    for hit in selection.candidates:
+) -> tuple[dict[int, RenderedResult], str | UnsetType]:
+    """The candidates' results by position, and the score type if they have the same."""
+    leads, topic = selection.candidates, plan.topic
+    count = FURTHER_PASSAGES * (_LONGER_PASSAGE if plan.has_default_size else 1)
+    further = {lead.position: _further_hits(lead, count) for lead in leads}
+    parts = [hit for hits in further.values() for hit in hits]
+    items = {**await fanout.render(leads, topic), **await fanout.render(parts, topic, shows_context=False)}
+    checked = _checked_items([*leads, *parts], items, fanout)
+    longer: Mapping[str, ResultItem] = {}
+    if plan.has_default_size:
+        own = [lead for lead in leads if fanout.is_own(lead.source)]
+        longer = await fanout.render(own, topic, snippet_chars=fanout.snippet_chars * _LONGER_PASSAGE)
+    rendered: dict[int, RenderedResult] = {}
+    for lead in leads:
+        if lead.uri in checked:
+            others = [hit for hit in further[lead.position] if hit.uri in checked]
+            result = _result(lead, others[:FURTHER_PASSAGES], checked, plan)
+            if (long := longer.get(lead.uri)) is not None:
+                more_text = _result(lead, others, checked, plan, long)
+                result = replace(result, longer=more_text)
+            rendered[lead.position] = result
+    score_types = {result.item.score_type for result in rendered.values()}
+    return rendered, score_types.pop() if len(score_types) == 1 else UNSET
+
+
+def _checked_items(
+    hits: Sequence[RankedHit], items: Mapping[str, ResultItem], fanout: Fanout
+) -> dict[str, KnowledgeItem]:
+    """What the sources rendered, by URI. That of a third-party source is decoded from its JSON, which checks the types:
+    constructing a Struct does not."""
+    checked: dict[str, KnowledgeItem] = {}
+    for hit in hits:
         item = items.get(hit.uri)
         if item is None:
             continue
+        if fanout.is_own(hit.source):
+            checked[hit.uri] = KnowledgeItem(**{name: getattr(item, name) for name in item.__struct_fields__})
+            continue
         try:
-            checked = _validate(item, hit, plan)
-            if checked.source != hit.source:
-                raise ValueError(f"source: expected {hit.source!r}, got {checked.source!r}")
+            decoded = _decode_item(encode(item))
+            if decoded.source != hit.source:
+                raise ValueError(f"source: expected {hit.source!r}, got {decoded.source!r}")
+            checked[hit.uri] = decoded
         except (TypeError, ValueError, AttributeError) as error:
             fanout.reject(hit.source, str(error))
-        else:
-            rendered[hit.position] = RenderedHit.measure(
-                replace(checked, highlights=UNSET), checked.highlights or (), score_type
-            )
-    return rendered, score_type
-
-
-def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> KnowledgeItem:
-    """Decodes the item from its JSON, which checks the types: constructing a Struct does not."""
-    checked = _decode_item(encode(item))
-    if hit.also_in or plan.request.explain:
-        explain = _explain_hit(item, hit, plan) if plan.request.explain else UNSET
-        checked = replace(checked, also_in=hit.also_in or UNSET, explain=explain)
     return checked
+
+
+def _further_hits(result: RankedHit, count: int) -> list[RankedHit]:
+    """The best other hits of an item. A message that repeats another says nothing new."""
+    least = result.score * _FURTHER_SCORE_SHARE
+    further: list[RankedHit] = []
+    contents = {content_of(result)}
+    for hit in result.parts:
+        if hit.score >= least and len(further) < count and content_of(hit) not in contents:
+            contents.add(content_of(hit))
+            further.append(hit)
+    return further
+
+
+def _result(
+    lead: RankedHit,
+    others: Sequence[RankedHit],
+    items: Mapping[str, KnowledgeItem],
+    plan: SearchPlan,
+    longer: ResultItem | None = None,
+) -> RenderedResult:
+    """The result of an item: its best hit, and the others as further passages in the order of the item. `longer` is the
+    best hit with a longer snippet, if that is to be shown."""
+    item = items[lead.uri]
+    passages = sorted([items[hit.uri] for hit in others], key=_place)
+    more = len(lead.parts) - len(passages) + (item.more_in_item or 0)
+    result = replace(
+        item,
+        # If nothing but the title matches, there may be no other text.
+        snippet=(longer or item).snippet or item.title or item.uri,
+        loc=(longer or item).loc,
+        via="meaning" if lead.cosine is not None and not lead.lexical else item.via,
+        highlights=UNSET,
+        passages=tuple([_passage(passage) for passage in passages]) or UNSET,
+        more_in_item=more or UNSET,
+        also_in=lead.also_in or UNSET,
+        explain=_explain_hit(item, lead, plan) if plan.request.explain else UNSET,
+    )
+    encoded = encode(result if plan.has_all_fields else item_without_repetition(result))
+    return RenderedResult(result, (lead, *others), len(encoded) + 1)
+
+
+def _place(item: ResultItem) -> tuple[int, int]:
+    loc = item.loc or Loc()
+    part = loc.message_index if loc.message_index is not None else loc.chunk_index
+    return part or 0, loc.approx_offset or 0
+
+
+def _passage(item: ResultItem) -> FurtherPassage:
+    """The index of a message is a shorter way to name it than its URI."""
+    loc = item.loc
+    if loc is not None and loc.message_index is not None:
+        loc = Loc(message_index=loc.message_index, approx_offset=loc.approx_offset)
+    else:
+        loc = position_in(item.uri, loc)
+    return FurtherPassage(
+        snippet=item.snippet or "", loc=loc, sender=item.sender, created_at=to_minute(item.created_at or None)
+    )
 
 
 def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExplanation:

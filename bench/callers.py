@@ -21,6 +21,7 @@ from bench.load import CONNECT_TIMEOUT_S, RESPONSE_TIMEOUT_S, UnexpectedResponse
 from bench.request_templates import FIRST_ID
 from bench.search_clients import SearchRequest, render_request
 from server.serving import run
+from server.tools.items import SOURCE_NAMES
 
 STARTED, STOPPED = b"started\n", b"stopped\n"
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -55,7 +56,8 @@ class _SourceReport(Struct, frozen=True):
 
 
 class _Content(Struct, frozen=True):
-    sources: dict[str, _SourceReport]
+    # Those that did not answer as usual.
+    sources: dict[str, _SourceReport] = {}
 
 
 class _Result(Struct, frozen=True, rename="camel"):
@@ -83,10 +85,10 @@ def classify(status: int, body: bytes, request_id: int) -> Outcome:
         raise UnexpectedResponse(f"unexpected response {status} to call {request_id}: {body[:500]!r}")
     if result.is_error or result.structured_content is None:
         return "refused"
-    answered = [report.status == "ok" for report in result.structured_content.sources.values()]
-    if all(answered):
+    failed = sum(report.status != "ok" for report in result.structured_content.sources.values())
+    if not failed:
         return "complete"
-    return "partial" if any(answered) else "empty"
+    return "partial" if failed < len(SOURCE_NAMES) else "empty"
 
 
 class Caller(asyncio.Protocol):

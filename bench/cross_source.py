@@ -17,11 +17,19 @@ from statistics import fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.merge import DiversityLimits, order_hits
+from aggregator.merge import merge_hits
 from auth.context import RequestContext
 from bench.local_runtime import installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg
-from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, Collection, Query, read_collection
+from bench.quality.collection import (
+    ANSWERS,
+    KINDS,
+    SEPARATE_KINDS,
+    Collection,
+    Query,
+    read_collection,
+    read_off_topic_queries,
+)
 from bench.quality.minmax_scores import Scale, minmax_orders, scale_as_written, scale_rounded
 from bench.quality.storage import ItemNames, store_collection
 from config.settings import Settings
@@ -84,16 +92,22 @@ class JudgedLibrary(Struct, frozen=True):
             for merged in minmax_orders(self.context.db_paths, expression, DEPTH, scales)
         ]
 
+    async def is_found_by_meaning_alone(self, sources: Sequence[Source], text: str) -> bool:
+        """Whether any source has a hit without a word of the query."""
+        return any(hit.cosine and not hit.lexical for hit in await self._hits(sources, text))
+
     async def rank_by_sources(self, sources: Sequence[Source], text: str) -> MergedList:
         """Merges the results of the sources' own searches in the order of `knowledge_search`."""
+        merged = merge_hits(await self._hits(sources, text), self.settings.fanout_source_max)
+        best = merged[0].score if merged else 0.0
+        return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
+
+    async def _hits(self, sources: Sequence[Source], text: str) -> list[RankedHit]:
         hits: list[RankedHit] = []
         for source in sources:
             arguments = source.search_input(query=text, limit=DEPTH)
             hits += (await source.search(self.context, self.library, arguments)).hits
-        limits = DiversityLimits(self.settings.fanout_document_max, self.settings.fanout_source_max)
-        merged = order_hits(hits, limits)
-        best = merged[0].score if merged else 0.0
-        return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
+        return hits
 
     def _merged(self, merged: Sequence[tuple[str, str]], best_score: float) -> MergedList:
         return MergedList(
@@ -124,14 +138,24 @@ async def measure(collection: Collection, root: Path) -> list[QueryResult]:
 
 async def measure_model(collection: Collection, root: Path, model: str) -> list[MergedList]:
     """Returns the lists of all queries by words and meaning."""
-    settings = {"search_deadline_ms": DEADLINE_MS, **model_settings()}
-    async with open_local_runtime(root, semantic_model=model, **settings) as runtime:
+    async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
         context = replace(runtime.context_for(OWNER), received_at=TODAY)
         async with runtime.libraries.library(context) as library:
             judged = JudgedLibrary(context, library, runtime.settings, await store_collection(library, collection))
             await runtime.libraries.embed(context.user_id)
             sources = load_sources(runtime.settings)
             return [await judged.rank_by_sources(sources, query.text) for query in collection.queries]
+
+
+async def off_topic_share(root: Path, model: str) -> float:
+    """Returns the share of the queries on other topics that have hits by meaning alone, in a library that
+    `measure_model` has stored."""
+    queries = read_off_topic_queries()
+    async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
+        context = replace(runtime.context_for(OWNER), received_at=TODAY)
+        async with runtime.libraries.library(context) as library:
+            judged, sources = JudgedLibrary(context, library, runtime.settings, {}), load_sources(runtime.settings)
+            return fmean([await judged.is_found_by_meaning_alone(sources, query) for query in queries])
 
 
 async def add_models(
@@ -422,7 +446,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         results = asyncio.run(measure(collection, Path(name, "words")))
         results = asyncio.run(add_models(results, collection, Path(name), models))
-    for line in [*report(collection, results), result_line(results)]:
+        off_topic = {model: asyncio.run(off_topic_share(Path(name, model), model)) for model in models}
+    lines = [f"queries on other topics with hits by meaning alone, {model}: {off_topic[model]:.4f}" for model in models]
+    for line in [*report(collection, results), "", *lines, result_line(results)]:
         print(line)
 
 

@@ -36,11 +36,12 @@ class Turn(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """`evidence` lists the turns that answer the question, at least one."""
+    """`evidence` lists the turns that answer the question, at least one. `answer` is what the dataset expects."""
 
     text: str
     category: int
     evidence: tuple[str, ...]
+    answer: str = ""
 
 
 class Dialogue(Struct, frozen=True):
@@ -71,11 +72,17 @@ class JudgedData(Struct, frozen=True):
 
 
 def read_datasets(folder: Path) -> JudgedData:
-    dialogues = [_dialogue(entry) for path in _files(folder, "locomo/*.json") for entry in json.loads(path.read_text())]
+    dialogues = read_dialogues(folder)
     [corpus] = _files(folder, "scifact/corpus.jsonl.gz")
     with gzip.open(corpus, "rt", encoding="utf-8") as lines:
         abstracts = [Abstract(entry["_id"], entry["title"], entry["text"]) for entry in map(json.loads, lines)]
-    return JudgedData(tuple(dialogues), tuple(abstracts), tuple(_claims(folder)))
+    return JudgedData(dialogues, tuple(abstracts), tuple(_claims(folder)))
+
+
+def read_dialogues(folder: Path) -> tuple[Dialogue, ...]:
+    """Reads LoCoMo alone."""
+    paths = _files(folder, "locomo/*.json")
+    return tuple(_dialogue(entry) for path in paths for entry in json.loads(path.read_text()))
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -116,7 +123,8 @@ def _turn(entry: Mapping[str, Any], said_at: datetime) -> Turn:
 def _question(entry: Mapping[str, Any], known: set[str]) -> Question:
     """Evidence may name several turns at once, or turns that do not exist, which are left out."""
     turns = [turn for evidence in entry.get("evidence", ()) for turn in _turn_ids(evidence)]
-    return Question(entry["question"], entry["category"], tuple(turn for turn in dict.fromkeys(turns) if turn in known))
+    evidence = tuple(turn for turn in dict.fromkeys(turns) if turn in known)
+    return Question(entry["question"], entry["category"], evidence, str(entry.get("answer", "")))
 
 
 def _turn_ids(text: str) -> list[str]:

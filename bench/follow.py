@@ -96,7 +96,7 @@ class Server:
 @contextmanager
 def running_server(root: Path) -> Iterator[Server]:
     port = random.SystemRandom().randrange(20_000, 40_000)
-    limits = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0")
+    limits = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0", "--semantic-model", "off")
     command = [
         sys.executable,
         "-m",

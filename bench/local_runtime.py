@@ -27,6 +27,7 @@ from sources.storage.contract import Libraries
 
 # The value of `semantic_model` with which searches compare words only.
 WORDS_ONLY = "off"
+_DEADLINE_MS = 60_000
 _META = {VERSION_KEY: MODERN_VERSIONS[0], CAPABILITIES_KEY: {}}
 
 
@@ -70,8 +71,9 @@ def installed_models() -> list[str]:
 
 
 def model_settings() -> dict[str, Any]:
-    """Settings with which a model is used as fast as it can, because quality is measured and not speed."""
-    return {"embedding_cpu_percent": 100, "semantic_timeout_ms": 60_000}
+    """Settings with which a model is used as fast as it can, and a busy machine changes nothing, because quality is
+    measured and not speed."""
+    return {"embedding_cpu_percent": 100, "semantic_timeout_ms": _DEADLINE_MS, "search_deadline_ms": _DEADLINE_MS}
 
 
 def user_id_for(name: str) -> UserId:
@@ -81,8 +83,9 @@ def user_id_for(name: str) -> UserId:
 
 @asynccontextmanager
 async def open_local_runtime(root: Path, **changes: Any) -> AsyncIterator[LocalRuntime]:
-    """Opens a runtime with default settings, but without rate limits."""
-    settings = Settings(data_dir=str(root), rate_user_per_minute=0, rate_tool_per_minute=0, **changes)
+    """Opens a runtime with default settings, but without rate limits, and without a model unless one is named."""
+    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
+    settings = Settings(**{"data_dir": str(root), "semantic_model": WORDS_ONLY, **unlimited, **changes})
     sources = {source.name: source for source in load_sources(settings)}
     async with open_runtime(settings) as runtime:
         yield LocalRuntime(settings, runtime.data_root, runtime.libraries, sources, runtime.dispatcher)

@@ -318,6 +318,7 @@ async def open_comparison(root: Path, limits: Mapping[str, Any]) -> AsyncIterato
         rate_user_per_minute=0,
         rate_tool_per_minute=0,
         log_requests=False,
+        semantic_model="off",
         **limits,
     )
     owner = Principal(user_id_for(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")

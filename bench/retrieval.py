@@ -1,9 +1,11 @@
 """`make bench-retrieval DATA=<folder>`: measures whether questions find their answers through the real tools.
 
-Every LoCoMo conversation is the library of a separate user, with a chat per session. SciFact's abstracts are the notes,
-and again the media, of one user. Questions go through the dispatcher like those of a client. Everything is measured by
-words alone, and again with each model of semantic search that is installed, after all text was embedded. Vectors are
-kept for later runs (see `bench.vector_cache`).
+The chats with an assistant (`bench.quality.assistant`) are the library of one user; without a folder, only they are
+measured. For comparison, the same questions are answered by plain bm25 over single messages. Every LoCoMo conversation
+is the library of a separate user, with a chat per session. SciFact's abstracts are the notes, and again the media, of
+one user. Questions go through the dispatcher like those of a client. Everything is measured by words alone, and again
+with each model of semantic search that is installed, after all text was embedded. Vectors are kept for later runs (see
+`bench.vector_cache`).
 """
 
 import argparse
@@ -29,8 +31,11 @@ from bench.local_runtime import (
     user_id_for,
 )
 from bench.metrics import ndcg, recall
+from bench.plain_bm25 import PlainBm25
+from bench.quality.assistant import AssistantChats, read_assistant_chats
 from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.semantic.local_queries import UNKNOWN_WORDS
 
 DEPTH = 10
 BATCH = 500
@@ -40,7 +45,10 @@ MONTH_OR_YEAR = re.compile(
 )
 CATEGORIES = {1: "several turns", 2: "time", 3: "open", 4: "one turn"}
 NO_DATA = 2
-# The states of a search with a model. A query that consists of quotations is compared by words.
+WRITTEN_BY = {"u": "the user's message", "a": "the assistant's answer"}
+HELD_OUT = "held-out questions"
+# The states of a search with a model. A query that consists of quotations, or of words that the model does not know, is
+# compared by words.
 _COMPARED = ("on", "not_applicable")
 
 
@@ -51,14 +59,16 @@ class QuestionResult(Struct, frozen=True):
     quality: float
     is_empty: bool
     names_date: bool = False
+    is_held_out: bool = False
 
 
 class Outcome(Struct, frozen=True):
     """With a model, the abstracts are not measured as media."""
 
-    turns: tuple[QuestionResult, ...]
-    notes: tuple[QuestionResult, ...]
+    turns: tuple[QuestionResult, ...] = ()
+    notes: tuple[QuestionResult, ...] = ()
     media: tuple[QuestionResult, ...] = ()
+    assistant: tuple[QuestionResult, ...] = ()
 
     @property
     def dated_turns(self) -> Sequence[QuestionResult]:
@@ -75,7 +85,18 @@ def result_line(by_words: Outcome, models: Mapping[str, Outcome]) -> str:
     results = (*by_words.turns, *by_words.notes, *by_words.media)
     figures["empty_answers"] = fmean(one.is_empty for one in results)
     figures["locomo_dates_r10"] = _quality(by_words.dated_turns)
+    figures |= _assistant_figures(by_words, models)
     return "RESULT " + " ".join(f"{name}={value:.4f}" for name, value in figures.items())
+
+
+def assistant_line(by_words: Outcome, models: Mapping[str, Outcome]) -> str:
+    """The result without other datasets."""
+    return "RESULT " + " ".join(f"{name}={value:.4f}" for name, value in _assistant_figures(by_words, models).items())
+
+
+def _assistant_figures(by_words: Outcome, models: Mapping[str, Outcome]) -> dict[str, float]:
+    outcomes = {"": by_words, **{f"_{name}": outcome for name, outcome in models.items()}}
+    return {f"assistant_r10{name}": _quality(outcome.assistant) for name, outcome in outcomes.items()}
 
 
 def _quality(results: Sequence[QuestionResult]) -> float:
@@ -84,22 +105,37 @@ def _quality(results: Sequence[QuestionResult]) -> float:
 
 # -- storing -----------------------------------------------------------------------------------------------------------
 
-NOTES_OWNER, MEDIA_OWNER = "scifact", "scifact-media"
+NOTES_OWNER, MEDIA_OWNER, ASSISTANT_OWNER = "scifact", "scifact-media", "assistant"
+NO_DATASETS = JudgedData((), (), ())
 
 
 class StoredData(Struct, frozen=True):
-    """The turns of the messages by dialogue, the abstracts of the notes and those of the media, by their ids in the
-    library."""
+    """The turns of the messages by dialogue, the abstracts of the notes and those of the media, and the keys of the
+    messages of chats with an assistant, by their ids in the library."""
 
     turns: Mapping[str, Mapping[str, str]]
     notes: Mapping[str, str]
     media: Mapping[str, str]
+    assistant: Mapping[str, str]
 
 
-async def store(data: JudgedData, root: Path) -> StoredData:
+async def store(data: JudgedData, chats: AssistantChats, root: Path) -> StoredData:
     async with open_local_runtime(root, semantic_model=WORDS_ONLY) as runtime:
         turns = {dialogue.id: await _store_dialogue(runtime, dialogue) for dialogue in data.dialogues}
-        return StoredData(turns, await _store_notes(runtime, data), await _store_media(runtime, data))
+        notes, media = await _store_notes(runtime, data), await _store_media(runtime, data)
+        return StoredData(turns, notes, media, await _store_assistant(runtime, chats))
+
+
+async def _store_assistant(runtime: LocalRuntime, chats: AssistantChats) -> dict[str, str]:
+    key_of: dict[str, str] = {}
+    async with runtime.libraries.library(runtime.context_for(ASSISTANT_OWNER)) as library:
+        for chat in chats.chats:
+            said_at = f"{chat.on.isoformat()}T10:00:00Z"
+            stored_chat = await library.chats.create(ConversationDraft(title=chat.title, created_at=said_at))
+            drafts = [MessageDraft(role=one.role, content=one.text, created_at=said_at) for one in chat.messages]
+            stored = await library.chats.append(stored_chat.id, drafts)
+            key_of |= {message.id: one.key for message, one in zip(stored, chat.messages, strict=True)}
+    return key_of
 
 
 async def _store_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> dict[str, str]:
@@ -140,7 +176,9 @@ def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-async def ask(data: JudgedData, stored: StoredData, root: Path, model: str = WORDS_ONLY) -> Outcome:
+async def ask(
+    data: JudgedData, chats: AssistantChats, stored: StoredData, root: Path, model: str = WORDS_ONLY
+) -> Outcome:
     """`model` is a value of the setting `semantic_model`."""
     async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
         return Outcome(
@@ -155,7 +193,36 @@ async def ask(data: JudgedData, stored: StoredData, root: Path, model: str = WOR
             media=tuple(await _ask_claims(runtime, MEDIA_OWNER, "media_search", data, stored.media))
             if model == WORDS_ONLY
             else (),
+            assistant=tuple(await _ask_assistant(runtime, chats, stored.assistant)),
         )
+
+
+async def _ask_assistant(
+    runtime: LocalRuntime, chats: AssistantChats, key_of: Mapping[str, str]
+) -> list[QuestionResult]:
+    found = []
+    for question in chats.questions:
+        results = await _search(runtime, ASSISTANT_OWNER, "chats_search", question.text)
+        found.append([key_of[hit["message_id"]] for hit in results if hit.get("message_id")])
+    return _assistant_results(chats, found)
+
+
+def ask_plain_bm25(chats: AssistantChats) -> tuple[QuestionResult, ...]:
+    """Each message alone, in one index."""
+    index = PlainBm25({message.key: message.text for chat in chats.chats for message in chat.messages})
+    return tuple(_assistant_results(chats, [index.search(question.text, DEPTH) for question in chats.questions]))
+
+
+def _assistant_results(chats: AssistantChats, found: Sequence[Sequence[str]]) -> list[QuestionResult]:
+    return [
+        QuestionResult(
+            WRITTEN_BY[question.evidence[0].partition("/")[2][0]],
+            recall(keys, question.evidence),
+            not keys,
+            is_held_out=question.is_held_out,
+        )
+        for question, keys in zip(chats.questions, found, strict=True)
+    ]
 
 
 async def _ask_questions(runtime: LocalRuntime, dialogue: Dialogue, turn_of: Mapping[str, str]) -> list[QuestionResult]:
@@ -187,8 +254,10 @@ async def _ask_claims(
 
 async def _search(runtime: LocalRuntime, owner: str, tool: str, query: str) -> Sequence[Mapping[str, Any]]:
     response = await runtime.call(runtime.context_for(owner), tool, query=query, limit=DEPTH)
-    if runtime.settings.semantic_model != WORDS_ONLY and response["semantic"]["status"] not in _COMPARED:
-        raise RuntimeError(f"expected a search by meaning, got {response['semantic']} for {query!r}")
+    semantic = response["semantic"]
+    is_compared = semantic["status"] in _COMPARED or semantic.get("reason") == UNKNOWN_WORDS
+    if runtime.settings.semantic_model != WORDS_ONLY and not is_compared:
+        raise RuntimeError(f"expected a search by meaning, got {semantic} for {query!r}")
     results: Sequence[Mapping[str, Any]] = response["results"]
     return results
 
@@ -196,10 +265,22 @@ async def _search(runtime: LocalRuntime, owner: str, tool: str, query: str) -> S
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def measure_model(data: JudgedData, stored: StoredData, root: Path, model: str) -> Outcome:
-    users = [user_id_for(owner) for owner in (*(dialogue.id for dialogue in data.dialogues), NOTES_OWNER)]
-    print(await embed_libraries(root, model, users), file=sys.stderr)
-    return await ask(data, stored, root, model)
+async def measure_model(data: JudgedData, chats: AssistantChats, stored: StoredData, root: Path, model: str) -> Outcome:
+    owners = [ASSISTANT_OWNER, *(dialogue.id for dialogue in data.dialogues)]
+    owners += [NOTES_OWNER] if data.abstracts else []
+    print(await embed_libraries(root, model, [user_id_for(owner) for owner in owners]), file=sys.stderr)
+    return await ask(data, chats, stored, root, model)
+
+
+def report_assistant(chats: AssistantChats, outcomes: Mapping[str, Sequence[QuestionResult]]) -> list[str]:
+    messages = sum(len(chat.messages) for chat in chats.chats)
+    lines = [f"Chats with an assistant: {len(chats.chats)} conversations, {messages} messages; evidence R@10"]
+    lines.append(f"{'':<34} {'questions':>9} {'quality':>8} {'empty':>6}")
+    for title, results in outcomes.items():
+        lines.append(_row(title, results))
+        lines += [_row(f"  {name}", [one for one in results if one.category == name]) for name in WRITTEN_BY.values()]
+        lines.append(_row(f"  {HELD_OUT}", [one for one in results if one.is_held_out]))
+    return lines
 
 
 def report(data: JudgedData, by_words: Outcome, models: Mapping[str, Outcome]) -> list[str]:
@@ -235,24 +316,31 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("data", type=Path, nargs="?", help="folder that contains locomo/ and scifact/")
     parser.add_argument("--models", default=None, help="models to measure, separated by commas; default: all installed")
     options = parser.parse_args(arguments)
-    datasets = _read(options.data)
+    datasets = _read(options.data) if options.data is not None else NO_DATASETS
+    chats = read_assistant_chats()
     models = installed_models() if options.models is None else [name for name in options.models.split(",") if name]
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         words_only = Path(name, WORDS_ONLY)
-        stored = asyncio.run(store(datasets, words_only))
-        by_words = asyncio.run(ask(datasets, stored, words_only))
+        stored = asyncio.run(store(datasets, chats, words_only))
+        by_words = asyncio.run(ask(datasets, chats, stored, words_only))
         outcomes = {}
         for model in models:
             root = Path(shutil.copytree(words_only, Path(name, model)))
-            outcomes[model] = asyncio.run(measure_model(datasets, stored, root, model))
-    for line in [*report(datasets, by_words, outcomes), result_line(by_words, outcomes)]:
+            outcomes[model] = asyncio.run(measure_model(datasets, chats, stored, root, model))
+    with_models = {f"with {model}": outcome.assistant for model, outcome in outcomes.items()}
+    assistant = {"plain bm25, each message alone": ask_plain_bm25(chats), "by words": by_words.assistant, **with_models}
+    lines = report_assistant(chats, assistant)
+    if datasets is NO_DATASETS:
+        lines.append(f"not measured: LoCoMo and SciFact, which need these files in DATA=<folder>:\n{REQUIRED_FILES}")
+        lines.append(assistant_line(by_words, outcomes))
+    else:
+        lines = [*report(datasets, by_words, outcomes), *lines, result_line(by_words, outcomes)]
+    for line in lines:
         print(line)
 
 
-def _read(folder: Path | None) -> JudgedData:
+def _read(folder: Path) -> JudgedData:
     try:
-        if folder is None:
-            raise MissingDataset("no folder given")
         return read_datasets(folder)
     except MissingDataset as error:
         print(

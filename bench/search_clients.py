@@ -49,7 +49,8 @@ class _SourceReport(Struct, frozen=True):
 
 class _Content(Struct, frozen=True):
     results: list[msgspec.Raw]
-    sources: dict[str, _SourceReport]
+    # Those that did not answer as usual.
+    sources: dict[str, _SourceReport] = {}
 
 
 class _Result(Struct, frozen=True, rename="camel"):

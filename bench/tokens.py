@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.processes import Cores, child, python
-from bench.request_templates import MODERN, ToolCall
+from bench.request_templates import MODERN, ToolCall, bearer
 from bench.tokenizer import count_tokens
 from config.settings import Settings
 from sources.demo import demo_uuid
@@ -228,10 +228,11 @@ def read_scripts(path: Path = SCRIPT) -> dict[str, tuple[Step, ...]]:
 
 
 class DemoClient:
-    """A client of the demo server, which requires no credential."""
+    """A client of a server. The demo server requires no credential."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, credential: str | None = None) -> None:
         self._url = url
+        self._credential = credential
 
     def call(self, call: ToolCall) -> ToolResponse:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call.params(modern=True)}
@@ -240,6 +241,7 @@ class DemoClient:
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": "tools/call",
             "Mcp-Name": call.name,
+            **bearer(self._credential),
         }
         request = urllib.request.Request(self._url, msgspec.json.encode(message), headers)
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
@@ -254,7 +256,7 @@ def start_server() -> Iterator[DemoClient]:
     """Starts the command with an empty data directory and without rate limits."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         options = ("--port", "0", "--data-dir", f"{name}/data", "--log-level", "warning")
-        unlimited = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0")
+        unlimited = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0", "--semantic-model", "auto")
         command = python("server.cli", "serve", "--demo", *options, *unlimited)
         with child(command, Cores.choose().servers, Path(name) / "server.log") as server:
             yield DemoClient(server.receive().decode().split()[-1])

@@ -124,7 +124,7 @@ class ChatsSource(LibrarySource):
         """For a hit by title, the snippet shows the title and the first message. For a message that matches only
         through those before it, the snippet begins with what matches in them."""
         is_message = hit.message_id is not None
-        if hit.context:
+        if hit.context and query.shows_context:
             return _context_snippet(hit, query, highlighter), Loc(
                 conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index
             )

@@ -61,7 +61,7 @@ class ResultItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sender: str | None = None
     loc: Loc | None = None
     highlights: tuple[tuple[int, ...], ...] | UnsetType = UNSET
-    via: Literal["context"] | UnsetType = UNSET
+    via: Literal["context", "meaning"] | UnsetType = UNSET
     more_in_item: int | UnsetType = UNSET
     cost_tokens: int | UnsetType = UNSET
 

@@ -15,12 +15,15 @@ from sources.item_ids import whole_item_id
 from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_time, short_title, uri_of
 from sources.query import Term
 from sources.records import Hit, HitPage, ListPage, RankedMatch
-from sources.search.arguments import SourceQuery
+from sources.search.arguments import SourceQuery, first_match_offset
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
 from sources.storage.contract import Library, Search
 from sources.text.text_work import run_text_work
 from sources.text.token_estimates import TokenScale
+
+# Between a short field that matches and the beginning of a longer one in a snippet.
+_FIELD_MARK = " · "
 
 
 class ToolText(Struct, frozen=True):
@@ -129,6 +132,7 @@ class LibrarySource(ABC):
             read_as=query.read_as,
             query=query,
             semantic=page.semantic,
+            floor=page.floor,
         )
 
     def _ranked(self, match: RankedMatch, rank: int) -> RankedHit:
@@ -175,6 +179,19 @@ class LibrarySource(ABC):
             more_in_item=stored.more_in_item or UNSET,
             cost_tokens=self.cost_tokens(stored, query.scale),
         )
+
+
+def field_snippet(hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+    """The snippet and the place of a hit in an item with several fields. A short field, such as an author, says little
+    about the item, so the beginning of a longer one follows."""
+    snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
+    loc = Loc(field=hit.field, approx_offset=first_match_offset(snippet))
+    room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
+    longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
+    if room > len(snippet.text) and longer:
+        beginning = Highlighter(()).snippet(longer, room).text
+        snippet = replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text)
+    return snippet, loc
 
 
 class _ContentKey:

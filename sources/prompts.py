@@ -9,12 +9,12 @@ from config.errors import NotFound
 from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments
 from sources.items import GetResponse, Loc
-from sources.library_source import LibrarySource, ToolText
+from sources.library_source import LibrarySource, ToolText, field_snippet
 from sources.reading.documents import Document, build_document, read_document
 from sources.reading.responses import item_meta
 from sources.reading.retrieval import plan_retrieval
 from sources.records import Hit, ListPage, SavedPrompt
-from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
+from sources.search.arguments import SearchArguments, SourceQuery, build_query
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
@@ -54,8 +54,7 @@ class PromptsSource(LibrarySource):
         return await self.find_hits(library.prompts, query)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-        snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
-        return snippet, Loc(field=hit.field, approx_offset=first_match_offset(snippet))
+        return field_snippet(hit, query, highlighter)
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
         return scale.estimate_tokens(build_document("name", hit.title, hit.fields.items()).text)

@@ -261,8 +261,8 @@ class SemanticStatus(Struct, frozen=True, omit_defaults=True):
     """Whether a search compared meanings, and not only words.
 
     `on`: with all items. `partial`: only with the share `coverage` of them, because the others have no embeddings yet;
-    `reason` says if a quota is why. `off`: no model is configured. `unavailable`: the model cannot be used at the
-    moment. `not_applicable`: the query asks for words, for example with operators or quotation marks.
+    `reason` says if a quota is why. `off`: no model is configured or installed. `unavailable`: the model cannot be used
+    at the moment. `not_applicable`: the query asks for words, for example with operators or quotation marks.
     """
 
     status: Literal["on", "partial", "off", "unavailable", "not_applicable"]
@@ -352,13 +352,14 @@ class RankedMatch(Protocol):
 
 class HitPage(Struct, frozen=True):
     """One page of hits. `total` is exact, or None if it is not known. `query` is what was searched for, if it is not
-    the query of the search."""
+    the query of the search. `floor` is the least cosine of the nearest hit, if hits were found by meaning, too."""
 
     matches: tuple[RankedMatch, ...]
     has_more: bool
     total: int | None
     semantic: SemanticStatus = SEMANTIC_OFF
     query: "ParsedQuery | None" = None
+    floor: float | None = None
 
     @property
     def hits(self) -> tuple[Hit, ...]:

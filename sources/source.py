@@ -126,8 +126,8 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     `cosine` are the parts of the score by words and by meaning, if meanings were compared. Hits with equal
     `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
     hit, and `text_chars` is the length of the text in it: long ones are rendered outside the event loop. The fields
-    below are set by the aggregator: the position in the merged ranking, and the versions of the items with the same
-    content by their URIs.
+    below are set by the aggregator: the position in the merged ranking, the versions of the items with the same content
+    by their URIs, and the other hits of the same item, best first.
     """
 
     source: str
@@ -145,7 +145,11 @@ class RankedHit(Struct, frozen=True, kw_only=True, gc=False):
     text_chars: int = 0
     position: int = 0
     duplicates: Mapping[str, int] = {}
-    is_duplicate: bool = False
+    parts: "tuple[RankedHit, ...]" = ()
+
+    @property
+    def item(self) -> tuple[str, str | int]:
+        return self.source, self.id
 
     @property
     def also_in(self) -> tuple[str, ...]:
@@ -156,7 +160,8 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them.
 
     `next_offset` is the `offset` of the next page, or None if `has_more` is false. `total_estimated` may be None.
-    `semantic` says whether meanings were compared, if the source can do so.
+    `semantic` says whether meanings were compared, if the source can do so, and `floor` is the least cosine of the hit
+    that is nearest by meaning.
     """
 
     hits: tuple[RankedHit, ...]
@@ -166,6 +171,7 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     read_as: str | None = None
     query: Any = None
     semantic: SemanticStatus | None = None
+    floor: float | None = None
 
     @property
     def text_chars(self) -> int:

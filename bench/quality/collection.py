@@ -149,6 +149,11 @@ def read_collection(folder: Path = FOLDER) -> Collection:
     return collection
 
 
+def read_off_topic_queries(folder: Path = FOLDER) -> list[str]:
+    """Returns queries about which neither this collection nor the demo library has anything."""
+    return msgspec.toml.decode((folder / "off_topic.toml").read_text(), type=dict[str, list[str]])["queries"]
+
+
 def _read(path: Path, table: str, kind: type[T]) -> tuple[T, ...]:
     try:
         tables = msgspec.toml.decode(path.read_bytes(), type=dict[str, tuple[kind, ...]])  # type: ignore[valid-type]  # a run-time type

@@ -45,6 +45,7 @@ def settings_for(data_dir: str, session_url: str = "") -> Settings:
     settings = Settings(
         data_dir=data_dir,
         session_url=session_url,
+        semantic_model="off",
         port=0,
         jwt_secret=secrets.token_urlsafe(32),
         rate_user_per_minute=UNREACHABLE_RATE_PER_MINUTE,

@@ -10,20 +10,21 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Struct
 
-from aggregator.responses import KnowledgeResponse
+from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from sources.items import GetResponse, Loc, ResultItem
 
 Shape = Literal["canonical", "compact"]
 # Fields that the compact shape has under another name. An item read by its id has no meaningful score.
-_MOVED_OF_HIT = frozenset(("id", "title", "snippet", "uri", "url", "highlights"))
+_MOVED_OF_HIT = frozenset(("id", "title", "snippet", "passages", "uri", "url", "highlights"))
 _MOVED_OF_ITEM = _MOVED_OF_HIT | {"score", "score_type"}
 _TITLE_MAX_CHARS = 80
 # The id of the marked passage in the page of an item.
 PASSAGE = "passage"
 
 
-# What a compact hit has in addition to a canonical one, besides the address of the server: longer names and a position.
-_HIT_EXTRA_BYTES = 64
+# What a compact hit has in addition to a canonical one, besides the address of the server: longer names, the URI of the
+# item once more as part of its address, and a position.
+_HIT_EXTRA_BYTES = 128
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
@@ -87,14 +88,19 @@ def compact_response(response: KnowledgeResponse, links: Permalinks) -> Mapping[
     return {**fields, "results": [compact_hit(item, links) for item in response.results]}
 
 
-def compact_hit(item: ResultItem, links: Permalinks) -> CompactItem:
+def compact_hit(item: KnowledgeItem, links: Permalinks) -> CompactItem:
     return CompactItem(
         id=item.uri,
         title=title_of(item, item.snippet or ""),
-        text=item.snippet or "",
+        text=passages_text(item),
         url=links.of(item.uri, item.loc),
         metadata=_metadata(item, _MOVED_OF_HIT),
     )
+
+
+def passages_text(item: KnowledgeItem) -> str:
+    """The best passage, then the others of the item, one line each."""
+    return "\n".join([item.snippet or "", *(passage.snippet for passage in item.passages or ())])
 
 
 def compact_item(response: GetResponse, links: Permalinks) -> CompactItem:

@@ -14,11 +14,12 @@ from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
 from config.settings import Settings
 from server.protocol.call import Call
-from server.protocol.catalog import Catalog, Hints, Tool
+from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
 from server.tools.caps import with_caps
 from server.tools.compact import CompactItem, Permalinks, Shape, compact_item, compact_response
+from server.tools.markdown import search_text, text_format
 from server.tools.research import ResearchTools
 from sources.defaults import read_time_zone
 from sources.items import GetResponse
@@ -77,13 +78,18 @@ class KnowledgeTools:
         self._settings = settings
         self._links = Permalinks(settings.base_url)
 
-    async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
+    async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | ToolResult | Mapping[str, Any]:
         is_compact = arguments.shape == "compact"
         extra_bytes = self._links.hit_extra_bytes if is_compact else 0
         wait_for_limits = call.limit_check.wait if call.limit_check is not None else None
-        search = self._knowledge.aggregator.search(call.context, arguments, extra_bytes, wait_for_limits)
-        response = without_repetition(await search)
-        return compact_response(response, self._links) if is_compact else response
+        search = self._knowledge.aggregator.search_with_defaults
+        response, defaults = await search(call.context, arguments, extra_bytes, wait_for_limits)
+        if is_compact:
+            return compact_response(without_repetition(response), self._links)
+        shown = _complete(response) if defaults.hit_fields == "all" else without_repetition(response)
+        if text_format(call, defaults) == "json":
+            return shown
+        return ToolResult([{"type": "text", "text": search_text(response)}], shown)
 
     async def get(self, call: Call, arguments: ShapedGet) -> GetResponse | CompactItem:
         response = await self._knowledge.retriever.get(call.context, arguments)
@@ -112,9 +118,9 @@ class KnowledgeTools:
                 name="knowledge_search",
                 title="Search everything",
                 description=(
-                    "Search the user's whole library: notes, media, chats, characters, prompts; best hits first. "
-                    "Open a hit with knowledge_get; cost_tokens is the size of the whole item. Pass session from the "
-                    'response to later searches to skip hits already seen. Example: {"query": "battery chemistry", '
+                    "Search the user's whole library: notes, media, chats, characters, prompts. Each result is an item "
+                    "with its best passages; read on with knowledge_get. Pass session from the response to later "
+                    'searches to skip what was already shown. Example: {"query": "battery chemistry", '
                     '"filters": {"media": {"media_types": ["video"]}}}'
                 ),
                 input=ShapedSearch,
@@ -166,6 +172,12 @@ class KnowledgeTools:
                 handler=self.reset_session,
             ),
         )
+
+
+def _complete(response: KnowledgeResponse) -> Mapping[str, Any]:
+    """The response with all its fields; tldw's clients expect a null where there is no next page."""
+    page = {"next_offset": response.next_offset, "total_estimated": response.total_estimated}
+    return {**msgspec.to_builtins(response), **page}
 
 
 def _search_schema(sources: Sequence[Source]) -> dict[str, Any]:

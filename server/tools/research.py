@@ -1,8 +1,8 @@
 """The tools `search` and `fetch` as OpenAI's deep research expects them.
 
-Both take one string and return JSON, as text and as structured content. They declare no output schema, because the
-contract has none. Ids are all that the caller keeps, so an id also says where to read: it is the URI of an item, and
-for an item that is too long for one response, the position of the hit follows after `#`.
+Both take one string and return JSON, as text and as structured content. Ids are all that the caller keeps, so an id
+also says where to read: it is the URI of an item, and for an item that is too long for one response, the position of
+the hit follows after `#`.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
 
-from aggregator.responses import KnowledgeResponse, SourceReport
+from aggregator.responses import KnowledgeItem, KnowledgeResponse, SourceReport
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from config.errors import InvalidParams
@@ -21,12 +20,14 @@ from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.runtime import Knowledge
-from server.tools.compact import CompactItem, Permalinks, compact_hit, compact_item
+from server.tools.compact import Permalinks, compact_item, passages_text, title_of
 from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions
 from sources.reading.retrieval import WINDOW_MAX
 
 # The share of the budget that is left for content; the metadata of the item takes the rest.
 _CONTENT_SHARE = 0.9
+# The contract has neither a limit nor a next page, so that a search returns a little more than a default page.
+_RESULTS = 10
 _CURSOR = "cursor"
 # The fields of a hit's loc that are needed to find the passage again.
 _LOC_FIELDS = ("chunk_index", "message_id", "field", "approx_offset")
@@ -55,7 +56,17 @@ class ResearchResponse(Struct, frozen=True, kw_only=True):
     """`note` is set only if a source did not respond or the query was reinterpreted."""
 
     results: tuple[ResearchResult, ...]
-    note: str | UnsetType = UNSET
+    note: Annotated[str, Meta(description="What the search could not do.")] | UnsetType = UNSET
+
+
+class ResearchItem(Struct, frozen=True, kw_only=True):
+    """An item as `fetch` returns it. By OpenAI's contract, the values of its metadata are strings."""
+
+    id: str
+    title: str
+    text: str
+    url: str
+    metadata: Mapping[str, str]
 
 
 class _ResearchAddress(Struct, frozen=True):
@@ -82,12 +93,12 @@ class ResearchTools:
 
     async def search(self, call: Call, arguments: ResearchQuery) -> ResearchResponse:
         # The contract has no field to report suppressed hits, so none are suppressed.
-        request = KnowledgeSearch(query=arguments.query, dedupe="off")
+        request = KnowledgeSearch(query=arguments.query, limit=_RESULTS, dedupe="off")
         response = await self._knowledge.aggregator.search(call.context, request)
         results = tuple(_result(item, self._links, self._budget_tokens) for item in response.results)
         return ResearchResponse(results=results, note=_note(response) or UNSET)
 
-    async def fetch(self, call: Call, arguments: ResearchId) -> CompactItem:
+    async def fetch(self, call: Call, arguments: ResearchId) -> ResearchItem:
         address = _parse_id(self._links.uri_of(arguments.id), self._source_names)
         response = await self._knowledge.retriever.get(call.context, _get_request(address))
         return _fetched_item(response, address, arguments.id, self._links)
@@ -102,6 +113,7 @@ class ResearchTools:
                     'Example: {"query": "solid-state batteries"}'
                 ),
                 input=ResearchQuery,
+                output=ResearchResponse,
                 handler=self.search,
             ),
             Tool(
@@ -112,14 +124,19 @@ class ResearchTools:
                     'metadata.next_id continues. Example: {"id": "notes://6f1c"}'
                 ),
                 input=ResearchId,
+                output=ResearchItem,
                 handler=self.fetch,
             ),
         )
 
 
-def _result(item: ResultItem, links: Permalinks, budget_tokens: int) -> ResearchResult:
-    hit = compact_hit(item, links)
-    return ResearchResult(id=_id_of(item, budget_tokens), title=hit.title, url=hit.url, text=hit.text)
+def _result(item: KnowledgeItem, links: Permalinks, budget_tokens: int) -> ResearchResult:
+    return ResearchResult(
+        id=_id_of(item, budget_tokens),
+        title=title_of(item, item.snippet or ""),
+        url=links.of(item.uri, item.loc),
+        text=passages_text(item),
+    )
 
 
 def _id_of(item: ResultItem, budget_tokens: int) -> str:
@@ -168,14 +185,29 @@ def _get_request(address: _ResearchAddress) -> KnowledgeGet:
     return KnowledgeGet(uri=address.uri, loc=loc, cursor=address.cursor, retrieval=options)
 
 
-def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: str, links: Permalinks) -> CompactItem:
+def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: str, links: Permalinks) -> ResearchItem:
     """Returns the item under the requested id, with its extent and the id that continues it."""
     item = compact_item(response, links)
     metadata = {name: value for name, value in item.metadata.items() if name not in ("mode", "anchor", "next_cursor")}
     metadata["extent"] = _extent(response, address)
     if response.next_cursor is not None:
         metadata["next_id"] = f"{response.meta.uri}#{urlencode({_CURSOR: response.next_cursor})}"
-    return replace(item, id=identity, url=links.of(address.uri, _loc(response, address)), metadata=metadata)
+    return ResearchItem(
+        id=identity,
+        title=item.title,
+        text=item.text,
+        url=links.of(address.uri, _loc(response, address)),
+        metadata={name: _metadata_text(value) for name, value in metadata.items()},
+    )
+
+
+def _metadata_text(value: Any) -> str:
+    """A value as text: lists of words with commas, and anything else that is not a string as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    return msgspec.json.encode(value).decode()
 
 
 def _loc(response: GetResponse, address: _ResearchAddress) -> Loc | None:

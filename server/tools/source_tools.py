@@ -21,7 +21,7 @@ from sources.storage.contract import Libraries
 # lists it in full.
 _RETRIEVAL: Mapping[str, Any] = {
     "type": "object",
-    "description": "mode: snippet, chunk, chunk_with_siblings, full, auto; max_tokens; see knowledge_get.",
+    "description": "mode, max_tokens and others; see knowledge_get.",
 }
 
 

@@ -4,7 +4,7 @@ The default score is comparable across sources and pages: it depends on the quer
 but never on the other hits. `scale_to_range` is the alternative, which ranks within one result list.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import log, sqrt
 
 from msgspec import Struct
@@ -70,12 +70,14 @@ class Scorer:
         self._damping = _SATURATION * (1 - _LENGTH_SHARE)
         self._damping_per_char = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
 
-    def tally(self, counts: Sequence[Mapping[int, int]], lengths_chars: Sequence[int]) -> TermTally:
+    def tally(
+        self, counts: Sequence[Mapping[int, int]], lengths_chars: Sequence[int], plain: Collection[int] = ()
+    ) -> TermTally:
         """Adds up the terms of several texts. Most texts contain few terms of a query, so only those are visited.
 
         `counts` are the numbers of occurrences of each term. The number of a text is that of its prominent part (the
         title, if there is one); the rest of it follows after the prominent parts of all texts. `lengths_chars` are the
-        lengths of all indexed text.
+        lengths of all indexed text. The prominent parts of `plain` texts count no more than the rest.
         """
         texts = len(lengths_chars)
         dampings = [self._damping + self._damping_per_char * length for length in lengths_chars]
@@ -86,7 +88,8 @@ class Scorer:
             for part, count in parts.items():
                 index, occurrences = part - texts, count
                 if part < texts:
-                    index, occurrences = part, self._prominence * count + parts.get(part + texts, 0)
+                    prominence = 1 if part in plain else self._prominence
+                    index, occurrences = part, prominence * count + parts.get(part + texts, 0)
                     in_title[index] += weight
                     prominent[index] |= bit
                 elif index in parts:
@@ -97,9 +100,12 @@ class Scorer:
             bit <<= 1
         return TermTally(saturated, in_title, matched, prominent, terms)
 
-    def scores(self, tally: TermTally, title_shares: Mapping[int, float]) -> list[float]:
+    def scores(
+        self, tally: TermTally, title_shares: Mapping[int, float], opening_shares: Mapping[int, float]
+    ) -> list[float]:
         """Returns the score of each text. `title_shares` are the shares of titles that the query contains, by the
-        number of the text; those of titles that do not match are left out."""
+        number of the text; those of titles that do not match are left out. `opening_shares` are those of titles that
+        begin with the same common words as the query; they count as much as the text matches."""
         total = self._total
         if total <= 0:
             return [0.0] * len(tally.matched)
@@ -111,7 +117,15 @@ class Scorer:
         ]
         for index, share in title_shares.items():
             scores[index] += _TITLE_SHARE * tally.in_title[index] * share
+        for index, share in opening_shares.items():
+            scores[index] += _TITLE_SHARE * tally.matched[index] * share
         return [min(1.0, score / total / (1 + _TITLE_SHARE)) for score in scores]
+
+    def name_score(self, terms: Sequence[int]) -> float:
+        """Returns the score of a text that matches by the name of its author alone, which counts like a title without
+        a text."""
+        weight = sum(self._weights[term] for term in terms)
+        return min(1.0, _TITLE_SHARE * weight / self._total / (1 + _TITLE_SHARE)) if self._total > 0 else 0.0
 
 
 def raise_odds(score: float, factor: float) -> float:

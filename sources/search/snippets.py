@@ -120,17 +120,6 @@ class Highlighter:
         return span
 
 
-def shorten(snippet: str, ranges: Sequence[Sequence[int]], length: int) -> str:
-    """Returns at most `length` characters of a snippet, ellipses included, around most of its matches."""
-    region = _Region(snippet, 0, len(snippet))
-    room = length * 3 // 4
-    starts = [start for start, _ in ranges]
-    nearby = [sum(start <= other <= start + room for other in starts) for start in starts]
-    start = starts[nearby.index(max(nearby))] if starts else 0
-    first, last = region.window((start, start), length)
-    return region.render(first, last, ()).text
-
-
 def _find(matcher: TermMatcher, aligned: AlignedForm) -> list[Span]:
     if matcher.unspaced is not None:
         return aligned.sources_of_letters(matcher.unspaced.find(aligned.letters))

@@ -9,6 +9,7 @@ from pathlib import Path
 from sources.semantic.model import EmbeddingModel, SemanticUnavailable
 from sources.semantic.named_models import NamedModel, load_model
 
+UNKNOWN_WORDS = "the model does not know the words of the query"
 # A model that cannot be loaded is not tried with every query.
 _RETRY_S = 30.0
 
@@ -40,9 +41,9 @@ class LocalQueries:
     def _embed(self, text: str, due: float) -> bytes:
         if time.monotonic() > due:
             raise SemanticUnavailable("too many queries are waiting for the model")
-        vector = self._loaded().embed([text])[0]
+        vector = self._loaded().embed_query(text)
         if not any(vector):
-            raise SemanticUnavailable("the model does not know the words of the query")
+            raise SemanticUnavailable(UNKNOWN_WORDS)
         return vector
 
     def _loaded(self) -> EmbeddingModel:

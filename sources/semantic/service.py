@@ -19,7 +19,7 @@ from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, best_model, find_files
 from sources.semantic.worker_process import WorkerProcess
 
-# The first calls of a new server come before it: importing onnxruntime would delay them.
+# The first calls come before it: importing onnxruntime would delay them.
 _WARM_UP_AFTER_S = 2.0
 
 
@@ -105,7 +105,8 @@ class SemanticService:
             logger.warning("semantic search is unavailable: {}", error.reason)
 
     def warm_up(self) -> None:
-        """Loads a local model in the background a little later, so that the first search need not wait for it."""
+        """Loads a local model in the background a little later, so that the next search need not wait for it. Called
+        when a library is used: until then, the server does without the memory that the model needs."""
         if self.model is not None and self._warm_up_task is None:
             self._warm_up_task = asyncio.create_task(self._load_later())
 
@@ -168,6 +169,17 @@ class SemanticService:
     async def _load_later(self) -> None:
         await asyncio.sleep(_WARM_UP_AFTER_S)
         await self.load()
+
+
+def model_description(settings: Settings) -> str:
+    """Returns the model for a reader: `fast`, `fast (auto)` if that is what `auto` chose, the name of a model behind an
+    API, or `off`."""
+    model = configured_model(settings)
+    if model is None:
+        return "off"
+    if model.name not in NAMED_MODELS:
+        return settings.semantic_endpoint_model
+    return f"{model.name} (auto)" if settings.semantic_model == "auto" else model.name
 
 
 def configured_model(settings: Settings) -> ModelInfo | None:

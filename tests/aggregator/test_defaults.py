@@ -22,11 +22,16 @@ GOOD = {
     "order_by": "recent",
     "chars_per_token": 3.5,
     "dedupe": "off",
+    "hit_fields": "all",
+    "result_text": "json",
     "time_zone": "Europe/Berlin",
 }
 # Only used to build paths; nothing is read or written.
 NOWHERE = DataRoot(Path("nowhere"))
-KNOWN = "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, time_zone, strict, dedupe"
+KNOWN = (
+    "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, time_zone, strict, dedupe, hit_fields, "
+    "result_text"
+)
 
 
 def session_states() -> InProcessSessionStates:

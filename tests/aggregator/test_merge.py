@@ -1,13 +1,14 @@
-"""The merged order: by score, then date, then URI; limits per item and per source; duplicates."""
+"""The merged order: by score, then date, then URI; one result per item; limits per source; duplicates."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.merge import (
     ALSO_IN_MAX,
-    limit_per_item,
+    group_by_item,
     limit_per_source,
-    mark_duplicates,
+    merge_duplicates,
+    merge_hits,
     sort_by_date,
     sort_by_score,
 )
@@ -73,22 +74,22 @@ def test_order_does_not_depend_on_the_order_of_the_input(hits: list[RankedHit]) 
     assert uris(sort_by_score(hits)) == uris(sort_by_score(hits[::-1]))
 
 
-@given(hit_lists(), st.integers(1, 4))
-def test_limit_per_item_loses_no_hit_and_keeps_the_order_within_an_item(hits: list[RankedHit], limit: int) -> None:
-    limited = limit_per_item(hits, limit)
+@given(hit_lists())
+def test_every_hit_is_part_of_the_one_result_of_its_item_in_order(hits: list[RankedHit]) -> None:
+    results = group_by_item(hits)
 
-    assert sorted(uris(limited)) == sorted(uris(hits))
-    for item in ("a", "b"):
-        assert [hit for hit in limited if hit.id == item] == [hit for hit in hits if hit.id == item]
+    assert [result.item for result in results] == list(dict.fromkeys(hit.item for hit in hits))
+    for result in results:
+        assert uris([result, *result.parts]) == [hit.uri for hit in hits if hit.item == result.item]
 
 
-def test_one_conversation_does_not_fill_the_page_while_others_wait() -> None:
+def test_conversation_is_one_result_with_its_messages_as_parts() -> None:
     chat = [result_item("chats", number, 0.9 - number / 100, item="long") for number in range(10)]
 
-    hits = limit_per_item(sort_by_score(ranked(*chat, result_item("notes", 1, 0.1))), 3)
+    first, second = merge_hits(ranked(*chat, result_item("notes", 1, 0.1)), 6)
 
-    assert uris(hits)[:4] == ["chats://long/0", "chats://long/1", "chats://long/2", "notes://1"]
-    assert len(hits) == 11
+    assert (first.uri, second.uri) == ("chats://long/0", "notes://1")
+    assert uris(list(first.parts)) == [f"chats://long/{number}" for number in range(1, 10)]
 
 
 @given(hit_lists(), st.integers(1, 10))
@@ -125,18 +126,16 @@ def test_hit_with_the_same_content_is_listed_with_the_better_one() -> None:
     same = "A text that was saved twice."
     items = (result_item("notes", 1, text=same), result_item("notes", 2), result_item("media", 3, text=same))
 
-    assert [(hit.uri, hit.also_in, hit.is_duplicate) for hit in mark_duplicates(ranked(*items))] == [
-        ("notes://1", ("media://3",), False),
-        ("notes://2", (), False),
-        ("media://3", (), True),
+    assert [(hit.uri, hit.also_in) for hit in merge_duplicates(ranked(*items))] == [
+        ("notes://1", ("media://3",)),
+        ("notes://2", ()),
     ]
 
 
 @given(hit_lists())
-def test_every_duplicate_is_listed_with_exactly_one_other_hit(hits: list[RankedHit]) -> None:
-    marked = mark_duplicates(hits)
+def test_every_hit_remains_or_is_listed_with_another_one(hits: list[RankedHit]) -> None:
+    merged = merge_duplicates(hits)
 
-    assert uris(marked) == uris(hits)
-    listed = [uri for hit in marked for uri in hit.also_in]
-    assert sorted(listed) == sorted(hit.uri for hit in marked if hit.is_duplicate)
-    assert all(len(hit.also_in) <= ALSO_IN_MAX for hit in marked)
+    listed = [uri for hit in merged for uri in hit.also_in]
+    assert sorted([*uris(merged), *listed]) == sorted(uris(hits))
+    assert all(len(hit.also_in) <= ALSO_IN_MAX for hit in merged)

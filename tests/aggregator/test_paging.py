@@ -1,4 +1,4 @@
-"""Pages of the merged ranking: together they contain every hit exactly once."""
+"""Pages of the merged ranking: together they contain every item exactly once."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aggregator.responses import KnowledgeResponse, without_repetition
-from config.errors import StorageError
-from sources.items import ResultItem
+from config.errors import InvalidParams, StorageError
+from sources.items import Loc, ResultItem
 from tests.aggregator.aggregator_fixture import (
     AggregatorFixture,
     FailingSource,
@@ -42,82 +42,85 @@ def source_lists(draw: st.DrawFn) -> list[FakeSource]:
     return sources
 
 
-async def all_pages(fixture: AggregatorFixture, **arguments: Any) -> list[str]:
-    """The URIs of all pages, including duplicates listed with a hit, in order."""
-    delivered: list[str] = []
+def item_of(uri: str) -> str:
+    """The URI of an item, given that of a part of it."""
+    source, _, path = uri.partition("://")
+    return f"{source}://{path.partition('/')[0]}"
+
+
+def items_of(page: KnowledgeResponse) -> list[str]:
+    """The items of a page, including copies listed with a result."""
+    return [item_of(uri) for item in page.results for uri in (item.uri, *(item.also_in or ()))]
+
+
+def assert_every_item_once(pages: list[KnowledgeResponse], sources: list[FakeSource]) -> None:
+    """Every item is a result, or is listed as a copy of another one, once."""
+    listed = [uri for page in pages for uri in items_of(page)]
+    assert sorted(listed) == sorted({item_of(item.uri) for source in sources for item in source.items})
+
+
+async def all_pages(fixture: AggregatorFixture, **arguments: Any) -> list[KnowledgeResponse]:
+    pages: list[KnowledgeResponse] = []
     offset: int | None = 0
     while offset is not None:
         page = await fixture.search(offset=offset, dedupe="off", **arguments)
         assert page.results, "an announced page is empty"
         assert page.has_more == (page.next_offset is not None)
-        delivered += [uri for item in page.results for uri in (item.uri, *(item.also_in or ()))]
+        pages.append(page)
         offset = page.next_offset
-    return delivered
+    return pages
 
 
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])
 @given(sources=source_lists(), limit=st.integers(1, 9), depth=st.integers(1, 12))
-async def test_all_pages_together_contain_every_hit_once(
+async def test_all_pages_together_contain_every_item_once(
     sources: list[FakeSource], limit: int, depth: int, order_by: str
 ) -> None:
     fixture = build_aggregator(*sources, fanout_depth=depth)
-    expected = sorted(item.uri for source in sources for item in source.items)
 
-    if expected:
-        assert sorted(await all_pages(fixture, limit=limit, order_by=order_by)) == expected
+    if any(source.items for source in sources):
+        assert_every_item_once(await all_pages(fixture, limit=limit, order_by=order_by), sources)
     else:
         assert (await fixture.search()).results == ()
 
 
-def delivered_uris(page: KnowledgeResponse) -> list[str]:
-    return [uri for item in page.results for uri in (item.uri, *(item.also_in or ()))]
-
-
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])
-@given(
-    sources=source_lists(),
-    limit=st.integers(1, 9),
-    depth=st.integers(1, 12),
-    max_bytes=st.sampled_from([4_000, 6_000, 64_000]),
-)
-async def test_client_that_adds_the_limit_to_its_offset_gets_every_hit_once(
-    sources: list[FakeSource], limit: int, depth: int, max_bytes: int, order_by: str
+@given(sources=source_lists(), limit=st.integers(1, 9), depth=st.integers(1, 12))
+async def test_client_that_adds_the_limit_to_its_offset_gets_every_item_once(
+    sources: list[FakeSource], limit: int, depth: int, order_by: str
 ) -> None:
-    fixture = build_aggregator(*sources, fanout_depth=depth, search_response_max_bytes=max_bytes)
-    delivered: list[str] = []
-    offset, has_more = 0, True
+    fixture = build_aggregator(*sources, fanout_depth=depth)
+    pages: list[KnowledgeResponse] = []
 
-    while has_more:
-        page = await fixture.search(offset=offset, limit=limit, dedupe="off", order_by=order_by)
-        assert not page.cut
-        delivered += delivered_uris(page)
-        offset, has_more = offset + limit, page.has_more
+    while not pages or pages[-1].has_more:
+        pages.append(await fixture.search(offset=len(pages) * limit, limit=limit, dedupe="off", order_by=order_by))
 
-    assert sorted(delivered) == sorted(item.uri for source in sources for item in source.items)
+    assert not any(page.cut for page in pages)
+    assert_every_item_once(pages, sources)
 
 
 @given(sources=source_lists(), limit=st.integers(1, 9), depth=st.integers(1, 12), known=st.integers(0, 9))
-async def test_paging_in_a_session_that_has_seen_hits_returns_the_others_once(
+async def test_paging_in_a_session_that_has_seen_results_returns_the_others(
     sources: list[FakeSource], limit: int, depth: int, known: int
 ) -> None:
     fixture = build_aggregator(*sources, fanout_depth=depth)
     first = await fixture.search(limit=known or 1)
-    delivered = delivered_uris(first)
-    offset, has_more = 0, first.has_more
+    items = items_of(first)
+    offset: int | None = 0 if first.has_more else None
 
-    while has_more:
+    while offset is not None:
         page = await fixture.search(offset=offset, limit=limit, session=first.session)
-        delivered += delivered_uris(page) if not page.exhausted else []
-        offset, has_more = offset + limit, page.has_more
+        items += items_of(page) if not page.exhausted else []
+        offset = page.next_offset
 
-    assert sorted(delivered) == sorted(item.uri for source in sources for item in source.items)
+    assert set(items) == {item_of(item.uri) for source in sources for item in source.items}
 
 
 @given(sources=source_lists(), limit=st.integers(1, 30), depth=st.integers(1, 12), per_source=st.integers(1, 10))
 async def test_every_page_is_ordered_by_score(
     sources: list[FakeSource], limit: int, depth: int, per_source: int
 ) -> None:
-    fixture = build_aggregator(*sources, fanout_depth=depth, fanout_source_max=per_source, fanout_document_max=1)
+    fixture = build_aggregator(*sources, fanout_depth=depth, fanout_source_max=per_source)
     offset: int | None = 0
 
     while offset is not None:
@@ -127,44 +130,81 @@ async def test_every_page_is_ordered_by_score(
         offset = page.next_offset
 
 
-async def test_diversity_decides_which_hits_make_a_page() -> None:
-    chats = FakeSource("chats", [result_item("chats", number, 0.9, item="long") for number in range(20)])
-    notes = FakeSource("notes", [result_item("notes", number, 0.1) for number in range(20)])
+async def test_conversation_is_one_result_with_its_best_passages_in_order() -> None:
+    scores = {4: 0.9, 9: 0.8, 2: 0.7, 6: 0.6, 1: 0.1}
+    chats = FakeSource("chats", [message(number, score) for number, score in scores.items()])
+    notes = FakeSource("notes", [result_item("notes", number, 0.1) for number in range(5)])
 
-    page = await build_aggregator(chats, notes).search(limit=10)
+    page = await build_aggregator(chats, notes).search()
 
-    assert [item.source for item in page.results] == ["chats"] * 4 + ["notes"] * 6
+    conversation = page.results[0]
+    assert (conversation.uri, conversation.snippet, conversation.more_in_item) == ("chats://long/4", "Message 4", 2)
+    assert [(passage.snippet, passage.loc) for passage in conversation.passages or ()] == [
+        ("Message 2", Loc(message_index=2)),
+        ("Message 9", Loc(message_index=9)),
+    ]
+    assert [item.source for item in page.results[1:]] == ["notes"] * 5
+    assert page.total_estimated == 6
+
+
+async def test_session_gets_the_passages_of_a_conversation_that_it_has_not_seen() -> None:
+    chats = FakeSource("chats", [message(number, 0.9) for number in range(5)])
+    fixture = build_aggregator(chats)
+
+    first = await fixture.search()
+    second = await fixture.search(session=first.session)
+    third = await fixture.search(session=first.session)
+
+    def shown(page: KnowledgeResponse) -> set[str | None]:
+        (result,) = page.results
+        return {result.snippet, *(passage.snippet for passage in result.passages or ())}
+
+    assert shown(first) | shown(second) == {f"Message {number}" for number in range(5)}
+    assert shown(first).isdisjoint(shown(second))
+    assert third.exhausted
+
+
+def message(number: int, score: float) -> ResultItem:
+    item = result_item("chats", number, score, item="long", text=f"Message {number}")
+    return replace(item, loc=Loc(conversation_id="long", message_id=str(number), message_index=number))
 
 
 @given(
-    count=st.integers(20, 40),
-    text=st.text(min_size=1, max_size=1_000),
-    max_bytes=st.integers(6_000, 9_000),
+    count=st.integers(1, 30),
+    text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300),
+    max_bytes=st.integers(3_000, 9_000),
 )
-async def test_default_page_has_twenty_hits_within_its_size(count: int, text: str, max_bytes: int) -> None:
+async def test_default_page_has_eight_results_with_all_their_text_or_says_that_fewer_fitted(
+    count: int, text: str, max_bytes: int
+) -> None:
     notes = FakeSource("notes", [result_item("notes", number, text=f"{number} {text}") for number in range(count)])
 
     response = await build_aggregator(notes, search_response_default_bytes=max_bytes).search()
 
-    assert len(response.results) == 20
-    assert len(msgspec.json.encode(without_repetition(response))) <= max_bytes
-    assert (response.cut, response.next_offset) == (False, 20 if count > 20 else None)
+    expected = min(8, count)
+    assert 0 < len(response.results) <= expected
+    assert [item.snippet for item in response.results] == [f"{item.id} {text}" for item in response.results]
+    assert len(msgspec.json.encode(without_repetition(response))) <= max_bytes or len(response.results) == 1
+    assert response.cut == (len(response.results) < expected)
+    assert response.next_offset == (len(response.results) if len(response.results) < count else None)
 
 
-async def test_shorter_snippet_shows_the_matches() -> None:
-    class HighlightingSource(FakeSource):
-        def render_hit(self, hit: Any, query: Any, topic: Any) -> ResultItem:
-            item = super().render_hit(hit, query, topic)
-            start = (item.snippet or "").index("samovar")
-            return replace(item, highlights=((start, start + 7),))
+async def test_requested_page_has_all_its_text_or_says_that_fewer_results_fitted() -> None:
+    notes = FakeSource("notes", [result_item("notes", number, text=f"{LONG}{number}") for number in range(100)])
 
-    items = [result_item("notes", number, text=f"{number} {LONG} samovar {LONG}") for number in range(20)]
+    response = await build_aggregator(notes, search_response_max_bytes=8_000).search(limit=100, snippet_length=1_000)
 
-    page = await build_aggregator(HighlightingSource("notes", items), search_response_default_bytes=7_000).search()
+    assert all((item.snippet or "").startswith(LONG) for item in response.results)
+    assert response.cut
+    assert response.next_offset == len(response.results) < 100
 
-    assert len(page.results) == 20
-    assert all("samovar" in (item.snippet or "") for item in page.results)
-    assert {len(item.snippet or "") for item in page.results} <= set(range(100, 300))
+
+async def test_result_without_a_passage_shows_its_title() -> None:
+    untold = replace(result_item("notes", 1), snippet=None)
+
+    (result,) = (await build_aggregator(FakeSource("notes", [untold])).search()).results
+
+    assert result.snippet == "notes 1"
 
 
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])
@@ -194,22 +234,30 @@ async def test_by_date_newer_hits_come_first(sources: list[FakeSource], depth: i
 
 @given(sources=source_lists())
 async def test_page_within_one_round_is_ordered_by_score(sources: list[FakeSource]) -> None:
-    fixture = build_aggregator(*sources, fanout_depth=30, fanout_document_max=100, fanout_source_max=10)
+    fixture = build_aggregator(*sources, fanout_depth=30, fanout_source_max=10)
 
     scores = [item.score for item in (await fixture.search(limit=100)).results]
 
     assert scores == sorted(scores, reverse=True)
 
 
-async def test_deep_page_is_read_without_the_pages_before_it() -> None:
+async def test_later_rounds_are_larger_so_that_a_deep_page_needs_few_of_them() -> None:
     sources = [FakeSource(name, [result_item(name, number) for number in range(1_000)]) for name in NAMES]
     fixture = build_aggregator(*sources, fanout_depth=10)
 
-    page = await fixture.search(offset=2_500, limit=5)
+    page = await fixture.search(offset=900, limit=5)
 
-    assert len(page.results) == 5
-    assert page.next_offset == 2_505
-    assert [len(source.requests) for source in sources] == [2, 2, 2]
+    assert (len(page.results), page.next_offset) == (5, 905)
+    assert [len(source.requests) for source in sources] == [7, 7, 7]
+
+
+async def test_offset_beyond_the_results_that_can_be_paged_is_an_error() -> None:
+    notes = FakeSource("notes", [result_item("notes", number) for number in range(300)])
+    limited = build_aggregator(notes, fanout_scan_max=100)
+
+    assert (await limited.search(offset=100, limit=5)).next_offset == 105
+    with pytest.raises(InvalidParams, match="offset: expected at most 100, got 101; narrow the query"):
+        await limited.search(offset=101)
 
 
 async def test_page_after_the_last_hit_is_empty() -> None:
@@ -220,13 +268,18 @@ async def test_page_after_the_last_hit_is_empty() -> None:
     assert (page.results, page.has_more, page.next_offset, page.total_estimated) == ((), False, None, 1)
 
 
-async def test_total_is_null_unless_every_source_knows_its_own() -> None:
-    notes = FakeSource("notes", [result_item("notes", 1)])
-    media = FakeSource("media", [result_item("media", 1), result_item("media", 2)])
+async def test_total_is_exact_or_null() -> None:
+    copy = "A text that was saved twice."
+    notes = FakeSource(
+        "notes", [result_item("notes", number, text=copy if number < 2 else None) for number in range(19)]
+    )
+    many = FakeSource("media", [result_item("media", number) for number in range(50)])
 
-    assert (await build_aggregator(notes, media).search()).total_estimated == 3
-    media.knows_total = False
-    assert (await build_aggregator(notes, media).search()).total_estimated is None
+    assert (await build_aggregator(notes).search()).total_estimated == 18
+    assert (await build_aggregator(notes, many).search()).total_estimated is None
+    assert (await build_aggregator(notes, many).search(offset=60)).total_estimated == 68
+    failing = FailingSource("media", StorageError("unreadable"))
+    assert (await build_aggregator(notes, failing).search()).total_estimated is None
 
 
 async def test_source_whose_next_offset_does_not_advance_is_read_once() -> None:
@@ -240,21 +293,12 @@ async def test_source_whose_next_offset_does_not_advance_is_read_once() -> None:
     assert not page.has_more
 
 
-@given(
-    count=st.integers(1, 30),
-    error=st.text(max_size=400),
-    query=st.text(max_size=400),
-    max_bytes=st.integers(4_000, 9_000),
-    text=st.text(min_size=1, max_size=300),
-)
-async def test_default_response_never_exceeds_its_size_limit(
-    count: int, error: str, query: str, max_bytes: int, text: str
-) -> None:
+@given(error=st.text(max_size=400), query=st.text(max_size=400), max_bytes=st.integers(4_000, 9_000))
+async def test_default_response_with_notes_never_exceeds_its_size_limit(error: str, query: str, max_bytes: int) -> None:
     """However long `read_as` and the error messages of the sources are."""
-    notes = FakeSource("notes", [result_item("notes", number, text=f"{number} {text}") for number in range(count)])
+    notes = FakeSource("notes", [result_item("notes", number, text=f"{number} {LONG}") for number in range(20)])
     media = FailingSource("media", StorageError(error))
 
     response = await build_aggregator(notes, media, search_response_default_bytes=max_bytes).search(query)
 
     assert len(msgspec.json.encode(without_repetition(response))) <= max_bytes
-    assert response.cut == (0 < len(response.results) < min(20, count))

@@ -119,9 +119,9 @@ async def test_paging_with_a_session_skips_no_hit() -> None:
 
 async def test_only_delivered_hits_are_marked_as_seen() -> None:
     """Hits that did not fit on the page are delivered by the next one."""
-    fixture, _ = fixture_with(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
+    fixture, _ = fixture_with(20, search_response_max_bytes=2_000)
 
-    first = await fixture.search()
+    first = await fixture.search(limit=20)
     second = await fixture.search(session=first.session)
 
     assert first.cut

@@ -64,7 +64,7 @@ async def test_failing_source_loses_only_its_own_hits_and_is_reported(failing: s
     others = [name for name in NAMES if name != failing]
     fixture = build_aggregator(*working(*others), FailingSource(failing, error))
 
-    response = await fixture.search()
+    response = await fixture.search(limit=20)
 
     assert len(response.results) == 12
     report = response.sources[failing]
@@ -77,7 +77,7 @@ async def test_hanging_source_is_left_out_at_the_deadline_and_cancelled(late: st
     hanging = HangingSource(late)
     others = [name for name in NAMES if name != late]
 
-    response = await build_aggregator(*working(*others), hanging).search(deadline_ms=20)
+    response = await build_aggregator(*working(*others), hanging).search(limit=20, deadline_ms=20)
 
     assert len(response.results) == 12
     report = response.sources[late]

@@ -53,9 +53,9 @@ def response_body(*statuses: str, **more: Any) -> bytes:
 @pytest.mark.parametrize(
     ("status", "body", "outcome"),
     [
-        (200, response_body("ok", "ok"), "complete"),
+        (200, response_body(), "complete"),
         (200, response_body("ok", "timeout"), "partial"),
-        (200, response_body("timeout", "skipped"), "empty"),
+        (200, response_body("timeout", "skipped", "error", "timeout", "timeout"), "empty"),
         (200, b'{"id":7,"result":{"isError":true}}', "refused"),
         (503, b"busy", "refused"),
     ],

@@ -221,8 +221,7 @@ async def test_hits_of_all_sources_have_the_names_used_in_judgements(tmp_path: P
     [hits, empty, *_] = await measure(collection, tmp_path / "data")
 
     assert set(hits.ours.items) == set(hits.minmax.items) == {"chats/shed", "notes/lamp"}
-    # The second message matches by its context; the conversation counts once, but the page shows both hits.
-    assert sorted(hits.ours.page_sources) == ["chats", "chats", "notes"]
+    assert sorted(hits.ours.page_sources) == ["chats", "notes"]
     assert (empty.ours.items, empty.minmax.items, empty.ours.best_score) == ((), (), 0.0)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 
 from bench.datasets import MissingDataset, read_datasets
 from bench.metrics import ndcg, recall
+from bench.plain_bm25 import PlainBm25
+from bench.quality.assistant import FILE as ASSISTANT_FILE
+from bench.quality.assistant import InvalidChats, read_assistant_chats
 from bench.retrieval import Outcome, QuestionResult, result_line
 from bench.vector_cache import CachedVectors
 from config.settings import Settings
@@ -24,7 +28,8 @@ ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
 RESULT = re.compile(
     rf"RESULT locomo_turn_r10=({NUMBER}) locomo_turn_r10_fast={NUMBER} scifact_ndcg10=({NUMBER}) "
-    rf"scifact_ndcg10_fast={NUMBER} empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER})"
+    rf"scifact_ndcg10_fast={NUMBER} empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER}) "
+    rf"assistant_r10=({NUMBER}) assistant_r10_fast=({NUMBER})"
 )
 
 
@@ -88,7 +93,10 @@ def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path:
     assert result, completed.stderr
     # Three of four questions are answered. One of eight searches (claims are searched in notes and media) has no
     # results.
-    assert [float(number) for number in result.groups()] == [0.75, 1.0, 0.125, 1.0]
+    figures = [float(number) for number in result.groups()]
+    assert figures[:4] == [0.75, 1.0, 0.125, 1.0]
+    # The chats with an assistant are part of the repository. The search must stay better than plain bm25.
+    assert min(figures[4:]) > 0.65
 
 
 @pytest.mark.parametrize("missing", ["locomo", "scifact"])
@@ -103,11 +111,45 @@ def test_missing_dataset_is_reported(tmp_path: Path, missing: str) -> None:
     assert completed.stdout == ""
 
 
-def test_required_files_are_listed_without_a_folder() -> None:
-    completed = run_bench()
+def test_only_the_chats_with_an_assistant_are_measured_without_a_folder() -> None:
+    completed = run_bench("--models", "")
 
-    assert completed.returncode == 2
-    assert "scifact/corpus.jsonl.gz" in completed.stderr
+    *report, result = completed.stdout.splitlines()
+    assert "scifact/corpus.jsonl.gz" in completed.stdout
+    assert re.fullmatch(rf"RESULT assistant_r10={NUMBER}", result), completed.stderr
+    [plain] = [float(line.split()[-2]) for line in report if line.startswith("plain bm25")]
+    assert plain < float(result.rpartition("=")[2])
+
+
+# -- chats with an assistant -------------------------------------------------------------------------------------------
+
+
+def test_chats_with_an_assistant_are_complete_and_always_the_same() -> None:
+    chats = read_assistant_chats()
+    judged = {key for question in chats.questions for key in question.evidence}
+    messages = {message.key: message for chat in chats.chats for message in chat.messages}
+
+    assert chats == read_assistant_chats()
+    assert judged <= set(messages)
+    assert len(chats.questions) >= 150
+    assert 0.45 < fmean(question.is_held_out for question in chats.questions) < 0.55
+    lengths = [len(message.text.split()) for message in messages.values() if message.role == "assistant"]
+    assert 300 < fmean(lengths) < 700
+
+
+def test_question_about_a_missing_message_is_rejected(tmp_path: Path) -> None:
+    text = ASSISTANT_FILE.read_text().replace('"u1"]', '"u9"]', 1)
+    (tmp_path / "chats.toml").write_text(text)
+
+    with pytest.raises(InvalidChats, match="baguettes/u9"):
+        read_assistant_chats(tmp_path / "chats.toml")
+
+
+def test_plain_bm25_prefers_rare_words_and_short_texts() -> None:
+    index = PlainBm25({"a": "a violin and a bridge", "b": "a bridge", "c": "a bridge " + "of stone " * 20, "d": "tea"})
+
+    assert index.search("violins on the bridge", 10) == ["a", "b", "c"]
+    assert index.search("violins on the bridge", 1) == ["a"]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -179,16 +221,18 @@ def test_result_contains_turns_notes_and_all_empty_results() -> None:
         ),
         notes=(QuestionResult("notes_search", 0.6, is_empty=False),),
         media=(QuestionResult("media_search", 0.0, is_empty=True),),
+        assistant=(QuestionResult("the user's message", 0.2, is_empty=False),),
     )
 
     with_model = Outcome(outcome.turns[:1], (QuestionResult("notes_search", 0.7, is_empty=True),))
 
     assert result_line(outcome, {}) == (
-        "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000"
+        "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000 "
+        "assistant_r10=0.2000"
     )
     assert result_line(outcome, {"fast": with_model}) == (
         "RESULT locomo_turn_r10=0.7500 locomo_turn_r10_fast=1.0000 scifact_ndcg10=0.6000 scifact_ndcg10_fast=0.7000 "
-        "empty_answers=0.2500 locomo_dates_r10=0.5000"
+        "empty_answers=0.2500 locomo_dates_r10=0.5000 assistant_r10=0.2000 assistant_r10_fast=0.0000"
     )
 
 

@@ -4,6 +4,7 @@ done once for the whole block, or for those candidates that need it."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from operator import attrgetter
 
 from sources.query import Term
@@ -18,6 +19,10 @@ from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
 
 SCORE_DIGITS = 4
+# A longer message always has words that a query lacks.
+_REPETITION_CHARS = 100
+# Of Latin, East Asian, Arabic, Greek and Ethiopic texts.
+_QUESTION_MARKS = ("?", "？", "؟", "\u037e", "፧")
 
 _sort_key = attrgetter("sort_key")
 
@@ -29,9 +34,12 @@ class BlockScoring(ABC):
 
 
 class ComparableScoring(BlockScoring):
-    """Scores that are comparable across sources and pages."""
+    """Scores that are comparable across sources and pages. With `prefers_all_terms`, what contains all terms comes
+    first."""
 
-    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boosts: QueryBoosts) -> None:
+    def __init__(
+        self, counter: TermCounter, scorer: Scorer, search: Search, boosts: QueryBoosts, *, prefers_all_terms: bool
+    ) -> None:
         self._counter = counter
         self._scorer = scorer
         self._boosts = boosts
@@ -40,7 +48,10 @@ class ComparableScoring(BlockScoring):
         # The terms that the query contains, as bits.
         self._own_terms = (1 << len(search.query.own_terms)) - 1
         self._near_terms = {index: term.near for index, term in enumerate(search.query.terms) if term.near is not None}
-        self._rank = _by_score if search.query.has_operators else _by_completeness
+        is_by_score = search.query.has_operators or not (prefers_all_terms or search.query.preferred)
+        self._rank = _by_score if is_by_score else _by_completeness
+        self._opening = _opening(search.query.prose)
+        self._terms_in_names: dict[str, tuple[int, ...]] = {"": ()}
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: list[HitCandidate]) -> None:
@@ -49,8 +60,18 @@ class ComparableScoring(BlockScoring):
             self._add_times(block, counts)
         if self._near_terms:
             _remove_repetition(self._near_terms, counts, len(block))
-        tally = self._scorer.tally(counts, [candidate.chars for candidate in block])
-        scores = self._scorer.scores(tally, self._title_shares(block, forms, tally))
+        names: dict[int, tuple[int, ...]] = {}
+        plain: list[int] = []
+        if block[0].has_speakers:
+            names = self._add_senders(block, counts)
+            plain = [index for index, candidate in enumerate(block) if self._repeats_query(candidate)]
+        elif block[0].has_authors:
+            names = self._remove_authors(block, counts)
+        tally = self._scorer.tally(counts, [candidate.chars for candidate in block], plain)
+        scores = self._scorer.scores(tally, self._title_shares(block, forms, tally), self._opening_shares(block, forms))
+        for index, in_name in names.items():
+            scores[index] = self._scorer.name_score(in_name)
+            block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
         if self._boosts.can_apply_to(type(block[0])):
             scores = self._boosts.apply_to(scores, block)
         own_terms = self._own_terms
@@ -74,10 +95,21 @@ class ComparableScoring(BlockScoring):
             if terms and block[index].has_title
         }
 
+    def _opening_shares(self, block: Sequence[HitCandidate], forms: JoinedForms) -> dict[int, float]:
+        """Returns the share of a title that the opening of the query is, for candidates whose title begins with it.
+        Words such as "who is" or "how to" are too common to be searched for, but such a title announces an answer."""
+        if not self._opening or not block[0].has_title:
+            return {}
+        return {
+            index: self._opening.count(" ") / max(1, form.count(" "))
+            for index in range(len(block))
+            if (form := forms.form(index).strip() + " ").startswith(self._opening)
+        }
+
     def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
         # Tags may be indexed with the title, but are not part of it.
         title = prominent_form if candidate.tags == "[]" else segment(candidate.title)
-        return title_share(_title_stems(title), self._query_stems)
+        return title_share(_content_stems(title), self._query_stems)
 
     def _add_times(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> None:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
@@ -85,6 +117,61 @@ class ComparableScoring(BlockScoring):
             if self._boosts.time.contains(candidate.created_at):
                 for term in self._time_terms:
                     counts[term].setdefault(number, 1)
+
+    def _add_senders(self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]) -> dict[int, tuple[int, ...]]:
+        """The name of its sender counts as a word of a message that has other words of the query, or the same word.
+        Returns the terms of the names of the others, by the number of the message: these are not about the person. A
+        reply to a message that mentions its sender is no more about the person than any other message."""
+        texts = len(block)
+        only_names = {}
+        for index, candidate in enumerate(block):
+            terms = self._terms_in(candidate.speaker)
+            if not terms:
+                continue
+            if any(
+                index in parts or (index + texts in parts and term not in terms) for term, parts in enumerate(counts)
+            ):
+                for term in terms:
+                    counts[term][index + texts] = counts[term].get(index + texts, 0) + 1
+            else:
+                only_names[index] = terms
+                for term in terms:
+                    counts[term].pop(index + texts, None)
+        return only_names
+
+    def _remove_authors(
+        self, block: Sequence[HitCandidate], counts: Sequence[TermCounts]
+    ) -> dict[int, tuple[int, ...]]:
+        """Returns the same for items with an author, whose name is part of their text."""
+        only_names = {}
+        for index, candidate in enumerate(block):
+            if not self._terms_in(candidate.author_name):
+                continue
+            in_name = self._counter.count(segment(candidate.author_name))
+            other = index + len(block)
+            in_text = [parts.get(index, 0) + parts.get(other, 0) for parts in counts]
+            if in_text == in_name:
+                only_names[index] = self._terms_in(candidate.author_name)
+                for term in only_names[index]:
+                    del counts[term][other]
+        return only_names
+
+    def _repeats_query(self, candidate: HitCandidate) -> bool:
+        """Whether a message only asks, and has no word that the query lacks: then it adds no information."""
+        text = candidate.hit_text
+        return (
+            len(text) <= _REPETITION_CHARS
+            and text.rstrip().endswith(_QUESTION_MARKS)
+            and not candidate.has_title
+            and _content_stems(segment(text)) <= self._query_stems
+        )
+
+    def _terms_in(self, name: str) -> tuple[int, ...]:
+        terms = self._terms_in_names.get(name)
+        if terms is None:
+            found = self._counter.count(segment(name))
+            terms = self._terms_in_names[name] = tuple(term for term, count in enumerate(found) if count)
+        return terms
 
 
 class QueryScoring(BlockScoring):
@@ -136,6 +223,13 @@ def _remove_repetition(near_terms: Mapping[int, int], counts: Sequence[TermCount
             counts[near].clear()
 
 
+@lru_cache(maxsize=64)
+def _opening(prose: str) -> str:
+    """Returns the words before the first one that is searched for, each with a space after it, if there are several."""
+    words = list(takewhile(STOPWORDS.__contains__, segment(prose).split()))
+    return "".join(f"{word} " for word in words) if len(words) > 1 else ""
+
+
 # All sources of a search need the same.
 @lru_cache(maxsize=64)
 def _query_stems(terms: tuple[Term, ...]) -> frozenset[str]:
@@ -143,7 +237,7 @@ def _query_stems(terms: tuple[Term, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _title_stems(form: str) -> frozenset[str]:
+def _content_stems(form: str) -> frozenset[str]:
     return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
 
 

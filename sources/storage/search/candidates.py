@@ -29,6 +29,8 @@ class RankingResult(Struct, kw_only=True, gc=False):
     # Whether the less prominent text contains words of the query, and whether only that does.
     is_matched_in_other: bool = False
     is_matched_aside: bool = False
+    # Whether the name of its author is all of the query that it has, and all of the query.
+    is_only_named: bool = False
     score: float = 0.0
     # The parts of the score, and the passage with the nearest meaning, if meanings were compared.
     lexical: float | None = None
@@ -48,8 +50,9 @@ class HitCandidate(RankingResult, gc=False):
     """The columns that every source selects first, in this order; subclasses add their own columns after them.
     Implements `RankedMatch`."""
 
-    # Whether candidates of this class can have a speaker.
+    # Whether candidates of this class can have a speaker, or an author whose name is part of the other text.
     has_speakers: ClassVar[bool] = False
+    has_authors: ClassVar[bool] = False
 
     id: str | int
     title: str
@@ -73,6 +76,11 @@ class HitCandidate(RankingResult, gc=False):
     @property
     def speaker(self) -> str:
         """The name of the person who said it, if it was said."""
+        return ""
+
+    @property
+    def author_name(self) -> str:
+        """The name of the person who wrote it, if it is searched with the other text."""
         return ""
 
     @property

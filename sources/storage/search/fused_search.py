@@ -2,8 +2,9 @@
 
 The score of a hit is `(1 - w) * lexical + w * cosine`, where `w` is the weight of the model for the query. Both parts
 mean the same in every source, so that scores can be compared. The first hits, the head, are the best matches by words
-and the nearest by meaning, sorted by this score. The other matches by words follow in their own order, each block of
-them sorted by the same score. An item has the same score wherever it is found.
+and the nearest by meaning, sorted by this score. If even the nearest is no nearer than chance would have it, only the
+matches by words are. The other matches by words follow in their own order, each block of them sorted by the same score.
+An item has the same score wherever it is found.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -15,6 +16,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from sources.records import HitPage
+from sources.semantic.model import LEAST_COSINE, vector_length
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring
 from sources.storage.search.candidates import HitCandidate
@@ -29,8 +31,6 @@ from sources.storage.tables.sql import SqlFilter, json_array
 # less and are all there is to find.
 NEAREST_HEAD = 10
 NEAREST_HEAD_OF_FEW = 20
-# Texts that have nothing to do with each other have cosines around 0. Of such hits, every query would have some.
-LEAST_COSINE = 0.15
 # With filters, so many of the nearest are checked before the filters are evaluated for all items.
 _FILTERED_NEAREST = 1_000
 _NO_FILTER = SqlFilter()
@@ -51,10 +51,18 @@ class FusedSearch(TextSearch):
         meaning: QueryVector,
     ) -> None:
         super().__init__(connection, target, search, statistics, ranked_rows_max, extra_filter)
+        self._model = meaning.model
+        # All cosines of a query whose vector is shorter are smaller, those that are due to chance, too.
+        self._length = vector_length(meaning.vector)
         self._weight = meaning.model.weight_for(len(search.query.terms))
         self._scan = meaning.scan(connection, target.vectors, self._item_bits)
         self._near: dict[int, NearEntry] = {}
         self._meaning_only: list[HitCandidate] = []
+
+    @property
+    def _floor(self) -> float:
+        rows = self._statistics.count_rows(self._connection, self._target.index)
+        return self._length * self._model.floor_for(rows)
 
     def run(self) -> HitPage:
         self._statistics.refresh(self._connection)
@@ -63,7 +71,7 @@ class FusedSearch(TextSearch):
             # What was created at these times counts as a match, whether or not it contains the words.
             page = replace(page, total=None)
         status = self._scan.status(lambda sql, parameters: self._statistics.count(self._connection, sql, parameters))
-        return replace(page, semantic=status)
+        return replace(page, semantic=status, floor=self._floor if self._search.ranking != "meaning" else None)
 
     def _nearest_page(self) -> HitPage:
         search, end = self._search, self._search.offset + self._search.limit
@@ -94,7 +102,10 @@ class FusedSearch(TextSearch):
     def _head(self, lexical: Sequence[HitCandidate], scoring: BlockScoring, *, has_rest: bool) -> list[HitCandidate]:
         """Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words."""
         known = {candidate.entry >> self._item_bits for candidate in lexical}
-        nearest = self._nearest(NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, LEAST_COSINE)
+        nearest = self._nearest(NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, self._length * LEAST_COSINE)
+        if nearest and nearest[0].cosine < self._floor:
+            # Even the best is no nearer than one of as many unrelated texts would be.
+            nearest = []
         near = self._fetch_near([entry for entry in nearest if entry.rowid >> self._item_bits not in known])
         if near and (has_rest or self._search.query.times):
             scoring.score(near)
@@ -111,8 +122,10 @@ class FusedSearch(TextSearch):
         cosines = [max(0.0, best.get(candidate.entry >> item_bits, 0.0)) for candidate in candidates]
         if candidates and self._boosts.can_apply_to(type(candidates[0])):
             cosines = self._boosts.apply_to(cosines, candidates)
-        for candidate, cosine in zip(candidates, cosines, strict=True):
+        for candidate, found in zip(candidates, cosines, strict=True):
             lexical = candidate.score
+            # The vector of a message contains the name of its sender; if the query is nothing else, it is always near.
+            cosine = min(found, lexical) if candidate.is_only_named else found
             candidate.lexical, candidate.cosine = lexical, cosine
             candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
         candidates.sort(key=_SORT_KEY)

@@ -20,6 +20,7 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
         # The one that covers less: both kinds of hits are on one page.
         semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
         query=next((page.query for page in pages if page.query is not None), None),
+        floor=min((page.floor for page in pages if page.floor is not None), default=None),
     )
 
 

@@ -1,8 +1,8 @@
 """Decides which matches of a query come first, depending on how common its words are.
 
-Matches with all words of a plain query come before those with only some, each group ordered by bm25. That costs a few
-microseconds per match, so for words that occur almost everywhere only the newest matches are taken, unranked. If a
-query has several words, the matches of its rarer words come first.
+Matches with all words of a plain query come before those with only some, except in chats, each group ordered by bm25.
+That costs a few microseconds per match, so for words that occur almost everywhere only the newest matches are taken,
+unranked. If a query has several words, the matches of its rarer words come first.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,13 @@ class MatchTier(Struct, frozen=True):
 
 
 class TierPlanner:
-    """Chooses the tiers of a search, so that at most `ranked_rows_max` matches are ranked."""
+    """Chooses the tiers of a search, so that at most `ranked_rows_max` matches are ranked. With `prefers_all_terms`,
+    matches with all words come first."""
 
-    def __init__(self, counter: MatchCounter, ranked_rows_max: int) -> None:
+    def __init__(self, counter: MatchCounter, ranked_rows_max: int, *, prefers_all_terms: bool) -> None:
         self._counter = counter
         self._ranked_rows_max = ranked_rows_max
+        self._prefers_all_terms = prefers_all_terms
 
     def plan(self, search: Search, expression: Expression, frequencies: Sequence[int]) -> list[MatchTier]:
         """`frequencies` are the numbers of matches of the query's terms."""
@@ -47,7 +49,9 @@ class TierPlanner:
         if len(words) < 2 or search.query.has_operators:
             return self._literal_tiers(expression, match, is_one_word=len(words) < 2)
         # A phrase that is quoted in a sentence comes before everything else.
-        preferred = search.query.preferred or tuple(term.word for term in search.query.own_terms)
+        preferred = search.query.preferred
+        if not preferred and self._prefers_all_terms:
+            preferred = tuple(term.word for term in search.query.own_terms)
         return self._plain_tiers(match, words, frequencies, preferred)
 
     def _plain_tiers(
@@ -56,8 +60,8 @@ class TierPlanner:
         rare = self._rare_words(words, frequencies)
         if not rare:
             return [MatchTier(match, "newest")]
-        has_preferred = all(frequency for word, frequency in zip(words, frequencies, strict=True) if word in preferred)
-        first = self._counter.match_text(_all_of(preferred)) if has_preferred else ""
+        occurs = all(frequency for word, frequency in zip(words, frequencies, strict=True) if word in preferred)
+        first = self._counter.match_text(_all_of(preferred)) if preferred and occurs else ""
         if len(rare) == len(words):
             return [MatchTier(match, "rank", first)]
         any_rare = self._counter.match_text(AnyOf(rare))

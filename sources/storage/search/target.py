@@ -44,6 +44,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     vectors: tuple["VectorKind", ...] = ()
     # How many of the first matches by words are ranked by words and meaning together, in whole blocks.
     lexical_head: int = 20
+    # Whether matches with all words of a plain query come before the others. They score higher in any case.
+    prefers_all_terms: bool = True
     # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
     literal_text: str = "NULL"
 

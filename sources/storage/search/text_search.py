@@ -100,7 +100,8 @@ class TextSearch:
 
     def _plan(self, expression: Expression) -> RankingPlan:
         frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
-        tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
+        planner = TierPlanner(self._matches, self._ranked_rows_max, prefers_all_terms=self._target.prefers_all_terms)
+        tiers = planner.plan(self._search, expression, frequencies)
         all_matches = MatchTier(self._matches.match_text(expression), "newest")
         return RankingPlan(sum(frequencies), tiers, self._scoring(tiers[0]), all_matches)
 
@@ -234,7 +235,13 @@ class TextSearch:
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
         scorer = self._scorer(self._search.query.terms)
-        return ComparableScoring(self._term_counter, scorer, self._search, self._boosts)
+        return ComparableScoring(
+            self._term_counter,
+            scorer,
+            self._search,
+            self._boosts,
+            prefers_all_terms=self._target.prefers_all_terms,
+        )
 
     def _scorer(self, terms: Sequence[Term]) -> Scorer:
         """A near term weighs less than the term that it may mean, and is no part of the whole query."""

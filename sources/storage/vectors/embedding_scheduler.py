@@ -50,6 +50,7 @@ class EmbeddingScheduler:
         """Gives the user a turn. Without new text, only if the last check was a while ago."""
         if not self._semantic.is_enabled or self._is_closed:
             return
+        self._semantic.warm_up()
         if user_id in self._waiting:
             if has_new_text:
                 self._has_new_text.add(user_id)

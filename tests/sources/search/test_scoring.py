@@ -31,12 +31,13 @@ def score(
     *frequencies: tuple[int, int],
     length_chars: int = 600,
     title: float = 0.0,
+    opening: float = 0.0,
     prominence: Prominence = TITLE_AND_BODY,
 ) -> float:
     """Scores a hit, given the occurrences of each term in its prominent part and in the rest."""
     scorer = Scorer(weights, prominence)
     counts = [{part: count for part, count in enumerate(parts) if count} for parts in frequencies]
-    return scorer.scores(scorer.tally(counts, [length_chars]), {0: title})[0]
+    return scorer.scores(scorer.tally(counts, [length_chars]), {0: title}, {0: opening})[0]
 
 
 def reference_score(
@@ -111,7 +112,7 @@ def test_texts_scored_together_have_the_scores_of_each_alone(
 
     tally = scorer.tally(counts, [length_chars for _, length_chars in texts])
 
-    assert scorer.scores(tally, dict.fromkeys(range(len(texts)), title)) == [
+    assert scorer.scores(tally, dict.fromkeys(range(len(texts)), title), {}) == [
         reference_score(weights, text, length_chars, title, prominence) for text, length_chars in texts
     ]
     assert tally.terms == [sum(1 << term for term, parts in enumerate(text) if any(parts)) for text, _ in texts]
@@ -154,6 +155,10 @@ def test_title_equal_to_the_query_adds_the_full_bonus() -> None:
     bare = score(RARE_AND_COMMON, *frequencies)
     titled = score(RARE_AND_COMMON, *frequencies, title=1.0)
     assert titled - bare == pytest.approx(0.3 / 1.3)
+    # A title that begins like the query counts by what else of the query the text has.
+    half = ((0, 1), (0, 0))
+    opened = score([2.0, 2.0], *half, opening=1 / 3) - score([2.0, 2.0], *half)
+    assert opened == pytest.approx(0.3 / 1.3 / 3 / 2)
 
 
 def test_title_share_is_relative_to_the_words_of_the_title() -> None:

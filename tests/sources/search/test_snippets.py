@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,8 +10,10 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.search.term_counting import TermCounter
 from sources.text.graphemes import is_grapheme_boundary
 from sources.text.segmentation import segment
+from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
 from tests.sources.text.samples import MIXED_TEXTS
+from tests.tiers import examples
 
 WALK = (
     "We went to the museum  yesterday and\nlooked at old paintings by famous artists; then we had dinner in the "
@@ -63,7 +64,7 @@ def make_snippet(query: str, text: str, length: int = 300) -> Snippet:
 # -- properties of every snippet---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(TEXTS, QUERIES, st.integers(-5, 60), SCAN_SIZES)
 def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, length: int, scan_size: int) -> None:
     result = Highlighter(parse(query).terms, scan_max_chars=scan_size).snippet(text, length)
@@ -72,7 +73,7 @@ def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, leng
     assert not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", result.text)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(TEXTS, QUERIES, st.integers(1, 60), SCAN_SIZES)
 def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_original(
     text: str, query: str, length: int, scan_size: int
@@ -86,7 +87,7 @@ def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_origi
         assert text[result.start] == passage[0]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(TEXTS, QUERIES, st.integers(1, 60))
 def test_no_grapheme_is_split(text: str, query: str, length: int) -> None:
     line = " ".join(re.sub("[\0-\x1f\x7f-\x9f\ud800-\udfff]", " ", text).split())
@@ -156,7 +157,7 @@ def test_snippet_has_at_most_a_thousand_characters() -> None:
 # -- highlights --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "text", "expected"),
     [
         ("painted artist", WALK, ["paintings", "artists"]),
@@ -200,7 +201,7 @@ def test_matches_are_highlighted(query: str, text: str, expected: list[str]) -> 
     assert highlights(make_snippet(query, text)) == expected
 
 
-@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+@each_case("case", SEARCH_CASES)
 def test_match_is_highlighted_in_every_language(case: SearchCase) -> None:
     highlighter = Highlighter(parse(case.query).terms)
     for name in case.finds:
@@ -227,7 +228,7 @@ def test_beginning_of_a_long_text_without_matches_is_shown() -> None:
     assert make_snippet("zebra", "Zebrafish. " + "Filler words. " * 10_000, 20).text == "Zebrafish. Filler…"
 
 
-@pytest.mark.parametrize("unit", ["a", " ", "\u0301", "fox ", "東", "🎉", "\n", "aB"])
+@each_case("unit", ["a", " ", "\u0301", "fox ", "東", "🎉", "\n", "aB"])
 def test_any_text_of_any_length_gives_a_snippet(unit: str) -> None:
     result = make_snippet("fox 東京 nothing 🎉", unit * 1_000_000, 100)
     assert len(result.text) <= 100
@@ -254,7 +255,7 @@ SCORED_QUERIES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(text=SHORT_TEXTS | MIXED_TEXTS, query=SCORED_QUERIES)
 def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) -> None:
     terms = parse(query).terms
@@ -262,7 +263,7 @@ def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) 
     assert [bool(Highlighter([term]).snippet(text, 1_000).ranges) for term in terms] == is_scored
 
 
-@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+@each_case("case", SEARCH_CASES)
 def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(case: SearchCase) -> None:
     for document in DOCUMENTS.values():
         text = f"{document.title}\n{document.body}"

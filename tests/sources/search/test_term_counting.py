@@ -12,6 +12,7 @@ from sources.search.term_counting import TermCounter, best_field
 from sources.search.term_matching import JoinedForms
 from sources.storage.tables.text_index import index_form
 from sources.text.segmentation import TOKENIZER, segment
+from tests.tiers import examples
 
 WORDS = (
     "hope", "hoping", "hopeful", "hop", "happy", "happier", "happiness", "relate", "relational", "sky", "skies", "ties",
@@ -49,7 +50,7 @@ def count(text: str, phrase: Phrase | Prefix) -> int:
     return result
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(words=st.lists(st.sampled_from(WORDS), max_size=20), word=st.sampled_from(WORDS))
 def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, words: list[str], word: str) -> None:
     text = " ".join(words)
@@ -59,7 +60,7 @@ def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, wo
                 assert count(text, phrase) == count_by_fts5(index, text, phrase)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     words=st.lists(st.sampled_from(["run", "running", "hope", "hoping", "sky"]), max_size=12),
     tokens=st.lists(st.sampled_from(["runs", "hope", "skies"]), min_size=2, max_size=3, unique=True),

@@ -18,6 +18,7 @@ from config.settings import Settings, check
 from sources.semantic.endpoint import embeddings_url
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.service import SemanticService
+from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api
 
 DIMENSION = 4
@@ -97,7 +98,7 @@ async def test_passages_are_sent_in_batches_with_their_prefix() -> None:
     assert vectors == [encoded(f"passage: {text}") for text in ("a", "bb", "ccc")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "expected"),
     [
         ("http://localhost:11434", "http://localhost:11434/v1/embeddings"),
@@ -113,7 +114,7 @@ NAN = base64.b64encode(struct.pack("<4f", 1, math.nan, 0, 0)).decode()
 INFINITY = base64.b64encode(struct.pack("<4f", 1, math.inf, 0, 0)).decode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "body", "reason"),
     [
         (200, embeddings([[1.0, 2.0, 3.0]]), "vectors of 3 numbers, expected 4; set semantic_endpoint_dimension"),

@@ -8,13 +8,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
+import pytest_asyncio
 from msgspec.structs import replace
 
+from bench.quality.collection import read_collection, read_off_topic_queries
 from config.settings import Settings
 from sources.semantic.local_queries import LocalQueries
-from sources.semantic.model import SemanticUnavailable
+from sources.semantic.model import SemanticUnavailable, vector_length
 from sources.semantic.named_models import FAST, MINILM, NAMED_MODELS, find_files
 from sources.semantic.service import SemanticService
 from sources.semantic.worker_process import WorkerProcess
@@ -24,7 +27,10 @@ QUERY = "how do I bake bread"
 RELATED = "A recipe for a sourdough loaf"
 UNRELATED = "The train to Lisbon leaves at noon"
 MODELS = tuple(NAMED_MODELS)
+only_fast = pytest.mark.parametrize("service", ["fast"], indirect=True)
+only_minilm = pytest.mark.parametrize("service", ["minilm"], indirect=True)
 WORKER_STARTS = 3
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVER = """
 import asyncio, sys
 from config.settings import Settings
@@ -52,6 +58,15 @@ async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[Seman
         await service.close()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODELS)
+async def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SemanticService]:
+    """A service for all tests that only embed, with each model: loading it takes longer than they do."""
+    async with open_service(tmp_path_factory.mktemp("service"), semantic_model=request.param) as opened:
+        yield opened
+
+
 def is_running(pid: int) -> bool:
     """Whether the process exists and has not ended. One that has ended may wait for its parent."""
     try:
@@ -65,68 +80,112 @@ async def eventually(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_text_of_unknown_tokens_resembles_nothing(tmp_path: Path) -> None:
-    async with open_service(tmp_path, semantic_model="minilm") as service:
-        thai, chinese, mixed = await service.embed_passages(["วันนี้ไปตลาดน้ำ", "珍珠奶茶", "bubble tea is 珍珠"])
-        for query in ("温泉旅館", "विज्ञान"):
-            with pytest.raises(SemanticUnavailable, match="does not know the words"):
-                await service.embed_query(query)
+@only_minilm
+async def test_text_of_unknown_tokens_resembles_nothing(service: SemanticService) -> None:
+    thai, chinese, mixed = await service.embed_passages(["วันนี้ไปตลาดน้ำ", "珍珠奶茶", "bubble tea is 珍珠"])
+    for query in ("温泉旅館", "विज्ञान"):
+        with pytest.raises(SemanticUnavailable, match="does not know the words"):
+            await service.embed_query(query)
 
     assert not any(thai)
     assert not any(chinese)
     assert any(mixed)
 
 
-@pytest.mark.parametrize("model", MODELS)
-async def test_related_texts_have_near_vectors(tmp_path: Path, model: str) -> None:
-    async with open_service(tmp_path, semantic_model=model) as service:
-        assert service.model is not None
-        query = await service.embed_query(QUERY)
-        related, unrelated = await service.embed_passages([RELATED, UNRELATED])
+async def test_a_language_that_the_model_does_not_know_is_not_compared(service: SemanticService) -> None:
+    greek = "Πόσα κιλά μέλι έδωσαν φέτος οι μέλισσες πίσω από το σπίτι μας;"
+    english = "How many kilos of honey did the bees behind our house give us this year?"
+    with pytest.raises(SemanticUnavailable, match="does not know the words"):
+        await service.embed_query(greek)
+    vectors = await service.embed_passages([greek, english, f"{english} That is {greek} in Greek."])
+
+    assert [any(vector) for vector in vectors] == [False, True, True]
+
+
+async def test_the_less_a_model_knows_a_language_the_shorter_are_the_vectors_of_queries(
+    service: SemanticService,
+) -> None:
+    queries = (
+        "how many kilos of honey did the bees give us this year",
+        "câte kilograme de miere au dat albinele anul acesta",
+        "bu yıl arılar evimizin arkasında kaç kilogram bal verdiler",
+    )
+    rare_word, symbols = "vaccinations", "v1.2 -> 2026-11-17 🎉🎉🎉 (done)"
+    english, romanian, turkish = [vector_length(await service.embed_query(query)) for query in queries]
+    others = [vector_length(await service.embed_query(text)) for text in (rare_word, symbols)]
+
+    assert english == pytest.approx(1, abs=0.02)
+    assert english > romanian > turkish > 0
+    # Neither a single rare word nor numbers, punctuation marks and emoji are another language.
+    assert others[0] > 0.3
+    assert others[1] == pytest.approx(1, abs=0.02)
+
+
+async def test_the_cosines_of_unrelated_texts_are_as_the_floor_assumes(service: SemanticService) -> None:
+    notes = read_collection().notes[::6]
+    queries = read_off_topic_queries()[::4]
+    vectors = [await service.embed_query(query) for query in queries]
+    lengths = [vector_length(vector) for vector in vectors]
+    passages = await service.embed_passages([f"{note.title}\n{note.text}" for note in notes])
+    cosines = [
+        cosine(vector, passage) / length
+        for vector, length in zip(vectors, lengths, strict=True)
+        for passage in passages
+    ]
+
+    info = service.model
+    assert info is not None
+    assert info.noise_mean == pytest.approx(fmean(cosines), abs=0.03)
+    assert info.noise_deviation == pytest.approx(pstdev(cosines), abs=0.02)
+    # More texts are more chances to be near.
+    assert info.floor_for(50) == info.floor_for(100) < info.floor_for(1_000) < info.floor_for(1_000_000) < 0.5
+
+
+async def test_related_texts_have_near_vectors(service: SemanticService) -> None:
+    assert service.model is not None
+    query = await service.embed_query(QUERY)
+    related, unrelated = await service.embed_passages([RELATED, UNRELATED])
 
     assert len(query) == len(related) == service.model.dimension
     assert cosine(query, query) == pytest.approx(1, abs=0.02)
     assert cosine(query, related) > 0.3 > cosine(query, unrelated)
 
 
-@pytest.mark.parametrize("model", MODELS)
-async def test_a_vector_does_not_depend_on_the_texts_embedded_with_it(tmp_path: Path, model: str) -> None:
-    async with open_service(tmp_path, semantic_model=model) as service:
-        alone = await service.embed_query(RELATED)
-        together = await service.embed_passages([UNRELATED, RELATED, "word " * 500])
+async def test_a_vector_does_not_depend_on_the_texts_embedded_with_it(service: SemanticService) -> None:
+    [alone] = await service.embed_passages([RELATED])
+    together = await service.embed_passages([UNRELATED, RELATED, "word " * 500])
 
     assert together[1] == alone
 
 
-@pytest.mark.parametrize("model", MODELS)
-async def test_any_text_has_a_vector(tmp_path: Path, model: str) -> None:
+async def test_any_text_has_a_vector(service: SemanticService) -> None:
     texts = ["", " \n", "\ud800 lone surrogate", "\0", "日本語の文章", "🍞" * 10, "x" * 1_000_000]
-    async with open_service(tmp_path, semantic_model=model) as service:
-        vectors = await service.embed_passages(texts)
+    vectors = await service.embed_passages(texts)
 
     assert service.model is not None
     assert [len(vector) for vector in vectors] == [service.model.dimension] * len(texts)
     assert vectors[0] == vectors[1] == bytes(service.model.dimension)
 
 
-async def test_equal_queries_share_one_computation(tmp_path: Path) -> None:
-    async with open_service(tmp_path, semantic_model="fast") as service:
-        vectors = await asyncio.gather(*(service.embed_query(QUERY) for _ in range(50)))
+@only_fast
+async def test_equal_queries_share_one_computation(service: SemanticService) -> None:
+    vectors = await asyncio.gather(*(service.embed_query("new words") for _ in range(50)))
 
-        # Vectors that were computed apart are equal, but not the same object.
-        assert len({id(vector) for vector in vectors}) == 1
-        assert await service.embed_query(QUERY) is vectors[0]
-
-
-async def test_a_caller_that_leaves_does_not_cancel_the_computation_of_others(tmp_path: Path) -> None:
-    async with open_service(tmp_path, semantic_model="fast") as service:
-        leaving, staying = (asyncio.create_task(service.embed_query(QUERY)) for _ in range(2))
-        await asyncio.sleep(0)
-        leaving.cancel()
-
-        assert await staying
+    # Vectors that were computed apart are equal, but not the same object.
+    assert len({id(vector) for vector in vectors}) == 1
+    assert await service.embed_query("new words") is vectors[0]
 
 
+@only_fast
+async def test_a_caller_that_leaves_does_not_cancel_the_computation_of_others(service: SemanticService) -> None:
+    leaving, staying = (asyncio.create_task(service.embed_query("more new words")) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+
+    assert await staying
+
+
+@pytest.mark.slow("kills processes")
 async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     settings = Settings(data_dir=str(tmp_path))
     worker = WorkerProcess(FAST, settings)
@@ -140,6 +199,7 @@ async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
         await worker.close()
 
 
+@pytest.mark.slow("kills processes")
 async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Path) -> None:
     texts = [f"{RELATED} {number}" for number in range(2_000)]
     worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)))
@@ -168,14 +228,14 @@ async def test_a_batch_that_takes_too_long_fails_and_ends_the_process(tmp_path: 
         await worker.close()
 
 
-async def test_a_cancelled_batch_does_not_answer_the_next(tmp_path: Path) -> None:
-    async with open_service(tmp_path, semantic_model="fast") as service:
-        cancelled = asyncio.create_task(service.embed_passages([UNRELATED] * 5_000))
-        await asyncio.sleep(0.2)
-        cancelled.cancel()
-        await asyncio.wait([cancelled])
+@only_fast
+async def test_a_cancelled_batch_does_not_answer_the_next(service: SemanticService) -> None:
+    cancelled = asyncio.create_task(service.embed_passages([UNRELATED] * 5_000))
+    await asyncio.sleep(0.2)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
 
-        assert await service.embed_passages([RELATED]) == [await service.embed_query(RELATED)]
+    assert await service.embed_passages([RELATED]) == [await service.embed_query(RELATED)]
 
 
 async def test_an_idle_process_ends(tmp_path: Path) -> None:
@@ -192,6 +252,7 @@ async def test_an_idle_process_ends(tmp_path: Path) -> None:
         await worker.close()
 
 
+@pytest.mark.slow("kills processes")
 async def test_the_process_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
     command = (sys.executable, "-c", SERVER, str(tmp_path))
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -202,17 +263,6 @@ async def test_the_process_ends_with_a_server_that_is_killed(tmp_path: Path) -> 
     await server.wait()
 
     await eventually(lambda: not is_running(pid))
-
-
-async def test_the_process_has_the_lowest_priority_and_no_environment(tmp_path: Path) -> None:
-    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)))
-    try:
-        await worker.embed_passages([RELATED])
-        assert worker.pid is not None
-        assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
-        assert b"HOME=" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
-    finally:
-        await worker.close()
 
 
 async def test_a_model_without_files_says_how_to_install_it(tmp_path: Path) -> None:
@@ -256,7 +306,7 @@ async def test_a_truncated_table_is_reported(tmp_path: Path) -> None:
 
 
 async def test_without_a_model_nothing_is_embedded(tmp_path: Path) -> None:
-    async with open_service(tmp_path) as service:
+    async with open_service(tmp_path, semantic_model="off") as service:
         assert not service.is_enabled
         with pytest.raises(SemanticUnavailable, match="semantic search is off"):
             await service.embed_query(QUERY)
@@ -269,12 +319,12 @@ async def test_auto_is_the_best_installed_model(tmp_path: Path) -> None:
         assert service.model == NAMED_MODELS["minilm"].info
 
 
-async def test_queries_can_be_embedded_with_the_previous_model(tmp_path: Path) -> None:
-    async with open_service(tmp_path, semantic_model="fast") as service:
-        previous = service.model_for("all-minilm-l6-v2-int8")
-        assert previous is not None
-        assert len(await service.embed_query(QUERY, previous.id)) == previous.dimension
-        assert service.model_for("endpoint:other:768") is None
+@only_fast
+async def test_queries_can_be_embedded_with_the_previous_model(service: SemanticService) -> None:
+    previous = service.model_for("all-minilm-l6-v2-int8-2")
+    assert previous is not None
+    assert len(await service.embed_query(QUERY, previous.id)) == previous.dimension
+    assert service.model_for("endpoint:other:768") is None
 
 
 async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
@@ -283,10 +333,15 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
         assert service.model.weight == 0.5
 
 
-async def test_background_work_takes_its_share_of_a_core(tmp_path: Path) -> None:
+async def test_background_work_takes_its_share_of_a_core_with_the_lowest_priority_and_no_environment(
+    tmp_path: Path,
+) -> None:
     worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_cpu_percent=10))
-    texts = [f"{number}: {RELATED}. {UNRELATED}. " * 20 for number in range(200)]
+    texts = [f"{number}: {RELATED}. {UNRELATED}. " * 20 for number in range(100)]
     await worker.embed_passages(texts[:1])
+    assert worker.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+    assert b"HOME=" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
     used, started = cpu_seconds(worker.pid), time.monotonic()
     await worker.embed_passages(texts)
     used, elapsed = cpu_seconds(worker.pid) - used, time.monotonic() - started

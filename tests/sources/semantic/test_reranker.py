@@ -9,6 +9,7 @@ import pytest
 from config.settings import Settings, check
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.reranker import Reranker
+from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api
 
 TEXTS = ["alpha", "beta", "gamma"]
@@ -34,7 +35,7 @@ def tei(request: ApiRequest) -> tuple[int, bytes]:
     return 200, msgspec.json.encode([{"index": index, "score": SCORES[index]} for index in (1, 0, 2)])
 
 
-@pytest.mark.parametrize("answer", [cohere, tei])
+@each_case("answer", [cohere, tei])
 async def test_every_text_is_scored(answer: Answer) -> None:
     scores, server = await rerank(answer, reranker_key="secret", reranker_model="m")
 
@@ -58,7 +59,7 @@ async def test_nothing_is_sent_without_texts() -> None:
     assert await Reranker(Settings(reranker_url="http://127.0.0.1:1/rerank")).scores("query", []) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "body", "reason"),
     [
         (500, b"", "status 500"),

@@ -18,7 +18,9 @@ from sources.search.near_words import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.postgres.index.index_tokens import index_tokens
 from sources.storage.postgres.index.tsvector import IndexedColumn, make_tsvector
 from sources.storage.postgres.search.tsquery import ColumnLabels
+from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.tables.indexes import CHARACTER_FIELDS, CHUNK_BITS, OBSERVATION_FIELDS, PROMPT_FIELDS
+from sources.text.segmentation import SEGMENT_VERSION
 
 ENTRY_TABLES = (
     """CREATE TABLE index_entries (
@@ -38,7 +40,10 @@ _BATCH_ROWS = 500
 # all sources takes less time than another statement, and the search of another source probably asks for it, too.
 SMALL_INDEX_BYTES = 32_000_000
 _INDEX_STATE = "index state"
-# Which version segmented the texts, in a SELECT.
+# The version of the entries: how texts are segmented, and what is indexed for a message. Entries of another version are
+# made again in the background.
+ENTRIES_VERSION = f"{SEGMENT_VERSION}.2"
+# The version of the entries of a library, in a SELECT.
 SEGMENT_VERSION_SQL = "(SELECT value FROM state WHERE name = 'segment_version')"
 _READ_INDEX_STATE = f"""
     SELECT value, (SELECT pg_relation_size(e.tableoid) FROM index_entries e LIMIT 1), {SEGMENT_VERSION_SQL}
@@ -53,15 +58,17 @@ MESSAGE_OWN = """
         WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
     || ' ' || substr(m.created_at, 1, 4)
 """
-# And, with a lower weight, with the two messages before it that agents may read. The conditions are ranges of the index
-# `messages_in_order`. With `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in a new table, and
-# sorts all earlier messages of the conversation for each message.
-MESSAGE_CONTEXT = """
+# And with a context, as in SQLite. The conditions are ranges of the index `messages_in_order`. With
+# `p.conversation_id = m.conversation_id`, PostgreSQL expects few rows in a new table, and sorts all earlier messages of
+# the conversation for each message.
+MESSAGE_CONTEXT = f"""
     CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT string_agg(text, ' ' ORDER BY position DESC) FROM (
-        SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text, p.position FROM messages p
-        WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
-            AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
-        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier), '') END
+        SELECT {BOUNDED_TEXT} AS text, position, {CHARS_BETWEEN} AS chars_between FROM (
+            SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position FROM messages p
+            WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+                AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS bounded
+        WHERE chars_between <= {CONTEXT_CHARS}), '') END
 """
 _MESSAGES = f"""
     SELECT m.id, '', {MESSAGE_OWN}, {MESSAGE_CONTEXT}
@@ -188,7 +195,7 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
 
 class IndexState(Struct, frozen=True):
     """`version` is different after every write to the library. `size` is that of the entries, in bytes.
-    `segment_version` is that of the code that segmented the texts."""
+    `segment_version` is that of the code that made the entries."""
 
     version: str
     size: int

@@ -1,4 +1,4 @@
-"""Builds the full-text index of one library again in the background, after an upgrade that segments text differently.
+"""Builds the full-text index of one library again in the background, after an upgrade that indexes text differently.
 Until then the index contains both forms."""
 
 import asyncio

@@ -1,6 +1,6 @@
 """Builds the full-text index of a library again from its rows, in batches between which reads and writes go on.
 
-That is done after an upgrade that segments text differently, and by `florilegium reindex`. A run that was interrupted
+That is done after an upgrade that indexes text differently, and by `florilegium reindex`. A run that was interrupted
 is repeated as a whole.
 """
 
@@ -13,6 +13,7 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
     CHARACTER_ENTRIES,
     CHAT_ENTRIES,
+    ENTRIES_VERSION,
     ENTRY_KINDS,
     HUMAN_ONLY_ENTRIES,
     MEDIA_ENTRIES,
@@ -28,7 +29,6 @@ from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.prompts import PROMPTS
 from sources.storage.tables.indexes import NOTES_INDEX
 from sources.storage.tables.text_index import SegmentedTable, index_form
-from sources.text.segmentation import SEGMENT_VERSION
 
 if TYPE_CHECKING:
     from sources.storage.postgres.database import PostgresDatabase
@@ -68,8 +68,8 @@ async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
 
 
 def is_outdated(connection: LibraryConnection) -> bool:
-    """Whether texts were segmented by another version."""
-    return index_state(connection).segment_version != str(SEGMENT_VERSION)
+    """Whether entries were made by another version."""
+    return index_state(connection).segment_version != ENTRIES_VERSION
 
 
 def _remove_unused(connection: LibraryConnection) -> None:
@@ -108,7 +108,7 @@ def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnectio
 
 
 def _save_version(connection: LibraryConnection) -> None:
-    connection.execute(_SAVE_VERSION, (str(SEGMENT_VERSION),))
+    connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
 
 
 def _count_entries(connection: LibraryConnection) -> dict[str, int]:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from sources.storage.postgres.index.entries import MESSAGE_CONTEXT
 from sources.storage.postgres.search.dialect import postgres_sql
 from sources.storage.search.target import SearchTarget
+from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
 from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET
 from sources.storage.sqlite.search.targets.media import MEDIA_TARGET
@@ -19,14 +20,16 @@ from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
 _SHORT_CONTEXT_CHARS = 2_000
 # The messages before a message, as they are indexed, and as they are written and in order. The conditions are ranges,
 # as in `index/entries.py`.
-_CONTEXTS = """
-    SELECT string_agg(indexed, ' ' ORDER BY position DESC) AS indexed,
-        string_agg(text, chr(10) ORDER BY position) AS text
-    FROM (SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS indexed,
-            CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text, p.position
-        FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
-            AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
-        ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier
+_CONTEXTS = f"""
+    SELECT string_agg({BOUNDED_TEXT}, ' ' ORDER BY position DESC) FILTER (WHERE chars_between <= {CONTEXT_CHARS})
+            AS indexed,
+        string_agg(written, chr(10) ORDER BY position) AS text
+    FROM (SELECT text, written, role, position, {CHARS_BETWEEN} AS chars_between
+        FROM (SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position,
+                CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS written
+            FROM messages p WHERE (p.conversation_id, p.position) < (m.conversation_id, m.position)
+                AND p.conversation_id > m.conversation_id - 1 AND p.deleted <> 1 AND p.human_only <> 1
+            ORDER BY p.conversation_id DESC, p.position DESC LIMIT 2) AS earlier) AS context_messages
 """
 _CONTEXT_TEXTS = f"""
     SELECT m.uuid, coalesce(context.text, '') FROM messages m LEFT JOIN LATERAL ({_CONTEXTS}) AS context ON TRUE

@@ -4,12 +4,12 @@ A term is weighted by how rare it is among the rows of its source. In a source w
 rows of all files of the library are counted instead: the reader's own file and those attached to it.
 """
 
-import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from loguru import logger
 
+from config.sqlite_errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.search.vocabulary import LibraryVocabulary
@@ -101,7 +101,7 @@ class CorpusStatistics:
             if schema not in self._refreshed:
                 try:
                     counts.refresh(connection)
-                except sqlite3.DatabaseError as error:
+                except DATABASE_ERRORS as error:
                     if not is_damage(error):
                         raise
                     del connection.attached[schema]
@@ -134,7 +134,7 @@ class CorpusStatistics:
         try:
             counts.refresh(connection)
             return counts.corpus(connection, matches)
-        except sqlite3.DatabaseError as error:
+        except DATABASE_ERRORS as error:
             if not is_damage(error):
                 raise
             logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.messages import MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
+from sources.storage.sqlite.schema.messages import BOUND_CONTEXTS, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 from sources.storage.tables.indexes import (
@@ -263,6 +263,7 @@ CHACHA = DatabaseSchema(
         SEPARATE_HUMAN_ONLY_MESSAGES,
         _FOLLOWED_FILES,
         _PINNED_AND_ARCHIVED,
+        BOUND_CONTEXTS,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),

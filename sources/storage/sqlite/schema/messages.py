@@ -1,4 +1,4 @@
-"""Human-only messages in the schema: their own column and their own full-text index.
+"""Messages in the schema: what is indexed for them, and the column and the full-text index of human-only ones.
 
 Agents search `chats_index`, which contains no text of a human-only message, not even as the context of another one.
 Neither a hit, nor a count, nor a rank can therefore depend on such a text. People search both indexes.
@@ -18,8 +18,33 @@ MESSAGE_OWN = """
         WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
     || ' ' || substr(m.created_at, 1, 4)
 """
-# And, with a lower weight, with the two messages before it that agents may read.
-MESSAGE_CONTEXT = """
+# And, with a lower weight, with a context: the two messages before it that agents may read.
+#
+# A short message often makes sense only together with these ("The blue one, on Friday"). A long one says what it is
+# about, and its words in the entries of its neighbours would only hide where they were written. So a message of more
+# than CONTEXT_CHARS ends the context, and no word of it is in there; of a question that long, its answer has the
+# beginning. 99 % of the messages between people are shorter: the bound is for answers of assistants, logs and letters.
+# A name before each message is left out: it would make every reply to a person a match for the name.
+CONTEXT_CHARS = 400
+BOUNDED_TEXT = f"""
+    CASE WHEN length(text) <= {CONTEXT_CHARS} THEN text
+        WHEN role = 'user' AND m.role = 'assistant' THEN
+            rtrim(substr(text, 1, {CONTEXT_CHARS}), replace(substr(text, 1, {CONTEXT_CHARS}), ' ', ''))
+        ELSE '' END
+"""
+# The length of the message between a message of the context and the one that is indexed.
+CHARS_BETWEEN = "lag(length(text), 1, 0) OVER (ORDER BY position DESC)"
+MESSAGE_CONTEXT = f"""
+    CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT group_concat(text, ' ') FROM (
+        SELECT {BOUNDED_TEXT} AS text, {CHARS_BETWEEN} AS chars_between FROM (
+            SELECT coalesce(p.text_seg, p.content) AS text, p.role, p.position FROM messages p
+            WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0
+                AND p.human_only = 0
+            ORDER BY p.position DESC LIMIT 2)
+        ORDER BY position DESC) WHERE chars_between <= {CONTEXT_CHARS}), '') END
+"""
+# As it was before contexts were bounded.
+_WHOLE_CONTEXT = """
     CASE m.human_only WHEN 1 THEN '' ELSE coalesce((SELECT group_concat(text, ' ') FROM (
         SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text FROM messages p
         WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
@@ -58,7 +83,7 @@ _MARK_MESSAGES = (
 _INDEX_PUBLIC_MESSAGES = (
     "DROP VIEW message_source",
     f"""CREATE VIEW message_source AS
-        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
+        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {_WHOLE_CONTEXT} AS context, m.conversation_id
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
         WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = 0""",
     "DROP TRIGGER messages_changing",
@@ -100,3 +125,19 @@ _INDEX_HUMAN_ONLY_MESSAGES = (
 )
 
 SEPARATE_HUMAN_ONLY_MESSAGES = (*_MARK_MESSAGES, *_INDEX_PUBLIC_MESSAGES, *_INDEX_HUMAN_ONLY_MESSAGES)
+
+# Nearly every entry changes, so the index is built again as a whole, which takes less time than replacing entries.
+BOUND_CONTEXTS = (
+    "DROP VIEW message_source",
+    f"""CREATE VIEW message_source AS
+        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
+        FROM messages m JOIN conversations c ON c.id = m.conversation_id
+        WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = 0""",
+    # What is in the context of an answer depends on the role of its question.
+    "DROP TRIGGER messages_changing",
+    f"""CREATE TRIGGER messages_changing
+        BEFORE UPDATE OF sender, content, text_seg, created_at, position, role, deleted, human_only ON messages BEGIN
+        {_MESSAGE_AND_FOLLOWING};
+        INSERT OR IGNORE INTO chats_index_queue (id) VALUES (old.id); END""",
+    "INSERT INTO chats_index (chats_index) VALUES ('rebuild')",
+)

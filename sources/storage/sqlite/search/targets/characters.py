@@ -13,6 +13,7 @@ from sources.storage.tables.item_table import decode_texts
 class CharacterCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the character."""
 
+    has_authors = True
     unsearched = frozenset({"character_version", "group_only_greetings"})
     embedded = CHARACTER_VECTORS.texts
 
@@ -37,6 +38,10 @@ class CharacterCandidate(NamedFieldsCandidate, gc=False):
         fields["character_version"] = self.character_version
         fields["group_only_greetings"] = "\n\n".join(decode_texts(self.group_only_greetings))
         return fields
+
+    @property
+    def author_name(self) -> str:
+        return self.creator
 
     @property
     def item_chars(self) -> int:

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from sources.storage.tables.sql import (
 )
 from sources.storage.tables.validation import is_storable
 from sources.text.literals import literal_form
+from sources.text.segmentation import segment
 
 
 class ChatCandidate(HitCandidate, gc=False):
@@ -62,7 +64,12 @@ class ChatCandidate(HitCandidate, gc=False):
 
     @property
     def prominent_text(self) -> str:
-        return self.own
+        """What the message says, without the name of its sender, which says nothing about its content."""
+        if not self.sender:
+            return self.own
+        text = self.own.removeprefix(f"{self.sender}: ")
+        # The index form of a message, if it has one, begins with that of the name.
+        return text if len(text) < len(self.own) else self.own.removeprefix(f"{_indexed_name(self.sender)} ")
 
     @property
     def other_text(self) -> str:
@@ -106,6 +113,11 @@ class ChatCandidate(HitCandidate, gc=False):
         )
 
 
+@lru_cache(maxsize=1024)
+def _indexed_name(sender: str) -> str:
+    return segment(sender)
+
+
 _SELECT_MESSAGES = f"""
     SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
         m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
@@ -124,7 +136,7 @@ _SELECT_TITLES = """
         LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
 """
-# What `MESSAGE_CONTEXT` indexes, as it is written and in order.
+# The messages that `MESSAGE_CONTEXT` is taken from, as they are written and in order.
 _CONTEXT_TEXTS = """
     SELECT m.uuid, (SELECT coalesce(group_concat(text, char(10)), '') FROM (
         SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
@@ -244,6 +256,8 @@ CHATS_TARGET = _ChatsTarget(
     # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
     phrase_columns=("title", "own"),
     vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+    # A long message, such as an assistant's answer, contains all words of a question by chance more often than not.
+    prefers_all_terms=False,
     # Messages are short, so that words alone order them less reliably than other texts.
     lexical_head=40,
 )

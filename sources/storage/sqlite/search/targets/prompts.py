@@ -12,6 +12,7 @@ from sources.storage.tables.item_table import decode_texts
 class PromptCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the prompt."""
 
+    has_authors = True
     embedded = PROMPT_VECTORS.texts
 
     author: str
@@ -27,6 +28,10 @@ class PromptCandidate(NamedFieldsCandidate, gc=False):
             "author": self.author,
             "keywords": ", ".join(decode_texts(self.tags)),
         }
+
+    @property
+    def author_name(self) -> str:
+        return self.author
 
     @property
     def item_chars(self) -> int:

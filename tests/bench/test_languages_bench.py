@@ -1,0 +1,53 @@
+"""The benchmark of languages compares searches by words with those of each model."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.languages import LanguageResult, result_line
+
+ROOT = Path(__file__).parents[2]
+PASSAGES = {
+    "de": ("Die Bienen hinter dem Haus gaben zwölf Kilo Honig.", "Der Zug nach Lissabon fährt mittags ab."),
+    "ru": ("Пчёлы за домом дали двенадцать килограммов мёда.", "Поезд в Лиссабон отправляется в полдень."),
+}
+QUESTIONS = {"de": "Wie viel Honig gaben die Bienen?", "ru": "Сколько мёда дали пчёлы?"}
+
+
+def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "bench.languages", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_languages_are_compared_with_searches_by_words(tmp_path: Path) -> None:
+    (tmp_path / "xquad").mkdir()
+    for language, texts in PASSAGES.items():
+        passages = [{"id": str(number), "title": "T", "text": text} for number, text in enumerate(texts)]
+        questions = [{"id": "q", "text": QUESTIONS[language], "passage": "0"}]
+        with gzip.open(tmp_path / "xquad" / f"{language}.json.gz", "wt") as file:
+            json.dump({"language": language, "passages": passages, "questions": questions}, file)
+
+    completed = run_bench(str(tmp_path), "--models", "fast")
+
+    assert completed.stdout.splitlines()[-1] == "RESULT worst_minus_words=+0.0000 de=+0.0000 ru=+0.0000"
+    rows = [re.split(r" +", line) for line in completed.stdout.splitlines()[1:3]]
+    assert [row[:3] for row in rows] == [["de", "1", "1.0000"], ["ru", "1", "1.0000"]]
+
+
+def test_missing_data_is_reported() -> None:
+    completed = run_bench()
+
+    assert completed.returncode == 2
+    assert "xquad/*.json.gz" in completed.stderr
+
+
+def test_the_result_names_the_language_that_loses_most() -> None:
+    words = {"de": LanguageResult(0.9, 0.0), "el": LanguageResult(0.8, 0.0), "ru": LanguageResult(0.7, 0.0)}
+    model = {"de": LanguageResult(0.91, 1.0), "el": LanguageResult(0.75, 1.0), "ru": LanguageResult(0.7, 0.0)}
+
+    line = result_line({"off": words, "minilm": model}, "minilm")
+
+    assert line == "RESULT worst_minus_words=-0.0500 de=+0.0100 ru=+0.0000"

@@ -151,7 +151,9 @@ class RegistryAuthenticator:
         revision = self._registry.revision()
         if self._local is None or self._local.revision != revision:
             name = self._settings.single_user_name
-            user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name, role="admin")
+            user = await self._registry.user_by_name(name) or await self._registry.ensure_user(
+                "", name, role="admin", named_by="operator"
+            )
             if user.is_disabled:
                 raise Unauthenticated("the local user is disabled")
             self._local = _Grant(local_principal(user), _KNOWN_SCOPES, cached_until=0.0, revision=revision)
@@ -379,4 +381,5 @@ def _token_principal(user: UserRecord, claims: Claims) -> Principal:
         credential_id=claims.identity,
         epoch=user.epoch,
         expires_at=claims.expires_at,
+        signed_in_at=claims.issued_at,
     )

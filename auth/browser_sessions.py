@@ -134,7 +134,16 @@ class BrowserSessions:
 def browser_principal(session: BrowserSession) -> Principal:
     """Returns the principal of a person who is signed in, with the scopes of their role."""
     user = session.user
-    return Principal(user.id, user.name, _CLIENT, ROLE_SCOPES[user.role], "browser", session.id, epoch=user.epoch)
+    return Principal(
+        user_id=user.id,
+        user_name=user.name,
+        client_id=_CLIENT,
+        scopes=ROLE_SCOPES[user.role],
+        kind="browser",
+        credential_id=session.id,
+        epoch=user.epoch,
+        signed_in_at=session.created_at,
+    )
 
 
 def csrf_token(secret: str) -> str:

@@ -212,6 +212,17 @@ MIGRATIONS: tuple[Migration, ...] = (
             PRIMARY KEY (deployment, location)
         ) WITHOUT ROWID""",
     ),
+    # Who chose the name of a user, and which followed sources need an administrator as owner. Users of an issuer chose
+    # their names, or their identity provider did, unless the operator says otherwise; administrators may read any path.
+    (
+        "ALTER TABLE users ADD COLUMN named_by TEXT NOT NULL DEFAULT 'person'",
+        "UPDATE users SET named_by = 'operator' WHERE issuer = '' OR role = 'admin'",
+        """DELETE FROM follows WHERE deployment IN (SELECT id FROM followed_deployments WHERE mapping = 'id')
+            AND user_id IN (SELECT id FROM users WHERE named_by = 'person')""",
+        "ALTER TABLE follows ADD COLUMN needs_admin INTEGER NOT NULL DEFAULT 0",
+        """UPDATE follows SET needs_admin = 1 WHERE is_confined = 0 AND deployment IS NULL
+            AND user_id IN (SELECT id FROM users WHERE role = 'admin')""",
+    ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

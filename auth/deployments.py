@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from auth.control_database import ControlConnection, ControlDatabase
+from auth.validation import require_printable
 from config.errors import Conflict, InvalidParams, NotFound
 
 UserMapping = Literal["id", "claim"]
@@ -62,6 +63,7 @@ class Deployments:
         keeps_deleted: bool = False,
         interval_s: float | None = None,
     ) -> Deployment:
+        require_printable("user_name", user_name)
         if _PLACEHOLDER not in user_name:
             raise InvalidParams(f"user_name: expected a name with {_PLACEHOLDER}, got {user_name[:60]!r}")
         deployment = Deployment(

@@ -19,8 +19,9 @@ from config.paths import UserId
 class FollowRecord(Struct, frozen=True, kw_only=True):
     """`location` is an absolute path or an http(s) URL. `keeps_deleted` keeps items whose files were deleted;
     `writes_back` writes edited notes to their files. A confined one was added by a user without the right to read any
-    file of this machine; see the setting `follow_roots`. `deployment` is the id of the followed deployment of tldw that
-    the source belongs to."""
+    file of this machine; see the setting `follow_roots`. One that `needs_admin` was added with that right, and its
+    owner must still have it at every run. `deployment` is the id of the followed deployment of tldw that the source
+    belongs to."""
 
     id: str
     user_id: UserId
@@ -34,6 +35,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     paused_at: float | None = None
     run_requested_at: float | None = None
     deployment: str | None = None
+    needs_admin: bool = False
 
     @property
     def is_url(self) -> bool:
@@ -42,7 +44,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
 
 _NAMES = FollowRecord.__struct_fields__
 _SELECT = f"SELECT {', '.join(_NAMES)} FROM follows"
-_FLAGS = ("keeps_deleted", "writes_back", "is_confined")
+_FLAGS = ("keeps_deleted", "writes_back", "is_confined", "needs_admin")
 
 
 class Follows:
@@ -67,6 +69,7 @@ class Follows:
         writes_back: bool = False,
         is_confined: bool = False,
         deployment: str | None = None,
+        needs_admin: bool = False,
         per_user_max: int | None,
     ) -> FollowRecord:
         record = FollowRecord(
@@ -80,6 +83,7 @@ class Follows:
             is_confined=is_confined,
             created_at=self._clock(),
             deployment=deployment,
+            needs_admin=needs_admin,
         )
 
         def operation(db: ControlConnection) -> None:

@@ -5,40 +5,83 @@ empty library, write into it, and the next backup would replace the good one.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Lock
 
-from auth.sqlite_control import storage_errors
+from msgspec import Struct
+
+from auth.sqlite_control import CONTROL_LOCK, storage_errors
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 
-_BUSY_TIMEOUT_S = 1.0
+# Long, because the caller of a library has a deadline of its own.
+_BUSY_TIMEOUT_S = 10.0
 _HAS_COLUMN = "SELECT 1 FROM pragma_table_info('users') WHERE name = 'files'"
 
 
 def recorded_files(control_path: Path, user_id: UserId) -> frozenset[str]:
     """Returns the kinds of files that the user must have. Versions before 0.1.0 recorded none."""
-    with _open(control_path) as control:
+    with CONTROL_LOCK, _open(control_path) as control:
         if control is None or not control.execute(_HAS_COLUMN).fetchone():
             return frozenset()
         row = control.execute("SELECT files FROM users WHERE id = ?", (user_id,)).fetchone()
     return frozenset((row[0] or "").split()) if row else frozenset()
 
 
+class _Record(Struct, eq=False):
+    """A file to record, and when that is done."""
+
+    user_id: UserId
+    kind: DatabaseKind
+    done: Future[None]
+
+
+# What threads of this process have to record, by control database.
+_waiting: dict[Path, list[_Record]] = {}
+_guard, _writing = Lock(), Lock()
+
+
 def record_file(control_path: Path, user_id: UserId, kind: DatabaseKind) -> None:
-    """Records a file after its schema was created. Two files of a user may be created at the same time."""
-    with _open(control_path) as control:
-        if control:
-            control.execute(
-                "UPDATE users SET files = trim(coalesce(files, '') || ' ' || ?1) "
-                "WHERE id = ?2 AND ' ' || coalesce(files, '') || ' ' NOT LIKE '% ' || ?1 || ' %'",
-                (kind, user_id),
-            )
+    """Records a file after its schema was created. Two files of a user may be created at the same time.
+
+    Each transaction flushes the disk several times. What threads have to record meanwhile shares the next one, so that
+    many new users do not wait for each other on a slow disk.
+    """
+    record = _Record(user_id, kind, Future())
+    with _guard:
+        _waiting.setdefault(control_path, []).append(record)
+    with _writing:
+        with _guard:
+            records = _waiting.pop(control_path, [])
+        if records:
+            _record_all(control_path, records)
+    record.done.result()
+
+
+def _record_all(control_path: Path, records: Sequence[_Record]) -> None:
+    try:
+        with CONTROL_LOCK, _open(control_path) as control:
+            if control:
+                control.execute("BEGIN IMMEDIATE")
+                control.executemany(
+                    "UPDATE users SET files = trim(coalesce(files, '') || ' ' || ?1) "
+                    "WHERE id = ?2 AND ' ' || coalesce(files, '') || ' ' NOT LIKE '% ' || ?1 || ' %'",
+                    [(record.kind, record.user_id) for record in records],
+                )
+                control.execute("COMMIT")
+    except BaseException as error:
+        for record in records:
+            record.done.set_exception(error)
+        raise
+    for record in records:
+        record.done.set_result(None)
 
 
 def forget_file(control_path: Path, user_id: UserId, kind: DatabaseKind) -> None:
     """Lets the user start with an empty file of this kind."""
-    with _open(control_path) as control:
+    with CONTROL_LOCK, _open(control_path) as control:
         if control:
             control.execute(
                 "UPDATE users SET files = trim(replace(' ' || files || ' ', ' ' || ?1 || ' ', ' ')) WHERE id = ?2",

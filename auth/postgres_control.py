@@ -3,7 +3,7 @@
 Every write locks one row first, whose number it increases. Writes therefore run one after another, as in SQLite, and
 a different number means that something has changed. It is read periodically, so that a call need not wait for it:
 access that another process withdraws ends within `_STALE_S` seconds, or at once if the processes share Redis; access
-that this process withdraws ends at once.
+that this process withdraws ends at once. A command waits until no server can accept what it has withdrawn.
 """
 
 import asyncio
@@ -50,22 +50,25 @@ END $$"""
 class PostgresControlDatabase:
     """An open control database."""
 
-    def __init__(self, threads: ConnectionThreads, lock_timeout_s: float) -> None:
+    def __init__(self, threads: ConnectionThreads, lock_timeout_s: float, waits_for_servers: bool) -> None:
         self._threads = threads
         self._reading = _transaction(lock_timeout_s, is_read_only=True)
         self._writing = _transaction(lock_timeout_s)
         self._revision = 0
         self._checked_at = float("-inf")
         self._unknown_revision = 0
+        self._waits_for_servers = waits_for_servers
         # Makes a write known to other processes before they read the number.
         self.announce: Callable[[int], None] = lambda revision: None
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, options: ConnectionOptions, lock_timeout_s: float) -> AsyncIterator[Self]:
+    async def open(
+        cls, options: ConnectionOptions, lock_timeout_s: float, *, waits_for_servers: bool = False
+    ) -> AsyncIterator[Self]:
         """Connects, and creates or migrates the tables."""
         threads = ConnectionThreads(options, _THREADS, "control")
-        database = cls(threads, lock_timeout_s)
+        database = cls(threads, lock_timeout_s, waits_for_servers)
         try:
             await migrate_control(threads)
             await database._check_revision()
@@ -99,7 +102,11 @@ class PostgresControlDatabase:
         return result
 
     async def withdraw(self, operation: Callable[[ControlConnection], T]) -> T:
-        return await self.write(operation)
+        result = await self.write(operation)
+        if self._waits_for_servers:
+            # By then every server has read the number after this write, or does not trust what it has read before.
+            await asyncio.sleep(_STALE_S)
+        return result
 
     def revision(self) -> int:
         if time.monotonic() - self._checked_at > _STALE_S:

@@ -251,4 +251,14 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
     ),
     # Users with text to embed, the process that does it, and until when others leave it to that process.
     (_table("embedding_users", "user_id TEXT PRIMARY KEY", "process TEXT NOT NULL", "until REAL NOT NULL"),),
+    # As in `auth.control_schema`: who chose the name of a user, and which followed sources need an administrator.
+    (
+        """ALTER TABLE users ADD COLUMN named_by TEXT COLLATE "C" NOT NULL DEFAULT 'person'""",
+        "UPDATE users SET named_by = 'operator' WHERE issuer = '' OR role = 'admin'",
+        """DELETE FROM follows WHERE deployment IN (SELECT id FROM followed_deployments WHERE mapping = 'id')
+            AND user_id IN (SELECT id FROM users WHERE named_by = 'person')""",
+        "ALTER TABLE follows ADD COLUMN needs_admin BIGINT NOT NULL DEFAULT 0",
+        """UPDATE follows SET needs_admin = 1 WHERE is_confined = 0 AND deployment IS NULL
+            AND user_id IN (SELECT id FROM users WHERE role = 'admin')""",
+    ),
 )

@@ -36,7 +36,8 @@ class Principal(Struct, frozen=True):
     """A verified caller.
 
     `epoch` increases each time the user's access is withdrawn, so that earlier grants no longer match. `profile`, if
-    set, restricts this credential to the tools of that profile, and `sources` to these sources.
+    set, restricts this credential to the tools of that profile, and `sources` to these sources. `signed_in_at` is when
+    the person signed in, or when the token was issued; a key has none.
     """
 
     user_id: UserId
@@ -49,6 +50,13 @@ class Principal(Struct, frozen=True):
     expires_at: float | None = None
     profile: str | None = None
     sources: frozenset[str] | None = None
+    signed_in_at: float | None = None
+
+    @property
+    def is_for_agents(self) -> bool:
+        """Whether the credential belongs to a connected application, or is restricted as those of agents are. It must
+        not change the account or the server, or reach files of the server with its user's rights."""
+        return self.kind == "oauth" or self.profile is not None or self.sources is not None
 
     def permits_source(self, source: str) -> bool:
         return self.sources is None or source in self.sources

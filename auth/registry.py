@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 
@@ -39,6 +39,7 @@ from config.postgres.connection import ConnectionOptions
 Clock = Callable[[], float]
 # A file of SQLite, or a database of PostgreSQL.
 ControlLocation = Path | ConnectionOptions
+NamedBy = Literal["operator", "person"]
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 # Names that differ only by case are easily mistaken for each other. They are ASCII.
@@ -80,7 +81,8 @@ class UserRecord(Struct, frozen=True):
     """One user. An empty issuer means the configured issuer.
 
     `epoch` counts how often access was withdrawn. Tokens issued before `tokens_valid_after` are rejected. `role` limits
-    the scopes of all credentials of the user.
+    the scopes of all credentials of the user. `named_by` says who chose the name: the operator, or the person or their
+    identity provider. Folders that are named after users belong only to users whom the operator named.
     """
 
     id: UserId
@@ -92,10 +94,16 @@ class UserRecord(Struct, frozen=True):
     epoch: int
     tokens_valid_after: float
     role: Role
+    named_by: NamedBy
 
     @property
     def is_disabled(self) -> bool:
         return self.disabled_at is not None
+
+    @property
+    def folder_name(self) -> str:
+        """The name in paths that contain names of users; empty if the operator did not choose it."""
+        return self.name if self.named_by == "operator" else ""
 
 
 class KeyRecord(Struct, frozen=True):
@@ -137,9 +145,15 @@ class Registry:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, location: ControlLocation, *, clock: Clock = time.time, busy_timeout_s: float = _BUSY_TIMEOUT_S
+        cls,
+        location: ControlLocation,
+        *,
+        clock: Clock = time.time,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+        waits_for_servers: bool = False,
     ) -> AsyncIterator[Self]:
-        async with _open_database(location, busy_timeout_s) as database:
+        """With `waits_for_servers`, access that is withdrawn has ended in all processes when the operation returns."""
+        async with _open_database(location, busy_timeout_s, waits_for_servers) as database:
             yield cls(database, clock)
 
     @property
@@ -154,10 +168,14 @@ class Registry:
     # Users
 
     async def add_user(self, name: str, issuer: str = "", subject: str = "", role: Role = "writer") -> UserRecord:
-        """Creates a user, identified in tokens by `issuer` and `subject` (by default the name)."""
-        return await self._database.write(lambda db: insert_user(db, name, issuer, subject, self._clock(), role))
+        """Creates a user for the operator, identified in tokens by `issuer` and `subject` (by default the name)."""
+        return await self._database.write(
+            lambda db: insert_user(db, name, issuer, subject, self._clock(), role, "operator")
+        )
 
-    async def ensure_user(self, issuer: str, subject: str, name: str = "", role: Role = "writer") -> UserRecord:
+    async def ensure_user(
+        self, issuer: str, subject: str, name: str = "", role: Role = "writer", named_by: NamedBy = "person"
+    ) -> UserRecord:
         """Returns the user with that identity, creating it if necessary under a name derived from `name`, by default
         from the subject.
 
@@ -172,7 +190,8 @@ class Registry:
             existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
             if existing:
                 return existing
-            return _insert_user(db, _unused_name(db, name or subject), issuer, subject, self._clock(), role)
+            new_name = _unused_name(db, name or subject)
+            return _insert_user(db, new_name, issuer, subject, self._clock(), role, named_by)
 
         return await self._database.write(operation)
 
@@ -210,6 +229,15 @@ class Registry:
             return _existing_user(db, user_id)
 
         return await self._database.withdraw(operation)
+
+    async def confirm_name(self, user_id: UserId) -> UserRecord:
+        """Records that the operator agrees with the name that a person has."""
+
+        def operation(db: ControlConnection) -> UserRecord:
+            db.execute("UPDATE users SET named_by = 'operator' WHERE id = ?", (user_id,))
+            return _existing_user(db, user_id)
+
+        return await self._database.write(operation)
 
     async def disable_user(self, user_id: UserId) -> UserRecord:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
@@ -353,9 +381,14 @@ class Registry:
 
 
 @asynccontextmanager
-async def _open_database(location: ControlLocation, busy_timeout_s: float) -> AsyncIterator[ControlDatabase]:
+async def _open_database(
+    location: ControlLocation, busy_timeout_s: float, waits_for_servers: bool
+) -> AsyncIterator[ControlDatabase]:
+    """A file of SQLite tells every process at its next call that it was changed, so there is nothing to wait for."""
     if isinstance(location, ConnectionOptions):
-        async with PostgresControlDatabase.open(location, busy_timeout_s) as database:
+        async with PostgresControlDatabase.open(
+            location, busy_timeout_s, waits_for_servers=waits_for_servers
+        ) as database:
             yield database
         return
     data_root = DataRoot(location.parent)
@@ -376,7 +409,7 @@ def select_user_by_name(db: ControlConnection, name: str) -> UserRecord | None:
 
 
 def insert_user(
-    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role, named_by: NamedBy
 ) -> UserRecord:
     """Creates a user within an operation on the database. Raises Conflict if the name or the identity exists."""
     require_user_name(name)
@@ -387,7 +420,7 @@ def insert_user(
         raise Conflict(f"a user named {other.name!r} already exists{differs}")
     if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
         raise Conflict(f"a user with the subject {subject!r} already exists")
-    return _insert_user(db, name, issuer, subject, now, role)
+    return _insert_user(db, name, issuer, subject, now, role, named_by)
 
 
 def _user(db: ControlConnection, condition: str, *values: object) -> UserRecord | None:
@@ -409,13 +442,13 @@ def _existing_user(db: ControlConnection, user_id: UserId) -> UserRecord:
 
 
 def _insert_user(
-    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+    db: ControlConnection, name: str, issuer: str, subject: str, now: float, role: Role, named_by: NamedBy
 ) -> UserRecord:
     user_id = new_user_id()
     db.execute(
-        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role) "
-        "VALUES (?, ?, ?, ?, ?, 0, ?, '', ?)",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role),
+        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
+        "named_by) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by),
     )
     return _existing_user(db, user_id)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self, TypeVar
 
 import aiosqlite
@@ -21,6 +22,7 @@ from auth.control_database import Migration
 from auth.reserved_space import reserve_space, use_as_journal
 from config.errors import ControlDatabaseLocked, StorageError
 from config.file_copies import save_copy_before_migration
+from config.sqlite_errors import DATABASE_ERRORS, result_code
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
@@ -82,6 +84,11 @@ class _Connection(aiosqlite.Connection):
         return result
 
 
+# Held during a transaction. Other connections of this process would otherwise wait as those of other processes do, by
+# trying again until their timeout, and on a slow disk a transaction takes longer than that.
+CONTROL_LOCK = Lock()
+
+
 class SqliteControlDatabase:
     """An open control database. Reads and writes run one after another on one thread."""
 
@@ -139,7 +146,7 @@ class SqliteControlDatabase:
         for attempt in (operation, with_reserve):
             try:
                 return self._write(attempt, connection)
-            except sqlite3.Error as error:
+            except DATABASE_ERRORS as error:
                 if _primary_code(error) not in _NO_SPACE:
                     raise
         return self._write(operation, connection)
@@ -150,9 +157,12 @@ class SqliteControlDatabase:
         due = time.monotonic() + self._busy_timeout_s
 
         def run(connection: sqlite3.Connection) -> T:
-            remaining_ms = max(0, round((due - time.monotonic()) * 1000))
-            connection.execute(f"PRAGMA busy_timeout = {remaining_ms}")
-            return operation(connection)
+            queued_at = time.monotonic()
+            with CONTROL_LOCK:
+                waited_s = time.monotonic() - queued_at
+                remaining_ms = max(0, round((due + waited_s - time.monotonic()) * 1000))
+                connection.execute(f"PRAGMA busy_timeout = {remaining_ms}")
+                return operation(connection)
 
         return run
 
@@ -164,7 +174,7 @@ class SqliteControlDatabase:
         """
         try:
             version: int = self._execute_probe("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             if _primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise _storage_error(error, _CONTROL_DATABASE) from error
             self._unknown_revision -= 1
@@ -177,7 +187,7 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     try:
         for pragma in _PRAGMAS:
             connection.execute(pragma).fetchall()
-    except sqlite3.Error:
+    except DATABASE_ERRORS:
         connection.close()
         raise
     return connection
@@ -242,7 +252,7 @@ def storage_errors(file: str = _CONTROL_DATABASE) -> Iterator[None]:
     """Converts errors of SQLite and of the operating system to `StorageError`, which names the file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         if _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise ControlDatabaseLocked from error
         raise _storage_error(error, file) from error
@@ -250,11 +260,10 @@ def storage_errors(file: str = _CONTROL_DATABASE) -> Iterator[None]:
         raise StorageError(f"{file} cannot be opened: {(error.strerror or 'unknown error').lower()}") from error
 
 
-def _storage_error(error: sqlite3.Error, file: str) -> StorageError:
+def _storage_error(error: Exception, file: str) -> StorageError:
     return StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN).format(file))
 
 
-def _primary_code(error: sqlite3.Error) -> int:
+def _primary_code(error: Exception) -> int:
     """Returns the low byte of SQLite's extended result code, or 0 for errors raised by Python's sqlite3 module."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF
+    return result_code(error) & 0xFF

@@ -240,7 +240,7 @@ class ControlDatabaseLocked(StorageError):
     code = 503
 
     def __init__(self) -> None:
-        super().__init__("the control database is locked by another process; try again", {"retry_after_s": 1.0})
+        super().__init__("the control database is busy; try again in a moment", {"retry_after_s": 1.0})
 
 
 class SourceTimeout(StorageError):
@@ -255,6 +255,13 @@ class SourceTimeout(StorageError):
         )
         self.source = source
         self.deadline_ms = deadline_ms
+
+
+def wait_before_retry(error: FlorilegiumError) -> float | None:
+    """Returns after how many seconds a retry may succeed, or None if it cannot."""
+    if isinstance(error, RateLimited | Unavailable):
+        return error.retry_after_s
+    return 1.0 if error.status == Unavailable.status else None
 
 
 class ProtocolError(FlorilegiumError):

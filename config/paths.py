@@ -274,10 +274,23 @@ def _cause(error: OSError) -> str:
     return error.strerror.lower()
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether the file system of a path is mounted read-only. A system that had to report disk errors often does so."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 def _advice(root: Path, error: OSError) -> str:
     """Describes an error for the operator at start-up, with the path and a command that fixes permissions."""
     if not isinstance(error, PermissionError):
         return f"the data directory {root} cannot be used: {_cause(error)}; set data_dir to another directory"
+    if is_read_only(root):
+        return (
+            f"the data directory {root} is on a read-only file system; make it writable, or set data_dir to another "
+            "directory"
+        )
     quoted = shlex.quote(str(root))
     return (
         f"the data directory {root} is not writable by uid {os.geteuid()}; as root, run "

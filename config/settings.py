@@ -111,6 +111,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             256,
         ),
     ] = 1
+    worker_hang_s: Annotated[
+        float,
+        _number("s", "A worker whose event loop has not run for this long is killed and replaced.", 1, _HOUR_S),
+    ] = 30
     idle_timeout_s: Annotated[
         float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
     ] = 5
@@ -127,7 +131,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _secret(
             "PostgreSQL database of the users and all libraries: `postgresql://user:password@host:port/database`. Its "
-            "user must be able to create schemas. Empty: SQLite files in `data_dir`."
+            "user must be able to create schemas. Of several hosts (`host:port,host:port`) the primary is used. Empty: "
+            "SQLite files in `data_dir`."
         ),
     ] = ""
     postgres_connections: Annotated[
@@ -206,6 +211,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "loses nothing in either mode."
         ),
     ] = "normal"
+    library_flush_s: Annotated[
+        float,
+        _number(
+            "s",
+            "How long after a write the disk is flushed, with `durability = normal`: a power failure loses what was "
+            "written in this time. 0: only when many pages were written and when the library is closed.",
+            0,
+            _HOUR_S,
+        ),
+    ] = 5
     library_open_max: Annotated[
         int,
         _number(
@@ -558,15 +573,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fanout_scan_max: Annotated[
         int,
         _number(
-            "hits", "Hits examined by one search of all sources to find hits the session has not seen.", 100, 1_000_000
+            "hits",
+            "Results of all sources that can be paged, and that one search examines to find those the session has not "
+            "seen.",
+            100,
+            1_000_000,
         ),
     ] = 1_000
-    fanout_document_max: Annotated[
-        int,
-        _number(
-            "hits", "Hits of one conversation or document that keep their rank. Further hits are ranked lower.", 1, 100
-        ),
-    ] = 3
     fanout_source_max: Annotated[
         int,
         _number("hits", "Hits of one source among any ten that keep their rank while other sources have hits.", 1, 10),
@@ -575,17 +588,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number(
             "bytes",
-            "Size of a page of hits if the caller sets neither a limit nor a snippet length. Snippets are shortened to "
-            "fit.",
+            "Size of a page of results if the caller sets neither a limit nor a snippet length. If the results do not "
+            "fit, the page has fewer of them.",
             2_000,
             _MIB,
         ),
-    ] = 8_000
+    ] = 6_400
     search_response_max_bytes: Annotated[
         int,
         _number(
             "bytes",
-            "Maximum size of a page of hits from all sources. Snippets are shortened to fit.",
+            "Maximum size of a page of results from all sources. If they do not fit, the page has fewer of them.",
             2_000,
             64 * _MIB,
         ),
@@ -633,12 +646,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     semantic_model: Annotated[
         str,
         _text(
-            "How texts are compared by meaning: `off`, `fast`, `minilm`, `auto` (the best of the two that is "
-            "installed, otherwise off), or the URL of an OpenAI-compatible embeddings API, such as "
+            "How texts are compared by meaning: `auto` (the better one of `fast` and `minilm` that is installed, "
+            "otherwise off), `off`, `fast`, `minilm`, or the URL of an OpenAI-compatible embeddings API, such as "
             "`http://127.0.0.1:11434/v1`.",
             min_length=1,
         ),
-    ] = "off"
+    ] = "auto"
     semantic_weight: Annotated[
         float,
         _number(
@@ -1329,7 +1342,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "Time in which people must confirm a passkey on their device.", 30, _HOUR_S)
     ] = 300
     passkey_recent_sign_in_s: Annotated[
-        float, _number("s", "How long after signing in people can add a passkey.", 60, 1e9)
+        float,
+        _number(
+            "s",
+            "How long after signing in people can add and remove passkeys, sign out other browsers and disconnect "
+            "applications.",
+            60,
+            1e9,
+        ),
     ] = 900
     openid_providers: Annotated[
         tuple[OpenIdProvider, ...],

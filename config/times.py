@@ -45,3 +45,10 @@ def extend_to_microseconds(time: str) -> str:
 def parse_time(text: str) -> datetime:
     """Parses an ISO 8601 time; without an offset it is taken as UTC. Raises ValueError or OverflowError."""
     return as_utc(datetime.fromisoformat(text))
+
+
+def format_clock(seconds: float) -> str:
+    """Returns a position in a recording: 04:12, or 1:04:12 from one hour on."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
@@ -78,6 +79,11 @@ class AdmittedRequest(Struct, frozen=True):
     profile: str | None
     config: Mapping[str, Any]
     connection: ClientConnection | None
+
+
+def with_config_defaults(request: AdmittedRequest, defaults: Mapping[str, Any]) -> AdmittedRequest:
+    """Adds the defaults of an address, which those of the request override."""
+    return replace(request, config={**defaults, **request.config}) if defaults else request
 
 
 class Restricted(Protocol):

@@ -20,6 +20,7 @@ from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware
 from server.oauth.public_endpoint import PublicEndpoint, PublicPaths
 from server.oauth.routes import oauth_routes
+from server.rest.error_page import html_error
 from server.rest.errors import MethodNotAllowed
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
@@ -87,7 +88,11 @@ class ErrorHandlers:
 
     async def unknown_path(self, request: Request, error: Exception) -> Response:
         """Also handles any path with a line break, which no route matches."""
-        return json_error(self._settings, NotFound("path", request.scope["path"][:200]))
+        missing = NotFound("path", request.scope["path"][:200])
+        # Browsers ask for HTML. Programs get JSON.
+        if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+            return html_error(self._settings, missing)
+        return json_error(self._settings, missing)
 
     async def method_not_allowed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -13,11 +13,9 @@ from auth.challenge import challenge
 from config.errors import (
     FlorilegiumError,
     Forbidden,
-    RateLimited,
-    SourceTimeout,
     Unauthenticated,
-    Unavailable,
     retry_after_seconds,
+    wait_before_retry,
 )
 from config.settings import Settings
 from server.rest.errors import MethodNotAllowed, Unprocessable
@@ -75,14 +73,9 @@ def field_errors(error: Unprocessable) -> tuple[FieldError, ...]:
 
 
 def retry_after(error: FlorilegiumError) -> int | None:
-    """Returns after how many seconds a retry may succeed, or None if it cannot."""
-    match error:
-        case RateLimited() | Unavailable():
-            return retry_after_seconds(error.retry_after_s)
-        case SourceTimeout():
-            return 1
-        case _:
-            return None
+    """Returns the value of the header `Retry-After`, or None if a retry cannot succeed."""
+    wait_s = wait_before_retry(error)
+    return None if wait_s is None else retry_after_seconds(wait_s)
 
 
 def error_headers(settings: Settings, error: FlorilegiumError, profile: str | None = None) -> dict[str, str]:

@@ -231,7 +231,6 @@ async def _audit(data_root: DataRoot, settings: Settings) -> AsyncIterator[Audit
 @asynccontextmanager
 async def _semantic(settings: Settings) -> AsyncIterator[SemanticService]:
     semantic = SemanticService(settings)
-    semantic.warm_up()
     try:
         yield semantic
     finally:

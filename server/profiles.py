@@ -46,9 +46,9 @@ _SESSIONS = (
     "not returned again: suppressed counts them, and exhausted means that no new items are left, so try other words. "
 )
 _READ_NARROWLY = (
-    "Read narrowly: each hit has the size of the whole item (cost_tokens) and the position of the match (loc). Pass "
-    'the hit\'s uri and loc with retrieval {"mode": "chunk_with_siblings", "max_tokens": 1500}; read the whole item '
-    "only when you need it. "
+    "Read narrowly: results show the passages that match, and often these answer the question. To read on, pass the "
+    'uri of a result and your query to knowledge_get with retrieval {"mode": "chunk_with_siblings", "max_tokens": '
+    "1500}; read a whole item only when you need it: its size in tokens is given. "
 )
 _SEARCH_WIDE = (
     "Search wide first: knowledge_search searches all sources at once, with comparable scores. Plain words find items "
@@ -56,8 +56,8 @@ _SEARCH_WIDE = (
     "search. Several short searches find more than one long question. Page with next_offset. "
 )
 _CHECK_RESPONSE = (
-    "Check what a response reports: sources shows which source failed or timed out, read_as how your query was "
-    "interpreted, and cut and truncated that there is more to read."
+    "Check what a response reports: which source failed or timed out, how your query was interpreted, and that there "
+    "is more to read."
 )
 
 _DEFAULT_TEXT = (

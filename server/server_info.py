@@ -13,6 +13,7 @@ from server.protocol.catalog import Tool
 from server.version import VERSION
 from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
 from sources.search.arguments import LIMIT_MAX
+from sources.semantic.service import model_description
 from sources.source import Source
 from sources.storage.contract import Libraries
 
@@ -58,6 +59,7 @@ class ServerInfo(Struct, frozen=True):
     scopes: Annotated[list[str], Meta(description="The scopes of the caller's credential.")]
     protocol_version: Annotated[str, Meta(description="The MCP revision of this call.")]
     sources: Annotated[list[str], Meta(description="The sources of the user's library.")]
+    semantic_model: Annotated[str, Meta(description="The model that compares meanings, or off.")]
     limits: ServerLimits
     usage: Annotated[
         ServerUsage | UnsetType, Meta(description="Of the whole library; not for a key restricted to some sources.")
@@ -74,6 +76,7 @@ class ServerInfoTool:
         self._libraries = libraries
         self._quotas = quotas
         self._sources = [source.name for source in sources]
+        self._model = model_description(settings)
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
             call_ms=settings.call_deadline_ms,
@@ -117,6 +120,7 @@ class ServerInfoTool:
             scopes=sorted(call.context.scopes),
             protocol_version=call.version,
             sources=[source for source in self._sources if call.context.principal.permits_source(source)],
+            semantic_model=self._model,
             limits=self._limits,
             usage=await self._usage(call.context) if call.context.principal.sources is None else UNSET,
         )

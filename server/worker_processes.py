@@ -1,8 +1,8 @@
 """Several processes that serve on the same sockets: this one starts them, replaces those that end, passes signals on.
 
 Each worker is `florilegium serve` with the same arguments. It finds what it inherits in an environment variable,
-reports through a pipe that it serves, and stops when another pipe is closed: when the process that started it has
-ended.
+reports through a pipe that it serves and, from then on, that its event loop still runs, and stops when another pipe is
+closed: when the process that started it has ended.
 """
 
 import asyncio
@@ -21,15 +21,18 @@ from config.errors import ConfigurationError
 from config.settings import Settings
 
 _VARIABLE = "_FLORILEGIUM_WORKER"
-# A worker that ends this often in a row before it serves would never do so.
+# If workers end this often in a row before they serve, and none serves, none ever would.
 _STARTS_MAX = 3
 _PAUSE_S = 0.2
+_PAUSE_MAX_S = 30.0
+# How often a worker reports in the time after which it is replaced.
+_REPORTS = 5
 
 
 class WorkerPlace(Struct, frozen=True):
     """What a worker inherits: its number, the descriptors of its listening sockets and of both pipes, and a directory
     in which the workers reach each other. `is_first` is set for the first start of the first worker, which prints what
-    the server has to say."""
+    the server has to say. `report_s` is the time between two of its reports."""
 
     number: int
     count: int
@@ -38,11 +41,13 @@ class WorkerPlace(Struct, frozen=True):
     lifeline: int
     directory: str
     is_first: bool
+    report_s: float
 
     def report_ready(self) -> None:
-        with suppress(OSError):
+        """Reports that this worker serves, and then at regular intervals while its event loop runs."""
+        with suppress(OSError):  # the pipe is full or closed, because the other process is stopped or has ended
             os.write(self.ready, b"1")
-            os.close(self.ready)
+        asyncio.get_running_loop().call_later(self.report_s, self.report_ready)
 
     @contextmanager
     def stop_with_parent(self) -> Iterator[None]:
@@ -68,6 +73,7 @@ def worker_place(environ: MutableMapping[str, str]) -> WorkerPlace | None:
     place = msgspec.json.decode(text, type=WorkerPlace)
     for descriptor in (*place.sockets, place.ready, place.lifeline):
         os.set_inheritable(descriptor, False)
+    os.set_blocking(place.ready, False)
     return place
 
 
@@ -85,12 +91,28 @@ def require_shared_state(settings: Settings) -> None:
         )
 
 
+class _Reports:
+    """What a worker has reported."""
+
+    def __init__(self) -> None:
+        self.has_served = False
+        self.last_at = 0.0
+
+
 class WorkerProcesses:
-    """`on_ready` is called once, when the first worker serves."""
+    """`on_ready` is called once, when the first worker serves. A worker that has served and is silent for `hang_s` is
+    killed and replaced."""
 
     def __init__(
-        self, command: Sequence[str], count: int, sockets: Sequence[socket.socket], on_ready: Callable[[], None]
+        self,
+        command: Sequence[str],
+        count: int,
+        sockets: Sequence[socket.socket],
+        on_ready: Callable[[], None],
+        hang_s: float,
     ) -> None:
+        self._hang_s = hang_s
+        self._reports: dict[int, _Reports] = {}
         self._command = command
         self._count = count
         self._sockets = tuple(listener.fileno() for listener in sockets)
@@ -124,15 +146,17 @@ class WorkerProcesses:
             if self._is_stopping:
                 return
             failures = 0 if has_served else failures + 1
-            if failures == _STARTS_MAX:
+            if failures >= _STARTS_MAX and not any(reports.has_served for reports in self._reports.values()):
                 raise ConfigurationError(f"workers do not start; the last one ended with code {code}, see the log")
             logger.warning("worker {} ended with code {}; starting another", number, code)
-            await asyncio.sleep(_PAUSE_S * failures)
+            await asyncio.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (2**failures - 1)))
 
     async def _run_once(self, number: int, lifeline: int, *, is_first: bool) -> tuple[bool, int]:
         """Returns whether the worker has served, and its exit code."""
         reading, ready = os.pipe()
-        place = WorkerPlace(number, self._count, self._sockets, ready, lifeline, self._directory, is_first)
+        place = WorkerPlace(
+            number, self._count, self._sockets, ready, lifeline, self._directory, is_first, self._hang_s / _REPORTS
+        )
         environment = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
         inherited = (*self._sockets, ready, lifeline)
         try:
@@ -145,25 +169,38 @@ class WorkerProcesses:
         self._processes[number] = process
         if self._is_stopping:  # the signal came before the process existed
             process.terminate()
-        with self._watch(reading) as serving:
-            code = await process.wait()
-        del self._processes[number]
-        return serving.is_set(), code
+        try:
+            with self._listen(reading) as self._reports[number]:
+                code = await self._wait(number, process)
+            return self._reports[number].has_served, code
+        finally:
+            del self._processes[number], self._reports[number]
+
+    async def _wait(self, number: int, process: asyncio.subprocess.Process) -> int:
+        """Returns the exit code of a worker, which is killed if it hangs: the system would go on to give it a share of
+        all new connections."""
+        reports, clock = self._reports[number], asyncio.get_running_loop().time
+        ending = asyncio.create_task(process.wait())
+        while not (await asyncio.wait([ending], timeout=self._hang_s / _REPORTS))[0]:
+            if reports.has_served and clock() - reports.last_at > self._hang_s and not self._is_stopping:
+                logger.error("worker {} has not responded for {:g} s and is killed", number, self._hang_s)
+                process.kill()
+        return ending.result()
 
     @contextmanager
-    def _watch(self, reading: int) -> Iterator[asyncio.Event]:
-        """Yields what is set once the worker has reported that it serves."""
-        loop, serving = asyncio.get_running_loop(), asyncio.Event()
+    def _listen(self, reading: int) -> Iterator[_Reports]:
+        loop, reports = asyncio.get_running_loop(), _Reports()
 
-        def report() -> None:
-            loop.remove_reader(reading)
-            if os.read(reading, 1):
-                serving.set()
-                self._report_first()
+        def receive() -> None:
+            if not os.read(reading, 1024):
+                loop.remove_reader(reading)
+                return
+            reports.has_served, reports.last_at = True, loop.time()
+            self._report_first()
 
-        loop.add_reader(reading, report)
+        loop.add_reader(reading, receive)
         try:
-            yield serving
+            yield reports
         finally:
             loop.remove_reader(reading)
             os.close(reading)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.principal import Role
-from auth.registry import UserRecord, insert_user, select_user, select_user_by_name
+from auth.registry import NamedBy, UserRecord, insert_user, select_user, select_user_by_name
 from auth.validation import require_user_name
 from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
@@ -141,7 +141,9 @@ class AccountLinks:
 
         def operation(db: ControlConnection) -> UserRecord:
             link, now = self._select(db, kind, secret), self._clock()
-            user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role)
+            # The first administrator is the operator. Others chose their names, unless the invitation has one.
+            named_by: NamedBy = "operator" if kind == "setup" or link.name else "person"
+            user = link.user or insert_user(db, link.name or name, ACCOUNT_ISSUER, "", now, link.role, named_by)
             db.execute("UPDATE account_links SET used_at = ? WHERE hash = ?", (now, _hash(secret)))
             replace_password(db, user.id, password_hash, now)
             return user

@@ -18,6 +18,7 @@ from config.errors import ConfigurationError
 from config.event_loop import new_event_loop
 from config.postgres.errors import driver_errors, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, qualify_together, quote_schema
+from config.postgres.url import has_several_hosts
 
 if TYPE_CHECKING:
     import asyncpg
@@ -118,13 +119,18 @@ class PostgresConnection:
     def connect(cls, options: ConnectionOptions) -> Self:
         try:
             import asyncpg  # noqa: PLC0415 - an extra
+            from asyncpg.connect_utils import SessionAttribute  # noqa: PLC0415 - as above
         except ImportError:
             raise ConfigurationError(
                 "storage_url: PostgreSQL needs the package asyncpg; run `pip install 'florilegium[postgres]'`"
             ) from None
         loop = new_event_loop()
         connecting = asyncpg.connect(
-            options.url, timeout=options.connect_timeout_s, statement_cache_size=options.statement_cache
+            options.url,
+            timeout=options.connect_timeout_s,
+            statement_cache_size=options.statement_cache,
+            # Of several servers, one is the primary; which one can change.
+            target_session_attrs=SessionAttribute.read_write if has_several_hosts(options.url) else None,
         )
         try:
             return cls(loop.run_until_complete(connecting), loop, options)

@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from config.errors import DatabaseUnavailable, DiskFull, StorageError
+from config.errors import DatabaseUnavailable, DiskFull, InvalidParams, StorageError
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _DISK_FULL = "53100"
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
+_CHARACTER_NOT_IN_REPERTOIRE = "22021"
 _DEADLOCK = "40P01"
 # Classes of connection exceptions and interventions of the operator, too many connections, idle for too long.
 _UNAVAILABLE = ("08", "57", "53300", "25P03")
@@ -84,8 +85,11 @@ def _unavailable_reason(error: BaseException) -> str:
 
 @contextmanager
 def postgres_errors() -> Iterator[None]:
-    """Converts the errors of asyncpg and of the network to `StorageError`."""
+    """Converts the errors of asyncpg and of the network to `StorageError`. A text with NUL, which PostgreSQL cannot
+    compare or store, is a mistake of the caller."""
     try:
         yield
     except driver_errors() as error:
+        if error_code(error) == _CHARACTER_NOT_IN_REPERTOIRE:
+            raise InvalidParams("expected text without NUL characters") from error
         raise storage_error(error) from error

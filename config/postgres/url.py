@@ -18,11 +18,17 @@ def require_postgres_url(name: str, text: str) -> None:
 
 
 def describe_url(text: str) -> str:
-    """Returns host, port and database, for messages and logs."""
+    """Returns the hosts with their ports, and the database, for messages and logs."""
     parts = _split("address", text)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "local socket"
-    port = f":{parts.port}" if parts.port else ""
-    return f"{host}{port}{parts.path}"
+    return f"{_hosts(parts) or 'local socket'}{parts.path}"
+
+
+def has_several_hosts(text: str) -> bool:
+    return "," in _hosts(urlsplit(text))
+
+
+def _hosts(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
 
 
 def _split(name: str, text: str) -> SplitResult:
@@ -30,11 +36,12 @@ def _split(name: str, text: str) -> SplitResult:
         raise ConfigurationError(f"{name}: {_EXPECTED}")
     try:
         parts = urlsplit(text)
-        has_database = len(parts.path) > 1 and parts.port != 0
+        # PostgreSQL's own clients accept several hosts, separated by commas.
+        ports = [urlsplit(f"//{host}").port for host in _hosts(parts).split(",")]
     except ValueError:  # its message may contain a part of the password
         raise ConfigurationError(
             f"{name}: {_EXPECTED}; in the password, write /, ?, # and @ as %2F, %3F, %23 and %40"
         ) from None
-    if not has_database:
+    if len(parts.path) < 2 or 0 in ports:
         raise ConfigurationError(f"{name}: {_EXPECTED}, got no database")
     return parts

@@ -71,7 +71,7 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
 
     async def run() -> T:
         root = create_data_root(settings) if creates else require_data_root(settings)
-        async with Registry.open(control_location(settings, root)) as registry:
+        async with Registry.open(control_location(settings, root), waits_for_servers=True) as registry:
             return await work(registry)
 
     return asyncio.run(run())

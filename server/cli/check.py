@@ -47,7 +47,7 @@ class UserFileCheck(Struct, frozen=True):
 @json_option
 @setting_options("data_dir")
 def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
-    """Check all libraries: expected files, SQLite's integrity check, and every index against its rows.
+    """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
 
     Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared.
 

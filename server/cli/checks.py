@@ -29,9 +29,10 @@ from auth.tokens import JwtVerifier, mint_token
 from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
-from config.paths import DataRoot, stored_bytes_of_user
+from config.paths import DataRoot, is_read_only, stored_bytes_of_user
 from config.postgres.url import describe_url
 from config.settings import Settings, is_loopback
+from config.sqlite_errors import DATABASE_ERRORS
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
 from server.cli.semantic_checks import check_semantic
@@ -99,6 +100,8 @@ def check_data_directory(root: Path) -> Check:
         return Check(name, "fail", f"{root} cannot be created: uid {os.geteuid()} has no write access to {parent}")
     if not root.is_dir():
         return Check(name, "fail", f"{root} is not a directory; set data_dir to another path")
+    if is_read_only(root):
+        return Check(name, "fail", f"{root} is on a read-only file system; make it writable")
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         advice = f"run as root: `chown -R {os.geteuid()} {shlex.quote(str(root))}`"
         return Check(name, "fail", f"{root} is not writable by uid {os.geteuid()}; {advice}")
@@ -175,7 +178,7 @@ def check_control_database(root: DataRoot) -> Check:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             (result,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         return Check(name, "fail", f"cannot be read: {error}")
     if result != "ok":
         return Check(name, "fail", "damaged; restore it from a backup")
@@ -194,7 +197,7 @@ def check_sample(root: DataRoot) -> Check:
         for user_id, user in sample:
             checks = check_library(root, user_id, is_quick=True)
             faults += [f"{user}: {file.kind}.db is {file.state}" for file in checks if file.state in _SAMPLE_FAULTS]
-    except (FlorilegiumError, sqlite3.Error) as error:
+    except (FlorilegiumError, *DATABASE_ERRORS) as error:
         return Check(name, "fail", f"cannot be checked: {error}")
     if faults:
         return Check(name, "fail", f"{'; '.join(faults[:_FAULTS_SHOWN])}; run `florilegium check`")

@@ -147,7 +147,7 @@ def _add_source(settings: Settings, location: str, user: str | None, options: _S
         allowed = allowed_location(
             settings,
             location,
-            owner.name,
+            owner,
             is_administrator=True,
             writes_back=options.writes_back,
             others=await follows.list(owner.id),
@@ -306,7 +306,7 @@ def resolve(overrides: SettingsOverrides, follow_id: str, file: str, keep: str, 
         async with _open_followed(settings, user, follow_id, writes=True) as followed:
             local = followed.local
             async with local.libraries.library(local.context) as library:
-                await resolve_conflict(library, followed.record, local.context, settings, file, keep=keep)
+                await resolve_conflict(library, followed.record, local.user, settings, file, keep=keep)
 
     asyncio.run(work())
     echo(f"Kept the version of the {keep}.")
@@ -398,7 +398,7 @@ async def _run_here(
                         reports[record.id] = await run_source(
                             library,
                             record,
-                            local.context,
+                            local.user,
                             settings,
                             follows=[record.id for record in records],
                             accepts_replacement=accepts_replacement,

@@ -137,7 +137,7 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
             local.libraries.library(local.context) as library,
         ):
             try:
-                reports[f"tldw user {folder.name}"] = await run_source(library, record, local.context, settings)
+                reports[f"tldw user {folder.name}"] = await run_source(library, record, user, settings)
             except FlorilegiumError as error:
                 reports[f"tldw user {folder.name}"] = error
     return reports

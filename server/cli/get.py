@@ -10,11 +10,12 @@ import msgspec
 
 from aggregator.retrieval import KnowledgeGet
 from config.settings import Settings
+from config.times import format_clock
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.remote import remote_server
-from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
+from server.cli.terminal import MatchHighlighter, dim, echo, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from sources.items import GetResponse
 from sources.search.arguments import read_query

@@ -37,6 +37,7 @@ class LocalLibrary(Struct, frozen=True):
     libraries: Libraries
     semantic: SemanticService
     context: RequestContext
+    user: UserRecord
 
 
 def user_option(function: Decorated) -> Decorated:
@@ -50,14 +51,11 @@ def demo_option(function: Decorated) -> Decorated:
 
 
 def demo_settings(loaded: LoadedSettings) -> Settings:
-    """Returns settings with the demo's own data directory, unless the command line names one, and with the best model
-    that is installed, unless another is configured."""
+    """Returns settings with the demo's own data directory, unless the command line names one."""
     settings = loaded.settings
     settings = replace(settings, storage_url="")
     if loaded.origins["data_dir"] != "command line":
         settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
-    if loaded.origins["semantic_model"] == "default":
-        settings = replace(settings, semantic_model="auto")
     return settings
 
 
@@ -78,7 +76,7 @@ async def open_local(
             quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
             libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
             try:
-                yield LocalLibrary(settings, libraries, semantic, local_context(user, root))
+                yield LocalLibrary(settings, libraries, semantic, local_context(user, root), user)
             finally:
                 await libraries.close()
                 await semantic.close()
@@ -134,4 +132,4 @@ async def _existing_single_user(registry: Registry, name: str) -> UserRecord:
 async def single_user(registry: Registry, settings: Settings) -> UserRecord:
     """Returns the user of callers without a credential, creating it if needed."""
     name = settings.single_user_name
-    return await registry.user_by_name(name) or await registry.ensure_user("", name, role="admin")
+    return await registry.user_by_name(name) or await registry.ensure_user("", name, role="admin", named_by="operator")

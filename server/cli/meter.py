@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from config.times import format_clock
 from server.cli.cells import truncate_cells
 from server.cli.output import pluralize
-from server.cli.terminal import dim, echo, format_clock, strip_control_characters, terminal_columns, uses_colour
+from server.cli.terminal import dim, echo, strip_control_characters, terminal_columns, uses_colour
 from sources.importers.engine.progress import ImportProgress
 
 _BAR_CELLS = 24

@@ -10,11 +10,12 @@ from msgspec import UnsetType
 from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repetition
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
+from config.times import format_clock
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
 from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.remote import remote_server
-from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
+from server.cli.terminal import MatchHighlighter, dim, echo, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from server.tools.items import SOURCE_NAMES
 from sources.items import ResultItem
@@ -108,6 +109,8 @@ def _hit(number: int, item: ResultItem, highlighter: MatchHighlighter) -> Iterat
     about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
     yield f"{number:>2} {highlighter.line(item.title or '(no title)', bold=True)}  {' · '.join(about)}"
     yield from highlighter.paragraph(item.snippet or "")
+    for passage in (item.passages or ()) if isinstance(item, KnowledgeItem) else ():
+        yield from highlighter.paragraph(f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet)
     yield "   " + dim(" · ".join([item.uri, *_counts(item)]))
 
 
@@ -151,7 +154,7 @@ def semantic_note(status: SemanticStatus | UnsetType) -> Iterator[str]:
         case SemanticStatus(status="partial", coverage=coverage, reason=reason):
             advice = reason or "run `florilegium embed` for the others"
             yield f"meanings of {coverage:.0%} of the items compared; {strip_control_characters(advice)}"
-        case SemanticStatus(status="unavailable", reason=reason):
-            yield f"only words compared: {strip_control_characters(reason or '')}"
+        case SemanticStatus(status="unavailable" | "off", reason=str(reason)):
+            yield f"only words compared: {strip_control_characters(reason)}"
         case _:
             return

@@ -14,7 +14,7 @@ from server.doctor.check import Check
 from server.stores import control_location
 from sources.semantic.endpoint import EmbeddingEndpoint
 from sources.semantic.model import ModelInfo, SemanticUnavailable
-from sources.semantic.named_models import NAMED_MODELS, best_model, load_model
+from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.storage.postgres.vectors.extension import VectorExtensionMemory
@@ -41,7 +41,8 @@ async def _check_model(settings: Settings) -> Check:
     except SemanticUnavailable as error:
         return Check(name, "warn", f"{error.reason}; until then, {_EFFECT}")
     where = "" if model.name in NAMED_MODELS else f" at {settings.semantic_model}"
-    return Check(name, "ok", f"{model.id}{where}, {model.dimension} dimensions, weight {model.weight:g}")
+    choice = "auto chose " if settings.semantic_model == "auto" else ""
+    return Check(name, "ok", f"{choice}{model.id}{where}, {model.dimension} dimensions, weight {model.weight:g}")
 
 
 async def _check_pgvector(settings: Settings) -> list[Check]:
@@ -64,6 +65,8 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
 
 
 def _off(settings: Settings) -> str:
+    if settings.semantic_model == "auto":
+        return f"off; {NO_MODEL}"
     best = best_model(Path(settings.data_dir))
     if best is None:
         return "off"

@@ -16,7 +16,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from auth.accounts.links import AccountLinks, NewLink
-from config.errors import ConfigurationError
+from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedSettings
 from config.settings import Settings, check
 from server.cli.admin import create_data_root
@@ -80,7 +80,9 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         if lock is not None:
             lock.publish_url(url)
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url))
+        workers = WorkerProcesses(
+            command, settings.workers, sockets, lambda: manager.ready(url), settings.worker_hang_s
+        )
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
@@ -208,7 +210,12 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
     settings = runtime.settings
     if not settings.is_auth_configured or not settings.password_sign_in:
         return None
-    return await AccountLinks(runtime.registry.database, settings).create_setup()
+    try:
+        return await AccountLinks(runtime.registry.database, settings).create_setup()
+    except StorageError as error:
+        # Callers with keys and tokens can be served without it, on a full disk for example.
+        logger.warning("No setup link was created: {}", error.message)
+        return None
 
 
 def _log_sandbox(settings: Settings) -> None:

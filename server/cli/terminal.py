@@ -36,13 +36,6 @@ def strip_control_characters(text: str) -> str:
     return _BIDI_CONTROLS.sub("", _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
-def format_clock(seconds: float) -> str:
-    """Returns 04:12, or 1:04:12 from one hour on."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
-
-
 def source_style(source: str) -> str:
     return click.style(source, fg=_SOURCE_COLOURS.get(source, "white"))
 

@@ -128,6 +128,26 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
     _print_change(record, f"{name} is now {role}.", as_json)
 
 
+@user.command("confirm")
+@click.argument("name")
+@json_option
+@setting_options("data_dir")
+def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
+    """Confirm a name that a person chose, so that folders named after NAME are theirs."""
+    sentence = f"Confirmed the name {name}."
+    if (server := remote_server()) is not None:
+        _print_remote(server.send("PATCH", _path(name), {"is_name_confirmed": True}), sentence, as_json)
+        return
+
+    async def work(registry: Registry) -> UserRecord:
+        return await registry.confirm_name((await find_user(registry, name)).id)
+
+    settings = load_for_change(overrides)
+    record = run_with_registry(settings, work)
+    record_change(settings, "user.confirm", record)
+    _print_change(record, sentence, as_json)
+
+
 @user.command("list")
 @json_option
 @setting_options("data_dir")
@@ -330,6 +350,7 @@ def _as_data(record: UserRecord) -> dict[str, Any]:
         "id": record.id,
         "state": _state(record),
         "role": record.role,
+        "named_by": record.named_by,
         "issuer": record.issuer,
         "subject": record.subject,
         "created_at": format_time(record.created_at),

@@ -28,6 +28,7 @@ from server.transports.origin import OriginGuard
 
 SIGN_IN_PATH = "/sign-in"
 ACCOUNT_PATH = "/account"
+HOME_PATH = "/"
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "X-CSRF-Token"
 _CLIENT = "browser"
@@ -145,7 +146,9 @@ class BrowserGuard:
         session = await self.session_of(request)
         secret = "" if session else self.form_secret(request)
         token = session.csrf_token if session else csrf_token(secret)
-        response = render_page(template, status=status, form_action=form_action, csrf_token=token, **values)
+        host = urlsplit(self.own_origin(request)).netloc
+        shared = {"csrf_token": token, "server_host": host}
+        response = render_page(template, status=status, form_action=form_action, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
 
     def own_origin(self, request: Request) -> str:
@@ -233,7 +236,7 @@ def see_other(location: str) -> Response:
     return RedirectResponse(location, 303, {"Cache-Control": "no-store"})
 
 
-def safe_path(value: str, default: str = ACCOUNT_PATH) -> str:
+def safe_path(value: str, default: str = HOME_PATH) -> str:
     """Returns `value` if it is a path on this server, else `default`.
 
     Browsers read a backslash as a slash, drop tabs and line breaks, and take two slashes for the start of a host name.

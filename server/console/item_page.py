@@ -129,12 +129,17 @@ class ItemPage(LibraryPage):
             found: ItemLinks = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
             links, marks = found, replace(marks, links={link.target: _LINKS.of(link.uri) for link in found.links})
         sections = await run_text_work(len(item.content), sections_of, item, marks)
+        values = page_values(item, sections)
+        if values["is_partial"] and args.has_position:
+            # What surrounds the passage may be all there is.
+            whole: GetResponse = await self.run(viewer, self._operation, args.for_whole_item())
+            values["is_partial"] = whole.truncated or whole.content.strip() != item.content.strip()
         readings = await self._readings(viewer, args) if args.assistant else []
         return await self.render(
             request,
             viewer,
             "item.html",
-            **page_values(item, sections),
+            **values,
             readings=readings,
             backlinks=links.backlinks if links is not None else (),
             done=_DONE.get(args.done, ""),

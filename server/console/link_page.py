@@ -9,7 +9,7 @@ from auth.accounts.links import AccountLink, LinkKind
 from auth.accounts.service import Accounts
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
-from server.console.browser import ACCOUNT_PATH, BrowserGuard
+from server.console.browser import HOME_PATH, BrowserGuard
 from server.console.forms import form_error
 
 
@@ -54,7 +54,7 @@ class LinkPage:
         self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
         known_secret = await self._accounts.remember_browser(user, self._browser.known_secret(request))
         return await self._browser.sign_in(
-            request, user, ACCOUNT_PATH, method=f"{self._kind} link", known_secret=known_secret
+            request, user, HOME_PATH, method=f"{self._kind} link", known_secret=known_secret
         )
 
     async def _page(

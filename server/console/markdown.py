@@ -26,6 +26,15 @@ _SENTINEL_PARTS = re.compile(f"([{_OPEN}{_CLOSE}])")
 _HTML_TAG = re.compile(r'(<(?:"[^"]*"|[^"<>])*>)')
 # What stands before the text of a line in Markdown: headings, list items, quotations, table cells.
 _LINE_MARKUP = re.compile(r"[\s>#*+\-|`~_=]*(?:\d{1,9}[.)]\s+)?")
+# In this order. A snippet can begin or end anywhere, so marks without their counterpart are removed, too.
+_INLINE_MARKUP = (
+    (re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{1,200})\]\]"), r"\1"),  # [[note|text]]
+    (re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)"), r"\1"),  # [text](address)
+    (re.compile(r"(?m)^\s*(?:#{1,6}|>|[-*+])\s+|^\s*[-*_]{3,}\s*$|^[\s|:-]{3,}$"), ""),  # lines
+    (re.compile(r"(?:^|\s)\|(?:[\s:-]*\|)*(?=\s|$)"), " ·"),  # cells of a table
+    (re.compile(r"(?<!\s)\*{1,3}|\*{1,3}(?!\s)|~~|`{1,3}"), ""),
+    (re.compile(r"(?:(?<=[.:;!?)…]\s)|(?<=…)|^)(?:#{1,6}|[-+>])\s+"), ""),  # where a snippet has joined lines
+)
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
     *("em", "strong", "s", "a", "table", "thead", "tbody", "tr", "th", "td"),
@@ -52,6 +61,13 @@ def render_markdown(text: str, marks: Sequence[TextRange] = (), links: Mapping[s
     # A mark inside the address of a link does not survive.
     is_complete = "<mark" in html if passage is None else f'id="{PASSAGE}"' in html
     return html if is_complete or not marks else render_plain(text, marks)
+
+
+def without_markup(text: str) -> str:
+    """Returns a snippet without the marks of Markdown, for a line of plain text. Words stay as they are."""
+    for pattern, replacement in _INLINE_MARKUP:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split()).strip("· ")
 
 
 def render_plain(text: str, marks: Sequence[TextRange] = ()) -> str:

@@ -6,20 +6,10 @@ from starlette.responses import Response
 from auth.accounts.passkeys import Passkeys
 from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
-from config.errors import FlorilegiumError
 from server.console.browser import ACCOUNT_PATH, BrowserGuard, safe_path, see_other
+from server.rest.account import SignInNeeded
 
 _JSON_HEADERS = {"Cache-Control": "no-store"}
-
-
-class SignInNotRecent(FlorilegiumError):
-    """Adding a passkey needs a recent sign-in; see `Passkeys.can_register`."""
-
-    status = 403
-    code = 403
-
-    def __init__(self) -> None:
-        super().__init__("sign out and sign in again before you add a passkey")
 
 
 class PasskeyPages:
@@ -57,7 +47,7 @@ class PasskeyPages:
         return see_other(f"{ACCOUNT_PATH}?done=passkey")
 
     async def remove(self, request: Request) -> Response:
-        session = await self._browser.require_session(request)
+        session = await self._require_recent(request)
         values = await self._browser.check_form(request)
         await self._passkeys.remove(session.user.id, values.get("passkey", ""))
         self._browser.record(request, "passkey.remove", session.user.id)
@@ -66,7 +56,7 @@ class PasskeyPages:
     async def _require_recent(self, request: Request) -> BrowserSession:
         session = await self._browser.require_session(request)
         if not self._passkeys.can_register(session):
-            raise SignInNotRecent
+            raise SignInNeeded("sign out and sign in again")
         return session
 
 

@@ -14,14 +14,16 @@ from aggregator.responses import HitExplanation, KnowledgeItem, KnowledgeRespons
 from aggregator.search import KnowledgeSearch
 from aggregator.similar import ItemsSimilar
 from config.errors import FlorilegiumError
+from config.times import format_clock
 from server.console.browser import BrowserGuard
+from server.console.markdown import without_markup
 from server.console.page_form import PageForm
 from server.console.viewer import LibraryPage, Viewer
-from server.rest.knowledge import KnowledgeOperations
+from server.rest.knowledge import KnowledgeOperations, UriRequest
 from server.rest.library import LibraryEndpoints, LibraryItems, LibraryItemsRequest, items_operation
 from server.runtime import Runtime
 from server.tools.compact import Permalinks, title_of
-from sources.items import ResultItem, SearchResponse
+from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter
 
@@ -95,6 +97,7 @@ class SearchPage(LibraryPage):
         operations = KnowledgeOperations(runtime.knowledge)
         self._search = operations.search_operation()
         self._similar = operations.similar_operation()
+        self._read = operations.read_uri_operation()
         self._items = items_operation(LibraryEndpoints(runtime.libraries, runtime.settings))
         self._sources = [(source.name, source.title) for source in runtime.knowledge.sources]
 
@@ -115,6 +118,7 @@ class SearchPage(LibraryPage):
             "response": None,
             "problems": [],
             "item": "",
+            "item_title": "",
             "next_address": "",
             "first_address": "",
         }
@@ -154,16 +158,21 @@ class SearchPage(LibraryPage):
         return {
             "response": response,
             "item": _LINKS.of(form.similar),
-            "hits": [hit_view(item, form, ()) for item in response.results],
+            "item_title": await self._title(viewer, form.similar),
+            "hits": [hit_view(item, form) for item in response.results],
             "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
             "first_address": form.address() if form.position else "",
         }
+
+    async def _title(self, viewer: Viewer, uri: str) -> str:
+        item: GetResponse = await self.run(viewer, self._read, UriRequest(uri=uri, mode="snippet"))
+        return title_of(item.meta, item.content)
 
     def _hit(self, item: KnowledgeItem, form: SearchForm) -> Mapping[str, Any]:
         """The words to mark are those that the search says it found, which are not always those of the query."""
         words = item.explain.terms if item.explain is not UNSET else ()
         terms = read_query(" ".join(words), self._runtime.settings).terms
-        return hit_view(item, form, Highlighter(terms).ranges(item.snippet or "") if terms else ())
+        return hit_view(item, form, Highlighter(terms) if terms else None)
 
     def _tabs(self, form: SearchForm, response: KnowledgeResponse) -> list[Mapping[str, Any]]:
         totals = {name: report.total for name, report in response.sources.items() if report.total is not UNSET}
@@ -171,7 +180,7 @@ class SearchPage(LibraryPage):
             {
                 "title": "All",
                 "address": form.address(source=""),
-                "count": response.total_estimated,
+                "count": sum(totals.values()) if len(totals) == len(response.sources) else None,
                 "is_current": not form.source,
             }
         ]
@@ -187,15 +196,23 @@ class SearchPage(LibraryPage):
         return tabs
 
 
-def hit_view(item: ResultItem, form: SearchForm, matches: Sequence[tuple[int, int]]) -> Mapping[str, Any]:
+def hit_view(item: ResultItem, form: SearchForm, highlighter: Highlighter | None = None) -> Mapping[str, Any]:
     """Returns the values of a result card."""
     explanation = item.explain if isinstance(item, KnowledgeItem) and item.explain is not UNSET else None
+    passages = (item.passages if isinstance(item, KnowledgeItem) else UNSET) or ()
+
+    def marked(text: str) -> list[tuple[str, bool]]:
+        text = without_markup(text)
+        return marked_parts(text, highlighter.ranges(text) if highlighter is not None else ())
+
     return {
         "source": item.source,
         "title": title_of(item, item.snippet or ""),
         "address": with_find(_LINKS.of(item.uri, item.loc), form.q),
-        "snippet": marked_parts(item.snippet or "", matches),
+        "snippet": marked(item.snippet or ""),
+        "passages": [(passage.sender or "", marked(passage.snippet)) for passage in passages],
         "time": item.created_at or item.last_modified or "",
+        "at": format_clock(item.loc.seconds) if item.loc is not None and item.loc.seconds is not None else "",
         "sender": item.sender or "",
         "media_type": item.media_type or "",
         "tags": [(tag, form.address(tag=tag, similar="")) for tag in item.tags or ()],

@@ -126,6 +126,8 @@ class _ControlState:
             return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
         if user is None:
             return UserFolder(name, problem=self._unknown_user(name), is_unknown_user=True)
+        if self._deployment.mapping == "id" and user.named_by != "operator":
+            return UserFolder(name, None, user, _unconfirmed_name(user))
         is_followed = (user.id, location) in self._followed
         return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
 
@@ -138,6 +140,14 @@ class _ControlState:
         if self._deployment.mapping == "id":
             return f"no user is named {self._deployment.name_of(name)!r}"
         return f"no user has the user claim {name!r}"
+
+
+def _unconfirmed_name(user: UserRecord) -> str:
+    """Anyone who may choose a name could choose that of a folder."""
+    return (
+        f"{user.name} was not named by the operator; if the folder belongs to that person, run "
+        f"`florilegium user confirm {user.name}`"
+    )
 
 
 def list_user_folders(root: Path) -> list[str]:

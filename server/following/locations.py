@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from auth.follows import FollowRecord
+from auth.registry import UserRecord
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
 from sources.following.scan import SourceMissing
@@ -15,7 +16,8 @@ _URL_PREFIXES = ("http://", "https://")
 _LOCATION_MAX_CHARS = 4096
 _CONFINED = (
     "location: expected a path in one of the folders that follow_roots names, got another one; "
-    "an administrator may follow any path"
+    "an administrator may follow any path, and has to confirm a name that you chose before a folder named after you is "
+    "yours"
 )
 
 
@@ -29,7 +31,7 @@ class AllowedLocation(Struct, frozen=True):
 def allowed_location(
     settings: Settings,
     location: str,
-    user_name: str,
+    owner: UserRecord,
     *,
     is_administrator: bool,
     writes_back: bool,
@@ -46,7 +48,7 @@ def allowed_location(
     if not path.is_absolute():
         raise InvalidParams(f"location: expected an absolute path or an http(s) URL, got {location[:200]!r}")
     resolved = path.resolve()
-    if not is_administrator and not is_in_follow_roots(settings, resolved, user_name):
+    if not is_administrator and not _is_in_follow_roots(settings, resolved, owner):
         # Before anything else: whether a path exists is nothing that a user without access to it should learn.
         raise InvalidParams(_CONFINED)
     if not resolved.is_file() and not resolved.is_dir():
@@ -68,19 +70,30 @@ def allowed_deployment(settings: Settings, location: str) -> str:
     return str(resolved)
 
 
-def checked_path(settings: Settings, record: FollowRecord, user_name: str) -> Path:
-    """Returns the path to read now. A link may lead elsewhere by now, and the settings may have changed."""
-    resolved = Path(record.location).resolve()
+def checked_path(settings: Settings, record: FollowRecord, owner: UserRecord) -> Path:
+    """Returns the path to read now. A link may lead elsewhere by now, and the settings and the owner's role may have
+    changed."""
+    try:
+        resolved = Path(record.location).resolve()
+    except (OSError, RuntimeError):  # it was replaced while it was resolved, or by a loop of links
+        raise SourceMissing("the followed path does not exist") from None
     if record.deployment is not None and str(resolved) != record.location:
         raise SourceMissing("the folder was replaced by a link to another one")
-    if record.is_confined and not is_in_follow_roots(settings, resolved, user_name):
-        raise SourceMissing("follow_roots no longer permits this path")
+    if is_confined_now(settings, record, owner) and not _is_in_follow_roots(settings, resolved, owner):
+        reason = "follow_roots no longer permits this path"
+        raise SourceMissing(f"{reason}, and its owner is not an administrator" if record.needs_admin else reason)
     require_outside_data(settings, resolved)
     return resolved
 
 
-def is_in_follow_roots(settings: Settings, path: Path, user_name: str) -> bool:
-    return any(path.is_relative_to(root) for root in _roots(settings, user_name))
+def is_confined_now(settings: Settings, record: FollowRecord, owner: UserRecord) -> bool:
+    """Returns whether only `follow_roots` can permit the path. Without authentication, the only user may read all."""
+    is_only_user = not settings.is_auth_configured and owner.name == settings.single_user_name
+    return record.is_confined or (record.needs_admin and owner.role != "admin" and not is_only_user)
+
+
+def _is_in_follow_roots(settings: Settings, path: Path, owner: UserRecord) -> bool:
+    return any(path.is_relative_to(root) for root in _roots(settings, owner.folder_name))
 
 
 def require_outside_data(settings: Settings, path: Path) -> None:
@@ -90,13 +103,13 @@ def require_outside_data(settings: Settings, path: Path) -> None:
         raise InvalidParams("location: expected a path outside the data directory that does not contain it")
 
 
-def _roots(settings: Settings, user_name: str) -> Iterator[Path]:
-    is_plain_name = user_name not in ("", ".", "..") and "/" not in user_name and "\0" not in user_name
+def _roots(settings: Settings, folder_name: str) -> Iterator[Path]:
+    is_plain_name = folder_name not in ("", ".", "..") and "/" not in folder_name and "\0" not in folder_name
     for root in settings.follow_roots:
         if "{user}" not in root:
             yield Path(root).resolve()
         elif is_plain_name:
-            yield Path(root.replace("{user}", user_name)).resolve()
+            yield Path(root.replace("{user}", folder_name)).resolve()
 
 
 def _checked_url(url: str) -> str:

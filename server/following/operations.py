@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from auth.context import RequestContext
 from auth.follows import FollowRecord, Follows
 from auth.principal import ADMIN
-from config.errors import InvalidParams
+from auth.registry import Registry, UserRecord
+from config.errors import InvalidParams, NotFound
 from config.settings import Settings
 from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict
@@ -18,13 +19,14 @@ _PROBLEMS_MAX = 100
 
 
 class FollowOperations:
-    """Each user sees only their own followed sources. Administrators may follow any path of this machine, others those
-    that the setting `follow_roots` permits."""
+    """Each user sees only their own followed sources. Administrators may follow any path of this machine, but not with
+    a credential for agents; others those that the setting `follow_roots` permits."""
 
-    def __init__(self, settings: Settings, libraries: Libraries, follows: Follows) -> None:
+    def __init__(self, settings: Settings, libraries: Libraries, registry: Registry) -> None:
         self._settings = settings
         self._libraries = libraries
-        self._follows = follows
+        self._registry = registry
+        self._follows = Follows(registry.database)
 
     async def add(
         self,
@@ -38,11 +40,12 @@ class FollowOperations:
     ) -> FollowedSource:
         if format_name is not None and format_name not in FORMATS:
             raise InvalidParams(f"format: expected one of {', '.join(FORMATS)}, got {format_name[:60]!r}")
+        is_administrator = context.principal.has_scope(ADMIN) and not context.principal.is_for_agents
         allowed = allowed_location(
             self._settings,
             location,
-            context.principal.user_name,
-            is_administrator=context.principal.has_scope(ADMIN),
+            await self._owner(context),
+            is_administrator=is_administrator,
             writes_back=writes_back,
             others=await self._follows.list(context.user_id),
         )
@@ -54,6 +57,7 @@ class FollowOperations:
             keeps_deleted=keeps_deleted,
             writes_back=writes_back,
             is_confined=allowed.is_confined,
+            needs_admin=is_administrator,
             per_user_max=self._settings.follow_max_per_user,
         )
         return await self._describe(context, record)
@@ -82,8 +86,14 @@ class FollowOperations:
         record = await self._follows.get(context.user_id, follow_id)
         with background_jobs():
             async with self._libraries.library(context) as library:
-                await resolve_conflict(library, record, context, self._settings, file, keep=keep)
+                await resolve_conflict(library, record, await self._owner(context), self._settings, file, keep=keep)
         return await self._describe(context, record)
+
+    async def _owner(self, context: RequestContext) -> UserRecord:
+        owner = await self._registry.user_by_id(context.user_id)
+        if owner is None:  # deleted meanwhile
+            raise NotFound("user", context.user_id)
+        return owner
 
     async def _describe(self, context: RequestContext, record: FollowRecord) -> FollowedSource:
         async with self._libraries.library(context) as library:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from auth.context import RequestContext
 from auth.follows import FollowRecord
+from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from server.following.locations import checked_path
@@ -33,7 +33,7 @@ _RESOLVE_WAIT_S = 5.0
 async def run_source(
     library: Library,
     record: FollowRecord,
-    context: RequestContext,
+    owner: UserRecord,
     settings: Settings,
     *,
     scope: Sequence[bytes] | None = None,
@@ -50,7 +50,7 @@ async def run_source(
         return await _run(
             library,
             record,
-            context,
+            owner,
             settings,
             scope=scope,
             accepts_replacement=accepts_replacement,
@@ -61,7 +61,7 @@ async def run_source(
 async def _run(
     library: Library,
     record: FollowRecord,
-    context: RequestContext,
+    owner: UserRecord,
     settings: Settings,
     *,
     scope: Sequence[bytes] | None,
@@ -76,7 +76,7 @@ async def _run(
             fetched = UrlSync(library, record, settings, progress, folder)
             report, new_state = fetched.report, await fetched.run(state)
         else:
-            path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
+            path = await asyncio.to_thread(checked_path, settings, record, owner)
             sync = SourceSync(
                 library,
                 replace(record, location=str(path)),
@@ -98,15 +98,15 @@ async def _run(
 
 
 async def resolve_conflict(
-    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
+    library: Library, record: FollowRecord, owner: UserRecord, settings: Settings, file: str, *, keep: str
 ) -> None:
     """Settles the conflicts of a file, which is named as `describe` does. Waits for a run that is about to end."""
     async with run_lease(library.bookmarks, record.id, wait_s=_RESOLVE_WAIT_S):
-        await _resolve_conflict(library, record, context, settings, file, keep=keep)
+        await _resolve_conflict(library, record, owner, settings, file, keep=keep)
 
 
 async def _resolve_conflict(
-    library: Library, record: FollowRecord, context: RequestContext, settings: Settings, file: str, *, keep: str
+    library: Library, record: FollowRecord, owner: UserRecord, settings: Settings, file: str, *, keep: str
 ) -> None:
     conflicts = await library.followed_files.problems(record.id, _CONFLICTS_MAX)
     names = [row.name for row in conflicts if printable_name(os.fsdecode(row.name)) == file and row.conflicts]
@@ -114,7 +114,7 @@ async def _resolve_conflict(
         raise InvalidParams(f"file: expected one with a conflict, got {file[:200]!r}")
     folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
     try:
-        path = await asyncio.to_thread(checked_path, settings, record, context.principal.user_name)
+        path = await asyncio.to_thread(checked_path, settings, record, owner)
         sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
         await sync.resolve(names[0], keeps_library=keep == "library")
         if record.writes_back:

@@ -18,7 +18,7 @@ from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
 from auth.deployments import Deployment, Deployments
 from auth.follows import FollowRecord, Follows
-from auth.registry import Registry
+from auth.registry import Registry, UserRecord
 from config.errors import FlorilegiumError, StorageError
 from config.paths import DataRoot, UserId
 from config.settings import Settings
@@ -280,16 +280,16 @@ class FollowService:
         logger.info("Followed source {} is not current: {}", followed.record.id, problem)
 
     async def _sync(self, record: FollowRecord, work: DueWork) -> SyncReport:
-        context = await self.context_of(record)
-        if context is None:
+        owner = await self._owner(record)
+        if owner is None:
             return SyncReport()
-        turn = self._slots.turn(record.user_id)
+        context, turn = self._context(owner), self._slots.turn(record.user_id)
         with background_jobs():
             async with turn, self._libraries.library(context) as library:
                 return await run_source(
                     library,
                     record,
-                    context,
+                    owner,
                     self._settings,
                     scope=work.scope,
                     follows=self._ids_of(record) if work.scope is None else None,
@@ -298,10 +298,16 @@ class FollowService:
 
     async def context_of(self, record: FollowRecord) -> RequestContext | None:
         """Returns the context of the owner, or None if the owner is disabled."""
-        user = await self._registry.user_by_id(record.user_id)
-        if user is None or user.is_disabled:
-            return None
-        return build_context(local_principal(user), self._data_root, _REQUEST, is_agent=False)
+        owner = await self._owner(record)
+        return None if owner is None else self._context(owner)
+
+    async def _owner(self, record: FollowRecord) -> UserRecord | None:
+        """Returns the owner, whose role may have changed since the last run, or None if the owner is disabled."""
+        owner = await self._registry.user_by_id(record.user_id)
+        return None if owner is None or owner.is_disabled else owner
+
+    def _context(self, owner: UserRecord) -> RequestContext:
+        return build_context(local_principal(owner), self._data_root, _REQUEST, is_agent=False)
 
     def _ids_of(self, record: FollowRecord) -> list[str]:
         return [followed.record.id for followed in self._followed.values() if followed.record.user_id == record.user_id]

@@ -8,7 +8,7 @@ from auth.browser_sessions import BrowserSession
 from auth.oauth.errors import OAuthError, RequestRejected
 from auth.oauth.grants import GrantRequest
 from auth.oauth.metadata import AUTHORIZE_PATH
-from auth.oauth.redirects import form_target
+from auth.oauth.redirects import describe_target, form_target, is_loopback_uri
 from auth.oauth.scopes import grantable_scopes
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, see_other
@@ -41,7 +41,7 @@ class AuthorizePage:
         try:
             authorization = self._read(address, parameters, session)
         except OAuthError as error:
-            return self._lead_back(request, address, address.failure(error))
+            return self._refuse(request, address, error)
         if code := await self._code_of_remembered(request, authorization, session):
             return self._lead_back(request, address, address.success(code))
         return await self._ask(request, authorization, session, query)
@@ -142,6 +142,21 @@ class AuthorizePage:
             device_code="",
             problem=problem,
             **values,
+        )
+
+    def _refuse(self, request: Request, address: ReturnAddress, error: OAuthError) -> Response:
+        """Leads back to the client, unless anyone can have registered it: then a link of this server with an invalid
+        request would lead to any site (RFC 9700 section 4.11.2). A page says what is wrong instead."""
+        location = address.failure(error)
+        if address.client.kind == "manual" or is_loopback_uri(address.redirect_uri):
+            return self._lead_back(request, address, location)
+        return render_page(
+            "refused-request.html",
+            status=error.status,
+            client_name=address.client.name,
+            problem=error.message,
+            location=location,
+            target=describe_target(address.redirect_uri),
         )
 
     def _lead_back(self, request: Request, address: ReturnAddress, location: str) -> Response:

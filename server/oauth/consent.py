@@ -15,8 +15,14 @@ from config.errors import InvalidParams
 
 SCOPE_WORDS = {
     READ: "search and read your library",
-    WRITE: "add, change and delete items in your library",
-    ADMIN: "operate this server: manage users, keys and quotas",
+    WRITE: (
+        "add, change and delete items in your library; follow web pages, and files of this server in folders that its "
+        "operator opened to you, and write notes to them"
+    ),
+    ADMIN: (
+        "see the users of this server, their quotas and invitations, its state and followed deployments, and the audit "
+        "log of all users; it cannot change users, keys or quotas, and reaches no other files"
+    ),
 }
 # People can leave these out and still allow the rest. Administration has to be chosen.
 _OPTIONAL = (WRITE, ADMIN)

@@ -37,7 +37,7 @@ class CatalogAccess:
         tool = self.find_tool(profile, name)
         if tool is None or not permits_source(principal, tool):
             raise (
-                InvalidParams(f"unknown tool {name!r}")
+                InvalidParams(f"Unknown tool: {name}")
                 if isinstance(name, str)
                 else wrong_type("name", "a string", name)
             )

@@ -25,6 +25,7 @@ from config.errors import (
     SourceTimeout,
     Unauthenticated,
     Unavailable,
+    wait_before_retry,
 )
 from config.logging import request_fields
 from config.paths import UserId
@@ -398,6 +399,6 @@ def _outcome(error: FlorilegiumError) -> str:
 def _error_result(error: FlorilegiumError) -> Result:
     """Returns the message, so that the model can correct its call, and when to retry, if that may help."""
     result: Result = {"content": [{"type": "text", "text": error.message}], "isError": True}
-    if isinstance(error, RateLimited | Unavailable):
-        result["_meta"] = {RETRY_AFTER_KEY: error.retry_after_s}
+    if (wait_s := wait_before_retry(error)) is not None:
+        result["_meta"] = {RETRY_AFTER_KEY: wait_s}
     return result

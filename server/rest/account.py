@@ -2,7 +2,7 @@
 
 A credential can never give away more than it has: keys are limited to its scopes and its expiry. Connected
 applications, and credentials restricted to a profile or to sources, cannot create or revoke anything: a new key would
-outlast their restriction.
+outlast their restriction. Ending connections, browser sessions and passkeys needs a recent sign-in.
 """
 
 import time
@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from auth.audit import Audit
 from auth.context import RequestContext
 from auth.oauth.grants import GrantRecord, OAuthGrants
-from auth.principal import Principal
+from auth.principal import WRITE, Principal
 from auth.registry import KeyRecord, Registry
 from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
 from config.settings import Settings
@@ -36,9 +36,20 @@ class RestrictedCredential(FlorilegiumError):
 
     def __init__(self) -> None:
         super().__init__(
-            "connected applications and restricted keys cannot change the account; use a key without restrictions, or "
-            "sign in"
+            "connected applications and restricted keys cannot change the account or the server; use a key without "
+            "restrictions, or sign in"
         )
+
+
+class SignInNeeded(FlorilegiumError):
+    """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
+    lock its owner out."""
+
+    status = 403
+    code = 403
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem} before you change passkeys, browsers or connected applications")
 
 
 class NoArguments(Struct, frozen=True, kw_only=True):
@@ -170,7 +181,7 @@ class AccountEndpoints:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
 
     async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
-        require_unrestricted(context.principal)
+        require_recent_sign_in(context.principal, self._settings)
         grant = await self._grants.revoke(context.user_id, request.id)
         self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
         return _connection(grant)
@@ -178,8 +189,22 @@ class AccountEndpoints:
 
 def require_unrestricted(principal: Principal) -> None:
     """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
-    if principal.kind == "oauth" or principal.profile is not None or principal.sources is not None:
+    if principal.is_for_agents:
         raise RestrictedCredential
+
+
+def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
+    """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
+    that can only read are given to programs. Without authentication there is nobody to sign in."""
+    require_unrestricted(principal)
+    if principal.kind == "local":
+        return
+    if principal.signed_in_at is None:
+        raise SignInNeeded("API keys are not enough: sign in")
+    if principal.kind != "browser":
+        principal.require_scope(WRITE)
+    if time.time() - principal.signed_in_at > settings.passkey_recent_sign_in_s:
+        raise SignInNeeded("sign out and sign in again")
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
@@ -323,7 +348,7 @@ def _connections(endpoints: AccountEndpoints) -> list[Operation]:
             method="DELETE",
             path="/api/v1/connections/{id}",
             summary="Disconnect an application",
-            description="Ends the access of a connected application, from its next call on.",
+            description="Ends the access of a connected application, from its next call on. Needs a recent sign-in.",
             input=ConnectionRequest,
             response=ConnectedApplication,
             handler=endpoints.revoke_connection,

@@ -1,7 +1,7 @@
 """Administration over REST, for the scope `admin`: users and quotas."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -38,6 +38,10 @@ class UpdateUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: Annotated[str, Meta(description="The name of the user.")]
     role: Annotated[Role | UnsetType, Meta(description="What the user may do.")] = UNSET
     is_disabled: Annotated[bool | UnsetType, Meta(description="true withdraws all access at once.")] = UNSET
+    is_name_confirmed: Annotated[
+        Literal[True] | UnsetType,
+        Meta(description="true confirms a name that the person chose, so that folders named after it are theirs."),
+    ] = UNSET
 
 
 class DeleteUserRequest(Struct, frozen=True, kw_only=True):
@@ -60,6 +64,7 @@ class User(Struct, frozen=True, kw_only=True):
     id: str
     role: str
     is_disabled: bool
+    is_name_confirmed: bool
     created_at: str
     bytes: int
 
@@ -110,6 +115,9 @@ class AdministrationEndpoints:
         elif request.is_disabled is False:
             record = await self._registry.enable_user(record.id)
             self._record(context, "user.enable", record)
+        if request.is_name_confirmed is True:
+            record = await self._registry.confirm_name(record.id)
+            self._record(context, "user.confirm", record)
         return await self._user(record)
 
     async def delete_user(self, context: RequestContext, request: DeleteUserRequest) -> User:
@@ -158,6 +166,7 @@ class AdministrationEndpoints:
                 id=record.id,
                 role=record.role,
                 is_disabled=record.is_disabled,
+                is_name_confirmed=record.named_by == "operator",
                 created_at=format_time_seconds(record.created_at),
                 bytes=sizes[record.id],
             )
@@ -228,7 +237,7 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             "PATCH",
             _USER,
             "Change a user",
-            "Sets the role of a user, or withdraws and restores access. Not for your own account.",
+            "Sets the role of a user, withdraws and restores access, or confirms the name. Not for your own account.",
             request=UpdateUserRequest,
             response=User,
             handler=endpoints.update_user,

@@ -52,13 +52,15 @@ class ReadsRequest(Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """`client` is the id of an API key, an OAuth client or an application, `client_name` its name if it is known."""
+    """`client` is the id of an API key, an OAuth client or an application, `client_name` its name if it is known.
+    `target_name` is the name of a target that is a user, a key or an application."""
 
     id: int
     time: str
     action: str
     user: str
     target: str
+    target_name: str
     client: str
     client_name: str
     address: str
@@ -108,6 +110,7 @@ class AuditEndpoints:
         )
         events, next_before = await self._page(where, request.limit)
         users = {user.id: user.name for user in await self._registry.list_users()}
+        targets = users if context.principal.has_scope(ADMIN) else {}
         names = await self._client_names(None if where.user_id is None else context)
         entries = [
             AuditEntry(
@@ -116,6 +119,7 @@ class AuditEndpoints:
                 action=event.action,
                 user=users.get(event.user_id, event.user_id),  # type: ignore[call-overload]  # a plain text
                 target=event.target,
+                target_name=targets.get(event.target) or names.get(event.target, ""),  # type: ignore[call-overload]  # as above
                 client=event.client,
                 client_name=names.get(event.client, ""),
                 address=event.address,

@@ -11,7 +11,7 @@ from auth.browser_sessions import BrowserSession
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.times import format_time_seconds
-from server.rest.account import NoArguments, require_unrestricted
+from server.rest.account import NoArguments, require_recent_sign_in
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
 from server.runtime import Runtime
@@ -71,12 +71,13 @@ class BrowserSessionEndpoints:
         self._sessions = runtime.browser_sessions
         self._passkeys = passkeys
         self._audit = runtime.audit
+        self._settings = runtime.settings
 
     async def list_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
         return BrowserList([_browser(one, context) for one in await self._sessions.list(context.user_id)])
 
     async def end_session(self, context: RequestContext, request: BrowserSessionRequest) -> SignedInBrowser:
-        require_unrestricted(context.principal)
+        require_recent_sign_in(context.principal, self._settings)
         found = [one for one in await self._sessions.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("browser session", request.id[:70])
@@ -85,7 +86,7 @@ class BrowserSessionEndpoints:
         return _browser(found[0], context)
 
     async def end_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
-        require_unrestricted(context.principal)
+        require_recent_sign_in(context.principal, self._settings)
         ended = await self.list_sessions(context, _request)
         await self._sessions.revoke_all(context.user_id)
         self._audit.record("sign_out", context.user_id, client=context.client_id, detail="everywhere")
@@ -95,7 +96,7 @@ class BrowserSessionEndpoints:
         return PasskeyList([_passkey(one) for one in await self._passkeys.list(context.user_id)])
 
     async def remove_passkey(self, context: RequestContext, request: PasskeyRequest) -> OwnPasskey:
-        require_unrestricted(context.principal)
+        require_recent_sign_in(context.principal, self._settings)
         found = [one for one in await self._passkeys.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("passkey", request.id[:70])
@@ -159,7 +160,7 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             method="DELETE",
             path=_SESSIONS + "/{id}",
             summary="Sign out in one browser",
-            description="Signs you out in one of your browsers, at its next request.",
+            description="Signs you out in one of your browsers, at its next request. Needs a recent sign-in.",
             input=BrowserSessionRequest,
             response=SignedInBrowser,
             handler=endpoints.end_session,
@@ -172,7 +173,8 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             method="DELETE",
             path=_SESSIONS,
             summary="Sign out everywhere",
-            description="Signs you out in all browsers, also in this one. API keys and connections stay valid.",
+            description="Signs you out in all browsers, also in this one. API keys and connections stay valid. "
+            "Needs a recent sign-in.",
             input=NoArguments,
             response=BrowserList,
             handler=endpoints.end_sessions,
@@ -201,7 +203,7 @@ def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             method="DELETE",
             path=_PASSKEYS + "/{id}",
             summary="Remove a passkey",
-            description="Removes one of your passkeys: it cannot be used to sign in any more.",
+            description="Removes one of your passkeys: it cannot be used to sign in any more. Needs a recent sign-in.",
             input=PasskeyRequest,
             response=OwnPasskey,
             handler=endpoints.remove_passkey,

@@ -10,12 +10,13 @@ from auth.context import RequestContext
 from auth.principal import ADMIN
 from server.following.deployment_operations import DeploymentOperations
 from server.following.deployment_status import FollowedDeployment
+from server.rest.account import require_unrestricted
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
 _PATH = "/api/v1/follow-deployments"
 _ONE = _PATH + "/{id}"
-# There is no such tool, so a key restricted to some tools cannot follow anything.
+# There is no such tool. A key restricted to a profile with all tools passes this check, and may read but not change.
 _operation = partial(Operation, tools=("follow",), scope=ADMIN, needs_all_sources=True)
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _DeploymentId = Annotated[str, Meta(description="The id of the followed deployment.")]
@@ -64,7 +65,8 @@ class DeploymentEndpoints:
     def __init__(self, operations: DeploymentOperations) -> None:
         self._operations = operations
 
-    async def add(self, _context: RequestContext, request: FollowDeploymentRequest) -> FollowedDeployment:
+    async def add(self, context: RequestContext, request: FollowDeploymentRequest) -> FollowedDeployment:
+        require_unrestricted(context.principal)
         return await self._operations.add(
             request.location,
             mapping=request.map,
@@ -80,10 +82,12 @@ class DeploymentEndpoints:
     async def get(self, _context: RequestContext, request: DeploymentRequest) -> FollowedDeployment:
         return await self._operations.get(request.id, request.limit, request.offset)
 
-    async def update(self, _context: RequestContext, request: UpdateDeploymentRequest) -> FollowedDeployment:
+    async def update(self, context: RequestContext, request: UpdateDeploymentRequest) -> FollowedDeployment:
+        require_unrestricted(context.principal)
         return await self._operations.set_paused(request.id, is_paused=request.paused)
 
-    async def remove(self, _context: RequestContext, request: DeploymentIdRequest) -> FollowedDeployment:
+    async def remove(self, context: RequestContext, request: DeploymentIdRequest) -> FollowedDeployment:
+        require_unrestricted(context.principal)
         return await self._operations.remove(request.id)
 
 

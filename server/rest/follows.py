@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from auth.context import RequestContext
-from auth.follows import Follows
 from auth.principal import WRITE
 from server.following.operations import FollowOperations
 from server.following.status import FollowedSource
@@ -16,7 +15,8 @@ from server.runtime import Runtime
 
 _PATH = "/api/v1/follows"
 _ONE = _PATH + "/{id}"
-# There is no such tool, so a key restricted to some tools cannot follow anything.
+# There is no such tool, so a key restricted to some tools cannot follow anything. One restricted to a profile with all
+# tools can, like a connected application, within `follow_roots`.
 _operation = partial(Operation, tools=("follow",), scope=WRITE, needs_all_sources=True)
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _FollowId = Annotated[str, Meta(description="The id of the followed source.")]
@@ -96,8 +96,7 @@ class FollowEndpoints:
 
 
 def follow_operations(runtime: Runtime) -> list[Operation]:
-    follows = Follows(runtime.registry.database)
-    endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, follows))
+    endpoints = FollowEndpoints(FollowOperations(runtime.settings, runtime.libraries, runtime.registry))
     return [
         _operation(
             id="add_follow",
@@ -105,8 +104,9 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
             path=_PATH,
             summary="Follow a source",
             description=(
-                "Imports a folder, file or URL and keeps the library current with it. A path needs the scope `admin`, "
-                "or must be in a folder that the setting `follow_roots` names."
+                "Imports a folder, file or URL and keeps the library current with it. A path needs the scope `admin` "
+                "and a credential that is neither restricted nor that of a connected application, or must be in a "
+                "folder that the setting `follow_roots` names."
             ),
             input=FollowRequest,
             response=FollowedSource,

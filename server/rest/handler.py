@@ -89,9 +89,7 @@ def check_method(method: str, methods: Sequence[str]) -> None:
 def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
     """Builds the context of a REST call. A connected client, or a credential restricted to a profile or to sources,
     belongs to an agent; others belong to people."""
-    principal = admitted.principal
-    is_restricted = principal.profile is not None or principal.sources is not None
-    return runtime.admission.context(admitted, is_agent=is_restricted or principal.kind == "oauth")
+    return runtime.admission.context(admitted, is_agent=admitted.principal.is_for_agents)
 
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:

@@ -68,6 +68,10 @@ def _error_location(operation: Operation, message: str) -> list[str]:
 def _read_address(operation: Operation, request: Request, headers: Headers) -> dict[str, Any]:
     locations = operation.locations()
     arguments: dict[str, Any] = dict(request.path_params)
+    # What an address names is looked up, and PostgreSQL has no texts with NUL.
+    for name, text in (*request.path_params.items(), *request.query_params.multi_items()):
+        if "\0" in str(text):
+            raise InvalidParams(f"{name[:60]!r}: expected text without NUL characters")
     for name, text in request.query_params.multi_items():
         if name == "config":  # read by admission
             continue

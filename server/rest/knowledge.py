@@ -94,7 +94,8 @@ class KnowledgeOperations:
         self._knowledge = knowledge
 
     async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
-        return without_repetition(await self._knowledge.aggregator.search(context, request))
+        response, defaults = await self._knowledge.aggregator.search_with_defaults(context, request)
+        return response if defaults.hit_fields == "all" else without_repetition(response)
 
     async def read_item(self, context: RequestContext, request: ItemRequest) -> GetResponse:
         return await self._knowledge.retriever.get(context, request.as_knowledge_get(item_address(request)))

@@ -18,6 +18,7 @@ from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.version import VERSION
 from server.worker_state import WorkerState, add_worker_states
+from sources.semantic.service import model_description
 from sources.storage.contract import EmbeddingState
 
 
@@ -31,8 +32,9 @@ class SourceHealth(Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingHealth(Struct, frozen=True, kw_only=True):
-    """`model` is `off` without semantic search. `coverage` is the share of passages that have vectors, among the
-    `users_waiting` who have text to embed; `problem` says why nothing can be embedded now."""
+    """`model` is `off` without semantic search, and `fast (auto)` if `auto` chose `fast`. `coverage` is the share of
+    passages that have vectors, among the `users_waiting` who have text to embed; `problem` says why nothing can be
+    embedded now."""
 
     model: str
     problem: str | None
@@ -118,7 +120,7 @@ class StatusEndpoint:
 
     def _embedding(self, state: EmbeddingState) -> EmbeddingHealth:
         return EmbeddingHealth(
-            model=self._runtime.settings.semantic_model if state.is_enabled else "off",
+            model=model_description(self._runtime.settings),
             problem=state.problem,
             users_waiting=state.users_waiting,
             rows_missing=state.rows_missing,

@@ -18,6 +18,7 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions, Transaction
 from config.postgres.errors import postgres_errors
+from config.sqlite_errors import DATABASE_ERRORS
 from server.store_copy.library_tables import FILE_TABLES, LIBRARY_TABLES, TABLES_WITH_LAST_ID, LibraryFiles
 from server.store_copy.tables import PostgresTables, TableDigest, copy_tables
 from sources.storage.postgres.connection import WRITES, LibraryConnection
@@ -251,7 +252,7 @@ def _mark(source: LibraryConnection, user_id: UserId) -> str:
 def _file_errors() -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         raise translate(error, "library", 0) from error
 
 

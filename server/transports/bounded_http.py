@@ -4,7 +4,7 @@ Requests are parsed before authentication. Without these limits anyone could hol
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -59,14 +59,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
-        self.flow = self._input_flow = _InputFlow(transport, self._parse_soon)
+        self.flow = self._input_flow = _InputFlow(transport, self._parse_soon, self.pipeline)
         client = self._client_connection = self.client_connections.open(self.client[0] if self.client else "")
         if client is None:
             transport.write(_TOO_MANY_CONNECTIONS)
             transport.close()
             return
         self._unread = UnreadOutput(transport, client, self.settings)
-        self._start_timer(self.settings.head_timeout_s, self.transport.close)
+        self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -99,7 +99,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses a small read at once, and a large one in slices."""
-        if not self._input and len(data) <= SLICE_BYTES:
+        if not self._input and len(data) <= SLICE_BYTES and self._can_parse():
             self._feed(data)
             return
         self._input.add(data)
@@ -141,7 +141,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
-            self._start_timer(self.settings.head_timeout_s, self.transport.close)
+            self._watch_head()
 
     # -- parser callbacks --------------------------------------------------------------------------------------------
 
@@ -188,6 +188,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if not self.transport.is_closing():
+            # uvicorn resumes before it takes the next request from the pipeline, when `_InputFlow` still refuses.
+            self.flow.resume_reading()
         if self._is_in_body and not self.transport.is_closing():
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
@@ -210,13 +213,26 @@ class BoundedHttp(HttpToolsProtocol):
 
     # -- timer -----------------------------------------------------------------------------------------------------
 
+    def _watch_head(self) -> None:
+        """Closes the connection unless the headers arrive within the timeout."""
+        self._start_timer(self.settings.head_timeout_s, self._check_head)
+
+    def _check_head(self) -> None:
+        if self._is_waiting():
+            self._watch_head()
+        else:
+            self.transport.close()
+
+    def _is_waiting(self) -> bool:
+        """Returns whether the client waits for the server: its input is not read because earlier input is not done."""
+        return self.flow.read_paused or bool(self._input)
+
     def _watch_body(self) -> None:
         """Closes the connection unless enough of the body arrives within the timeout."""
         self._start_timer(self.settings.body_timeout_s, self._check_body, self._body_bytes)
 
     def _check_body(self, bytes_before: int) -> None:
-        is_waiting = self.flow.read_paused or bool(self._input)
-        if not is_waiting and self._body_bytes - bytes_before < PROGRESS_BYTES:
+        if not self._is_waiting() and self._body_bytes - bytes_before < PROGRESS_BYTES:
             self.transport.close()
         else:
             self._watch_body()
@@ -232,11 +248,16 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class _InputFlow(FlowControl):
-    """Reads from the socket only if the application takes the input and none is left to parse."""
+    """Reads from the socket only if the application takes the input, none is left to parse, and no request waits.
 
-    def __init__(self, transport: asyncio.Transport, parse_soon: Any) -> None:
+    uvicorn resumes reading after every response, even if requests wait in the pipeline. Each response to a client that
+    pipelines would then let in another slice of requests, about forty, and the pipeline would grow without limit.
+    """
+
+    def __init__(self, transport: asyncio.Transport, parse_soon: Callable[[], None], pipeline: Sized) -> None:
         super().__init__(transport)
         self._parse_soon = parse_soon
+        self._pipeline = pipeline
         self._has_backlog = False
 
     def set_backlog(self, has_backlog: bool) -> None:
@@ -256,6 +277,8 @@ class _InputFlow(FlowControl):
         self.read_paused = True
 
     def resume_reading(self) -> None:
+        if self._pipeline:
+            return
         if self.read_paused and self._has_backlog:
             self.read_paused = False
             self._parse_soon()

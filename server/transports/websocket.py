@@ -15,14 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
-from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest
+from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
 from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import connection_of
-from server.transports.request_options import query_value
+from server.transports.request_options import NO_CONFIG, query_value
 from sessions.session import new_session_id
 
 SUBPROTOCOL = "mcp"
@@ -32,10 +32,13 @@ _UNSUPPORTED_DATA = 1003
 
 
 class WebSocketTransport:
-    """The ASGI application at `/mcp/ws`."""
+    """The ASGI application at `/mcp/ws`. `config_defaults` are those of requests at its address."""
 
-    def __init__(self, runtime: Runtime, *, is_handshake_optional: bool = False) -> None:
+    def __init__(
+        self, runtime: Runtime, config_defaults: Mapping[str, Any] = NO_CONFIG, *, is_handshake_optional: bool = False
+    ) -> None:
         self._runtime = runtime
+        self._config_defaults = config_defaults
         self._admission = runtime.admission
         self._is_handshake_optional = is_handshake_optional
 
@@ -44,7 +47,9 @@ class WebSocketTransport:
         # The client may disconnect before it is answered.
         with suppress(OSError):
             try:
-                admitted = await self._admission.admit_connection(IncomingRequest.from_scope(scope), _profile(scope))
+                incoming = IncomingRequest.from_scope(scope)
+                admitted = await self._admission.admit_connection(incoming, _profile(scope))
+                admitted = with_config_defaults(admitted, self._config_defaults)
                 with self._runtime.open_streams.enter(admitted.principal):
                     await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
                     handler = _ConnectionHandler(self._runtime, admitted, scope, send, self._is_handshake_optional)

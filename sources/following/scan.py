@@ -97,6 +97,10 @@ def is_settled(signature: str) -> bool:
     return not signature.endswith(_UNSETTLED)
 
 
+def unsettled(signature: str) -> str:
+    return signature if signature.endswith(_UNSETTLED) else signature + _UNSETTLED
+
+
 def is_hidden(name: bytes) -> bool:
     """Whether a folder in the name is hidden."""
     return any(part.startswith(b".") for part in name.split(b"/")[:-1])

@@ -32,6 +32,7 @@ from sources.following.scan import (
     is_settled,
     missing_names,
     scan_folder,
+    unsettled,
 )
 from sources.following.state import DatabaseState, SourceState, SyncReport
 from sources.following.withdrawals import Withdrawals
@@ -382,9 +383,10 @@ class SourceSync:
         kept = await self._withdraw(names, identities.missing()) if is_complete else []
         items = identities.all_items(keeps_known=identities.is_partial or not is_complete)
         conflicts = sum(counts.conflict for counts in summary.kinds.values()) + len(kept)
+        signature = file.signature if is_complete else await self._failed_signature(file)
         row = FollowedFile(
             name=file.name,
-            signature=file.signature,
+            signature=signature,
             fingerprint=file.fingerprint,
             conflicts=conflicts,
             problem=_first_problem(summary),
@@ -397,12 +399,22 @@ class SourceSync:
         self.report.failed += bool(problem)
         row = FollowedFile(
             name=file.name,
-            signature=file.signature,
+            signature=await self._failed_signature(file) if problem else file.signature,
             fingerprint=file.fingerprint,
             problem=problem[:_PROBLEM_CHARS],
         )
         items = await self._files.items(self._record.id, file.moved_from or file.name)
         await self._files.save(self._record.id, row, items, moved_from=file.moved_from)
+
+    async def _failed_signature(self, file: ChangedFile) -> str:
+        """Has the file read once more, unless that failed as well: its folder may have been missing for a moment, which
+        the signature does not show."""
+        rows = await self._files.find(self._record.id, [file.name])
+        again = unsettled(file.signature)
+        if any(row.signature == again and row.problem for row in rows):
+            return file.signature
+        self.report.retries.add(file.name)
+        return again
 
     async def _withdraw(self, names: Sequence[bytes], items: Sequence[FollowedItem]) -> list[FollowedItem]:
         """Returns the items that are kept because they were edited in the library."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from config.errors import FlorilegiumError, InvalidParams, InvalidRequest
-from server.admission import AdmittedRequest, IncomingRequest
+from server.admission import AdmittedRequest, IncomingRequest, with_config_defaults
 from server.compat.tldw.sessions import TldwSessions, session_name
 from server.error_responses import PRIVATE_HEADERS, json_error
 from server.protocol.call import NullPeer
@@ -38,6 +38,8 @@ from sessions.session import Session, new_session_id
 PREFIX = "/api/v1/mcp"
 _LISTS = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}
 _PAGES_MAX = 100
+# tldw's clients read every field of its results, and parse their text.
+CONFIG_DEFAULTS: Mapping[str, Any] = {"hit_fields": "all", "result_text": "json"}
 
 Endpoint = Callable[[HttpRequest, IncomingRequest, AdmittedRequest], Awaitable[Response]]
 
@@ -48,7 +50,10 @@ class ToolExecution(Struct, forbid_unknown_fields=True):
 
 
 def tldw_routes(runtime: Runtime) -> list[BaseRoute]:
-    endpoints, websocket = TldwEndpoints(runtime), WebSocketTransport(runtime, is_handshake_optional=True)
+    endpoints, websocket = (
+        TldwEndpoints(runtime),
+        WebSocketTransport(runtime, CONFIG_DEFAULTS, is_handshake_optional=True),
+    )
     return [
         WebSocketRoute(f"{PREFIX}/ws", websocket),
         endpoints.route("/request", {"POST": endpoints.request, "DELETE": endpoints.end_session}),
@@ -71,7 +76,7 @@ class TldwEndpoints:
         async def serve(http: HttpRequest) -> Response:
             try:
                 incoming = IncomingRequest.from_scope(http.scope)
-                admitted = await self._runtime.admission.admit(incoming)
+                admitted = with_config_defaults(await self._runtime.admission.admit(incoming), CONFIG_DEFAULTS)
                 if (endpoint := methods.get(http.method)) is None:
                     raise MethodNotAllowed(http.method, sorted(methods))
                 return await endpoint(http, incoming, admitted)

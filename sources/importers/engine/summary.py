@@ -9,7 +9,7 @@ from sources.drafts import UpsertOutcome
 
 OUTCOMES: tuple[UpsertOutcome, ...] = get_args(UpsertOutcome)
 # The noun that a count refers to is the last word before one of these.
-_AFTER_NOUN = re.compile(r" (?:of|in|from|with|without|not) | \(|\Z")
+_AFTER_NOUN = re.compile(r" (?:of|in|from|with|without|not|about|other) | \(|\Z")
 
 
 class ImportProblem(Struct, frozen=True):

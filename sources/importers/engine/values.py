@@ -97,7 +97,8 @@ def parse_json(data: bytes, limits: ImportLimits) -> Any:
     except UnicodeDecodeError as error:
         raise InvalidParams("JSON is not valid UTF-8") from error
     except msgspec.DecodeError as error:
-        raise InvalidParams(f"JSON is malformed: {str(error)[:120]}") from error
+        reason = str(error).removeprefix("JSON is malformed: ")
+        raise InvalidParams(f"JSON is malformed: {reason[:120]}") from error
     except RecursionError as error:
         raise _too_deep(depth_max) from error
     # Fewer brackets cannot be nested too deeply.

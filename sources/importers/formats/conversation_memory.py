@@ -56,7 +56,7 @@ _OBSERVATIONS_V3 = TableSpec(
 _EXCHANGES = TableSpec(
     "exchanges",
     ("id", "project", "timestamp", "user_message", "assistant_message", "archive_path", "line_start", "line_end"),
-    ("session_id", "git_branch", "is_sidechain"),
+    ("session_id", "git_branch", "is_sidechain", "compressed_tool_summary"),
 )
 _SUMMARY_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "created_at", *_SUMMARY_PARTS))
@@ -308,10 +308,14 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
 
 
 def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
-    """Yields the user's message, the tool calls, and the answer."""
+    """Yields the user's message, the tool calls or else their summary, and the answer."""
     yield AgentTurn(role="user", key="user", text=text_or_empty(row["user_message"]))
+    has_calls = False
     for call in reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"]):
+        has_calls = True
         yield _tool_turn(reader, call)
+    if not has_calls:
+        yield AgentTurn(role="tool", key="tools", text=text_or_empty(row["compressed_tool_summary"]))
     yield AgentTurn(role="assistant", key="assistant", text=text_or_empty(row["assistant_message"]))
 
 

@@ -124,7 +124,7 @@ class _SlackExport:
     def _message(self, message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
         time = clean_line(message.get("ts"))
         if message.get("type") != "message" or not time:
-            return SkippedItem("entry that is not a message")
+            return SkippedItem("entry other than a message")
         if clean_line(message.get("subtype")) in _SKIPPED_SUBTYPES:
             return SkippedItem("message about joining or leaving")
         thread = clean_line(message.get("thread_ts"))

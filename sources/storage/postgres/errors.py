@@ -63,5 +63,5 @@ def translate(
     if isinstance(error, StatementInterrupted | TimeoutError):
         return SourceTimeout(source, deadline_ms)
     if is_lock_timeout(error):
-        return Unavailable(f"{source} is locked by another process; try again in a moment")
+        return Unavailable(f"{source} is busy; try again in a moment")
     return storage_error(error)

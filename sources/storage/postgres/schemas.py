@@ -18,8 +18,8 @@ from config.errors import StorageError
 from config.paths import UserId
 from config.postgres.sql import qualify, quote_schema
 from sources.storage.postgres.connection import WRITES, LibraryConnection
+from sources.storage.postgres.index.entries import ENTRIES_VERSION
 from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
-from sources.text.segmentation import SEGMENT_VERSION
 
 _ID_BYTES = 16
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
@@ -63,9 +63,9 @@ class LibrarySchemas:
         if existing is not None:
             return existing
         schema = self._create_tables(connection)
-        state = {
+        state: dict[str, int | str] = {
             WRITES: 0,
-            "segment_version": SEGMENT_VERSION,
+            "segment_version": ENTRIES_VERSION,
             _COMPATIBLE_WITH: self._migrations[-1].compatible_with,
         }
         _save_state(connection, schema, state)
@@ -124,7 +124,7 @@ def _in_schema(connection: LibraryConnection, schema: LibrarySchema) -> Iterator
         connection.schema = CONTROL_SCHEMA_NAME
 
 
-def _save_state(connection: LibraryConnection, schema: LibrarySchema, state: Mapping[str, int]) -> None:
+def _save_state(connection: LibraryConnection, schema: LibrarySchema, state: Mapping[str, int | str]) -> None:
     with _in_schema(connection, schema):
         connection.executemany(_SAVE_STATE, [(name, str(value)) for name, value in state.items()])
 

@@ -133,7 +133,12 @@ class TurnRecorder:
     async def _start_conversation(self, chats: Chats, turn: CompletedTurn) -> str:
         turns = turn.turns[-self._turns_max + 1 :]
         drafts = [*_drafts(turns, turn.requested_at, UNSET), self._answer_draft(turn)]
-        draft = ConversationDraft(title=title_from_messages(drafts), session_id=turn.session_id, metadata=_VIA)
+        draft = ConversationDraft(
+            title=title_from_messages(drafts),
+            session_id=turn.session_id,
+            metadata=_VIA,
+            created_at=drafts[0].created_at,
+        )
         return (await chats.create(draft, drafts)).id
 
     def _answer_draft(self, turn: CompletedTurn) -> MessageDraft:

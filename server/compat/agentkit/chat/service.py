@@ -98,6 +98,8 @@ async def _append(chats: Chats, request: ChatRequest, drafts: Sequence[MessageDr
         title=title_from_text(replace_unstorable(request.message)),
         namespace=request.namespace,
         session_id=request.session_id,
+        # It begins with the question, and not when the answer is complete.
+        created_at=drafts[0].created_at,
     )
     with suppress(NotFound):
         return await _append_to_session(chats, request.session_id, drafts)

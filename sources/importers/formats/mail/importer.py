@@ -113,7 +113,7 @@ class MailImporter(ParsingImporter):
     ) -> Iterator[ImportEvent]:
         for number, attachment in enumerate(message.attachments, 1):
             if not is_document(attachment.name, attachment.data):
-                yield SkippedItem("attachment that is not a document")
+                yield SkippedItem("attachment other than a document")
                 continue
             key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
             created_at = message.date or UNSET

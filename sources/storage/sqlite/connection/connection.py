@@ -5,11 +5,13 @@ that exceeds its deadline is interrupted within its statement and rolled back.
 """
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
@@ -17,8 +19,9 @@ import aiosqlite
 from aiosqlite.core import set_exception
 from loguru import logger
 
-from config.errors import Overloaded, Unavailable
+from config.errors import Overloaded, StorageError, Unavailable
 from config.paths import UserId
+from config.sqlite_errors import is_undecodable_text, replace_undecodable
 from sources.storage.job_group import current_job_group
 from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
 from sources.storage.job_timer import RunTimer
@@ -38,6 +41,10 @@ _STEPS_PER_CHECK = 10_000
 # Connections of one file that may be busy with jobs that do not stop. Each of them occupies a thread.
 _STUCK_MAX = 2
 _STUCK_RETRY_S = 10.0
+
+
+class FileReplaced(StorageError):
+    """Somebody deleted or replaced the file while it was open. Nothing was written."""
 
 
 class Job(Generic[T]):
@@ -74,6 +81,8 @@ class JobConnection(RowConnection):
         self._is_closing = False
         # Tells connections apart, also those of earlier processes.
         self.id = uuid4().hex
+        # The file that was opened. It stays usable after it was deleted, but what is written to it then is lost.
+        self._file: tuple[Path, os.stat_result] | None = None
         # Whether the file was opened as immutable. It must be opened again before it is written to.
         self.is_immutable = False
         # Whether rows lack computed values after an upgrade.
@@ -85,6 +94,10 @@ class JobConnection(RowConnection):
         self.temporary_tables: set[str] = set()
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
         self.set_progress_handler(self._must_stop, _STEPS_PER_CHECK)
+
+    def watch_file(self, path: Path) -> None:
+        """Makes every job fail with FileReplaced once another file, or none, has this path."""
+        self._file = path, path.stat()
 
     def data_version(self, schema: str = "main") -> int:
         """Returns a number that changes with every write to a file. It is read once in each job."""
@@ -114,6 +127,11 @@ class JobConnection(RowConnection):
             except sqlite3.OperationalError as error:
                 if self._is_closing:
                     raise Unavailable("the library is being closed") from error
+                if is_undecodable_text(error) and self.text_factory is str:
+                    # Only such files pay for the slower conversion.
+                    logger.warning("A library has texts that are not UTF-8; `florilegium check` names the library")
+                    self.text_factory = replace_undecodable
+                    continue
                 if not is_busy(error):
                     raise
                 time.sleep(BUSY_PAUSE_S)
@@ -143,9 +161,11 @@ class JobConnection(RowConnection):
             self._job = job
         self._data_versions.clear()
         try:
+            self._require_file()
             self.execute(begin)
             result = job.work(self)
-            self.execute("COMMIT")
+            if self.in_transaction:
+                self.execute("COMMIT")
         finally:
             with self._guard:
                 self._job = None
@@ -153,6 +173,15 @@ class JobConnection(RowConnection):
                 self.temporary_tables.clear()
                 self.rollback()
         return result
+
+    def _require_file(self) -> None:
+        if self._file is None:
+            return
+        path, opened = self._file
+        with suppress(OSError):
+            if os.path.samestat(path.stat(), opened):
+                return
+        raise FileReplaced("the file of this library was deleted or replaced; try again")
 
     def _must_stop(self) -> bool:
         job = self._job
@@ -222,6 +251,15 @@ class QueuedConnection(aiosqlite.Connection):
         was committed.
         """
         return await self._run(self._job(work, limit_s), "BEGIN IMMEDIATE", gives_up=False)
+
+    async def flush(self, limit_s: float) -> None:
+        """Writes the log to the file, and both to the disk. Skips what a reader still needs."""
+
+        def checkpoint(writer: JobConnection) -> None:
+            writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+        # A checkpoint is not possible within a transaction.
+        await self._run(self._job(checkpoint, limit_s), "SELECT 1", gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""

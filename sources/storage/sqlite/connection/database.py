@@ -5,7 +5,6 @@ write-ahead log while it is not in use.
 """
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from loguru import logger
 
 from config.errors import StorageError, Unavailable
 from config.paths import DatabaseKind
+from config.sqlite_errors import DATABASE_ERRORS
 from config.tracing import span
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
@@ -23,6 +23,7 @@ from sources.storage.job_group import background_jobs
 from sources.storage.quota import UserQuota
 from sources.storage.sqlite.connection.connection import (
     ConnectionStuck,
+    FileReplaced,
     JobConnection,
     LazyConnection,
     QueuedConnection,
@@ -70,6 +71,7 @@ class Database:
         self._reader = LazyConnection(self._open_reader)
         self._writer = LazyConnection(self._open_writer)
         self._updating: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
         # Counts calls, to learn whether there is new text to embed.
         self.writes = 0
         # The model whose vectors are searched, once it is known. Reset when that may have changed.
@@ -91,7 +93,10 @@ class Database:
                 # The call before this one may not stop; then this one runs on another connection.
                 with suppress(ConnectionStuck), span("storage read", {"florilegium.source": source}):
                     return await connection.read(work, limit_s)
-        except (sqlite3.Error, TimeoutError) as error:
+        except FileReplaced:
+            await self._close_replaced()
+            raise
+        except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
     async def write(self, source: str, index: TextIndex, work: Work[T], extra_ms: int = 0) -> T:
@@ -103,9 +108,15 @@ class Database:
         try:
             connection = self._writer.connection or await self._open_in_time(self._writer, limit_s)
             with span("storage write", {"florilegium.source": source}):
-                return await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
-        except (sqlite3.Error, TimeoutError) as error:
+                result = await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
+        except FileReplaced:
+            await self._close_replaced()
+            raise
+        except (*DATABASE_ERRORS, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
+        if self._options.flush_s and self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush_later())
+        return result
 
     async def write_rows(self, source: str, work: Work[T]) -> T:
         """Runs a write that does not change any text, so that no index needs to be named."""
@@ -128,6 +139,11 @@ class Database:
         await self.close_reader()
         await self.close_writer()
 
+    async def _close_replaced(self) -> None:
+        """The next call opens the file that is there now, or reports that it is missing."""
+        logger.warning("A {} file was deleted or replaced while it was in use", self.kind)
+        await asyncio.gather(self._reader.close(), self._writer.close(), return_exceptions=True)
+
     async def close_reader(self) -> None:
         if self._updating is not None:
             self._updating.cancel()
@@ -136,7 +152,27 @@ class Database:
         await self._reader.close()
 
     async def close_writer(self) -> None:
+        if (flushing := self._flushing) is not None:
+            flushing.cancel()
+            with suppress(asyncio.CancelledError):
+                await flushing
         await self._writer.close()
+
+    async def _flush_later(self) -> None:
+        """SQLite itself flushes only when many pages were written and when the file is closed: in a library that is
+        rarely written to, the last writes could be hours old."""
+        flushed_writes = -1
+        try:
+            while flushed_writes != self.writes and (connection := self._writer.connection) is not None:
+                await asyncio.sleep(self._options.flush_s)
+                flushed_writes = self.writes
+                with background_jobs():
+                    await connection.flush(self._options.deadline_ms / 1000)
+        except (*DATABASE_ERRORS, TimeoutError, StorageError, Unavailable) as error:
+            # Nothing is lost by that. The next write tries again.
+            logger.warning("Flushing a {} library failed: {}", self._file.schema.kind, error)
+        finally:
+            self._flushing = None
 
     async def _open_reader(self) -> QueuedConnection:
         connection = await self._open(partial(connect_reader, self._file, self._siblings))

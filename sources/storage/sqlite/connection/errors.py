@@ -5,6 +5,7 @@ import os
 import sqlite3
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable
+from config.sqlite_errors import result_code
 
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OTHER_ERROR = "the library cannot be used"
@@ -35,22 +36,22 @@ class Interrupted(sqlite3.OperationalError):
     sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another connection holds a lock, so that the same job may succeed in a moment."""
     return _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def is_unwritable(error: sqlite3.Error) -> bool:
+def is_unwritable(error: Exception) -> bool:
     """Whether a file could not be opened because its write-ahead log cannot be created next to it."""
     return _primary_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY} or is_no_space(error)
 
 
-def is_no_space(error: sqlite3.Error) -> bool:
+def is_no_space(error: Exception) -> bool:
     """Whether the disk is full. To open a file, SQLite needs space for the shared memory of its write-ahead log."""
-    return _code(error) in _NO_SPACE
+    return result_code(error) in _NO_SPACE
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether a file is permanently unreadable."""
     return _primary_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
@@ -64,7 +65,7 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
     another file is opened to find out."""
     if isinstance(error, OSError):
         return error.errno in _OUT_OF_DESCRIPTORS
-    if not isinstance(error, sqlite3.Error) or _primary_code(error) != sqlite3.SQLITE_CANTOPEN:
+    if error is None or _primary_code(error) != sqlite3.SQLITE_CANTOPEN:
         return False
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
@@ -73,7 +74,7 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
     return False
 
 
-def translate(error: sqlite3.Error | TimeoutError, source: str, deadline_ms: int) -> FlorilegiumError:
+def translate(error: Exception, source: str, deadline_ms: int) -> FlorilegiumError:
     """Returns the error to raise for a failed read or write of `source`, which had `deadline_ms` to finish."""
     if isinstance(error, TimeoutError):
         return SourceTimeout(source, deadline_ms)
@@ -81,7 +82,7 @@ def translate(error: sqlite3.Error | TimeoutError, source: str, deadline_ms: int
     if primary == sqlite3.SQLITE_INTERRUPT:
         return SourceTimeout(source, deadline_ms)
     if is_busy(error):
-        return Unavailable(f"{source} is locked by another process; try again in a moment")
+        return Unavailable(f"{source} is busy; try again in a moment")
     if is_no_space(error) or primary == sqlite3.SQLITE_FULL:
         return DiskFull()
     if is_out_of_descriptors(error):
@@ -89,11 +90,5 @@ def translate(error: sqlite3.Error | TimeoutError, source: str, deadline_ms: int
     return StorageError(_MESSAGES.get(primary, _OTHER_ERROR))
 
 
-def _code(error: sqlite3.Error) -> int:
-    """Returns SQLite's extended result code, or 0 for an error that Python's module raised itself."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code
-
-
-def _primary_code(error: sqlite3.Error) -> int:
-    return _code(error) & 0xFF
+def _primary_code(error: BaseException) -> int:
+    return result_code(error) & 0xFF

@@ -14,6 +14,7 @@ from auth.library_files import record_file, recorded_files
 from config.errors import StorageError
 from config.file_copies import save_copy_before_migration
 from config.paths import DataRoot, UserId
+from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
 from sources.storage.search.vocabulary_memory import VocabularyMemory
@@ -54,6 +55,8 @@ class SqliteOptions(Struct, frozen=True):
     deadline_ms: int
     cache_kib: int
     durability: Literal["normal", "full"]
+    # How long after a write the file is flushed; 0: only when many pages were written, and when it is closed.
+    flush_s: float = 0.0
     # How long a read past its deadline may take to stop before its connection is replaced.
     stop_ms: int = 1_000
     # Copies of a file to keep from before its schema was migrated.
@@ -126,7 +129,9 @@ class DatabaseFile(Struct, frozen=True):
 
 def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> JobConnection:
     path = file.ensure_path()
-    connection = _connect(path, options.writer_pragmas, due)
+    # Choosing the kind of log flushes a file five times. A new one has nothing to lose before it is recorded.
+    first = () if path.exists() and path.stat().st_size else ("PRAGMA synchronous = OFF",)
+    connection = _connect(path, (*first, *options.writer_pragmas), due)
     try:
         version = schema_version(connection)
         if not is_current(file.schema, version):
@@ -142,6 +147,7 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
                 # file that is empty counts as lost.
                 connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
+        connection.watch_file(path)
     except BaseException as error:
         _close_after(error, connection)
         raise
@@ -160,6 +166,7 @@ def connect_reader(
         connection.has_outdated_rows = _has_outdated_rows(file.schema, connection)
         for sibling in siblings:
             _attach(connection, sibling, due)
+        connection.watch_file(file.path)
     except BaseException as error:
         _close_after(error, connection)
         raise
@@ -196,7 +203,7 @@ def _attach(connection: JobConnection, sibling: DatabaseFile, due: float) -> Non
     try:
         _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.ensure_path()),))
         connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
-    except (StorageError, sqlite3.Error) as error:
+    except (StorageError, *DATABASE_ERRORS) as error:
         if is_out_of_descriptors(error):
             raise
         logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, error)

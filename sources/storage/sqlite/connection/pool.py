@@ -4,7 +4,6 @@ least recently used one is closed first. A call is rejected before the process r
 import asyncio
 import os
 import resource
-import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from config.errors import Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DATABASE_KINDS, DataRoot, UserId, stored_bytes_of_user
 from config.settings import Settings
+from config.sqlite_errors import DATABASE_ERRORS
 from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
@@ -290,7 +290,7 @@ async def _close(databases: UserDatabases) -> None:
     """A file that cannot be closed, for example because the disk is full, has lost nothing: its log is still there."""
     try:
         await databases.close()
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         logger.warning("Closing a library failed: {}", error)
 
 
@@ -303,6 +303,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         stop_ms=settings.library_stop_ms,
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
+        flush_s=settings.library_flush_s if settings.durability == "normal" else 0.0,
         copies_max=settings.migration_copies_max,
         quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )

@@ -24,6 +24,7 @@ from auth.library_files import record_file
 from config.errors import Conflict, DiskFull, NotFound, StorageError
 from config.file_copies import copy_database, set_aside, sync_directory
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
+from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.sqlite.connection.errors import is_no_space, translate
 from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
@@ -231,7 +232,7 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         connection.rollback()
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         connection.close()
         log = path.with_name(path.name + "-wal")
         if not is_no_space(error) or (log.exists() and log.stat().st_size):
@@ -247,7 +248,7 @@ def _collected_faults(kind: DatabaseKind, problems: list[str]) -> Iterator[None]
         yield
     except _DamagedCopy as error:
         problems.append(error.message)
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         translated = translate(error, kind, BUSY_TIMEOUT_MS)
         if isinstance(translated, DiskFull):
             raise
@@ -386,7 +387,7 @@ def _read_manifest(folder: Path) -> BackupManifest:
 def _translated_errors(action: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         raise StorageError(f"{action}: {translate(error, 'a library', BUSY_TIMEOUT_MS).message}") from error
     except OSError as error:
         raise StorageError(f"{action}: {error.strerror or 'disk error'}") from error

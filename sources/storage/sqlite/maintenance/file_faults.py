@@ -6,6 +6,7 @@ from pathlib import Path
 
 from auth.library_files import recorded_files
 from config.paths import DATABASE_KINDS, DataRoot, UserId
+from config.sqlite_errors import DATABASE_ERRORS
 
 
 def connect_immutable(path: Path) -> sqlite3.Connection:
@@ -20,7 +21,7 @@ def find_fault(path: Path) -> str | None:
     try:
         with closing(connect_immutable(path)) as connection:
             [result] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.DatabaseError:
+    except DATABASE_ERRORS:
         result = "not a database"
     return None if result == "ok" else "failed SQLite's integrity check"
 

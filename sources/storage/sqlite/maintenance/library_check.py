@@ -13,10 +13,12 @@ from typing import Literal
 from msgspec import Struct
 
 from auth.library_files import recorded_files
-from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
+from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, is_read_only
+from config.sqlite_errors import DATABASE_ERRORS, is_undecodable_text
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
-from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
+from sources.storage.sqlite.maintenance.file_faults import connect_immutable
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
@@ -51,16 +53,21 @@ def check_library(data_root: DataRoot, user_id: UserId, *, is_quick: bool = Fals
 
 def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
     try:
-        with closing(_connect(path)) as connection:
+        # Nothing writes to a file on a read-only disk, and its indexes cannot be compared there.
+        is_read_only_file = is_read_only(path)
+        is_quick = is_quick or is_read_only_file
+        with closing(connect_immutable(path) if is_read_only_file else _connect(path)) as connection:
             if schema_version(connection) > len(SCHEMAS[kind].migrations):
                 return FileCheck(kind, "newer", f"schema {schema_version(connection)}")
             faults = _integrity_faults(connection, is_quick=is_quick)
             if damage := [fault for fault in faults if not _INDEX_FAULT.search(fault)]:
                 return FileCheck(kind, "damaged", damage[0])
+            if not is_quick and (table := _table_with_undecodable_text(connection)):
+                return FileCheck(kind, "damaged", f"{table}: a text is not UTF-8")
             if not is_quick:
                 faults += [*_index_faults(connection), *vector_tables(kind).faults(connection)]
             return FileCheck(kind, "index damaged", faults[0]) if faults else FileCheck(kind, "ok")
-    except sqlite3.DatabaseError as error:
+    except DATABASE_ERRORS as error:
         if is_busy(error):
             raise
         return FileCheck(kind, "damaged", str(error))
@@ -70,6 +77,19 @@ def _integrity_faults(connection: sqlite3.Connection, *, is_quick: bool) -> list
     pragma = "quick_check(10)" if is_quick else "integrity_check(10)"
     messages = [str(message) for (message,) in connection.execute(f"PRAGMA {pragma}")]
     return [] if messages == ["ok"] else messages
+
+
+def _table_with_undecodable_text(connection: sqlite3.Connection) -> str | None:
+    """SQLite's own check does not read texts."""
+    for table, _ in connection.execute(ROW_TABLES).fetchall():
+        try:
+            for _ in connection.execute(f'SELECT * FROM "{table}"'):
+                pass
+        except sqlite3.OperationalError as error:
+            if not is_undecodable_text(error):
+                raise
+            return str(table)
+    return None
 
 
 def _index_faults(connection: sqlite3.Connection) -> list[str]:
@@ -84,7 +104,7 @@ def _faults_of(connection: sqlite3.Connection, table: str) -> Iterator[str]:
         # Indexes that are built on demand have no table to be compared with.
         compares_rows = int(table not in {index.table for index in ON_DEMAND_INDEXES})
         connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', {compares_rows})")
-    except sqlite3.DatabaseError as error:
+    except DATABASE_ERRORS as error:
         if is_busy(error):
             raise
         yield f"{table}: {error}"

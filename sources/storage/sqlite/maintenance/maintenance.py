@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from config.errors import StorageError
 from config.paths import DatabaseKind, DataRoot, UserId
+from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
@@ -28,6 +29,11 @@ from sources.storage.sqlite.vectors.vector_tables import vector_tables
 SCHEMAS: dict[DatabaseKind, DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
 # Indexes of messages that are created when they are first needed.
 ON_DEMAND_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
+# Tables with rows of their own, and whether they have no rowids. Queues are empty between transactions.
+ROW_TABLES = (
+    "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
+    "AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '*_queue' ORDER BY name"
+)
 _DEADLINE_S = 24 * 3600.0
 
 
@@ -110,6 +116,6 @@ def _open_writer(
 def _translated_errors(kind: DatabaseKind) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         translated = translate(error, kind, int(_DEADLINE_S * 1000))
         raise StorageError(f"{kind} library: {translated.message}") from error

@@ -17,16 +17,13 @@ from msgspec import Struct
 from config.errors import StorageError
 from config.file_copies import set_aside, sync_directory
 from config.paths import DatabaseKind, DataRoot, UserId
-from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
+from config.sqlite_errors import DATABASE_ERRORS, replace_undecodable
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 _ROWID_MAX = 2**63 - 1
 _FILE_MODE = 0o600
-_TABLES = (
-    "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
-    "AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '*_queue' ORDER BY name"
-)
 
 
 class SalvageReport(Struct, frozen=True):
@@ -48,7 +45,7 @@ def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Salvage
         replaced = set_aside(path)
         unfinished.replace(path)
         sync_directory(path.parent)
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         raise StorageError(f"nothing can be salvaged from {kind}.db ({error}); restore it from a backup") from error
     finally:
         unfinished.unlink(missing_ok=True)
@@ -63,7 +60,7 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
             raise StorageError(f"nothing can be salvaged from {kind}.db: its schema is {version}")
         triggers = _create_schema(target, kind, version)
         rows, gaps = {}, {}
-        for table, is_without_rowid in target.execute(_TABLES).fetchall():
+        for table, is_without_rowid in target.execute(ROW_TABLES).fetchall():
             reader = _TableReader(source, table, _columns(target, table))
             records = reader.read_both_ways() if is_without_rowid else reader.read_by_rowid()
             rows[table] = reader.copy_to(target, records)
@@ -83,7 +80,7 @@ def _create_schema(target: sqlite3.Connection, kind: DatabaseKind, version: int)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")
-    for table, _ in target.execute(_TABLES).fetchall():
+    for table, _ in target.execute(ROW_TABLES).fetchall():
         target.execute(f"DELETE FROM {table}")
     return [sql for _, sql in triggers]
 
@@ -119,7 +116,7 @@ class _TableReader:
                 for row in self._source.execute(query, (after,)):
                     after = row[0]
                     yield row[1:]
-            except sqlite3.DatabaseError:
+            except DATABASE_ERRORS:
                 self.gaps += 1
                 after = self._next_readable(after)
             else:
@@ -130,7 +127,7 @@ class _TableReader:
         for direction in ("ASC", "DESC"):
             try:
                 yield from self._source.execute(f"SELECT {self._names} FROM {self._table} ORDER BY 1 {direction}")
-            except sqlite3.DatabaseError:
+            except DATABASE_ERRORS:
                 self.gaps = 1
             else:
                 return
@@ -156,7 +153,7 @@ class _TableReader:
         query = f"SELECT {self._names} FROM {self._table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
         try:
             self._source.execute(query, (after,)).fetchone()
-        except sqlite3.DatabaseError:
+        except DATABASE_ERRORS:
             return False
         return True
 
@@ -167,4 +164,5 @@ def _connect_damaged(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = replace_undecodable
     return connection

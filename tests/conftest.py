@@ -1,24 +1,26 @@
-"""The hypothesis profile of all tests, the check that tests named in a compatibility manifest use a transport, and the
-servers that tests share. A run of the whole suite in which no test used one of them fails."""
+"""The check that tests named in a compatibility manifest use a transport, the servers that tests share, and the users
+of a server in the test's process. A run of the whole suite in which no test used a shared server fails."""
 
 import gc
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.compatibility.page import SYSTEMS
-from tests.servers import citus, postgres, shared, storage, valkey
+from tests.servers import citus, postgres, shared, storage
+from tests.servers import valkey as valkey_servers
 from tests.transport_requests import require_transport
 
-# No deadlines, because timing on a busy machine says nothing about correctness.
-settings.register_profile("florilegium", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("florilegium")
+if TYPE_CHECKING:
+    from tests.server.rest.rest_client import RestClient
+    from tests.sources.source_fixture import LibraryUser
+
+pytest_plugins = ("tests.tiers",)
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")
@@ -122,7 +124,7 @@ def database_url(postgres_server: shared.SharedServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> shared.SharedServer:
-    return valkey.valkey_server()
+    return valkey_servers.valkey_server()
 
 
 @pytest.fixture
@@ -130,3 +132,31 @@ def redis_settings(valkey_server: shared.SharedServer) -> dict[str, Any]:
     """The settings of a deployment of its own on the shared Valkey server, with a timeout for busy machines."""
     prefix = f"test-{secrets.token_hex(8)}"
     return {"session_url": valkey_server.url, "redis_prefix": prefix, "redis_timeout_ms": 10_000}
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[valkey_servers.ValkeyProcess]:
+    """A Valkey server that a test can stop."""
+    with valkey_servers.own_valkey(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> "AsyncIterator[RestClient]":
+    """A client of the whole product without rate limits, on which Ada and Ben have empty libraries."""
+    from tests.live import NO_RATE_LIMITS  # noqa: PLC0415 - tests without a server need not import it
+    from tests.server.rest.rest_client import open_rest_client  # noqa: PLC0415 - as above
+
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
+        yield client
+
+
+@pytest.fixture
+async def ada(api: "RestClient") -> "LibraryUser":
+    """A user who calls tools over HTTP."""
+    return await api.library_user("ada")
+
+
+@pytest.fixture
+async def ben(api: "RestClient") -> "LibraryUser":
+    return await api.library_user("ben")

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import uvicorn.server
 from msgspec import Struct
 
 from auth.authenticator import Authenticator
@@ -96,6 +98,17 @@ class LiveServer(Struct, frozen=True):
         return {"Authorization": f"Bearer {await self.token(name, scopes)}"}
 
 
+class _QuickAsyncio:
+    """What uvicorn uses as asyncio: it looks every 0.1 s whether it should stop, and then waits 0.1 s more."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.01))
+
+
 @asynccontextmanager
 async def live(
     settings: Settings,
@@ -111,13 +124,14 @@ async def live(
         if extend is not None:
             extend(runtime.dispatcher.catalog)
         app = TRANSPORT_REQUESTS.counting(build_app(runtime, metrics))
-        serving = asyncio.create_task(serve(app, settings, runtime.open_streams, url.set_result))
-        try:
-            async with asyncio.timeout(10):
-                await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
-            yield LiveServer(runtime, await url)
-        finally:
-            runtime.open_streams.stop()
-            await asyncio.gather(serving, return_exceptions=True)
+        with patch.object(uvicorn.server, "asyncio", _QuickAsyncio()):
+            serving = asyncio.create_task(serve(app, settings, runtime.open_streams, url.set_result))
+            try:
+                async with asyncio.timeout(10):
+                    await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()
+                yield LiveServer(runtime, await url)
+            finally:
+                runtime.open_streams.stop()
+                await asyncio.gather(serving, return_exceptions=True)

@@ -17,7 +17,7 @@ CreateLibraries = Callable[[Path], Coroutine[Any, Any, None]]
 
 def copy_libraries(create: CreateLibraries, root: Path) -> Path:
     """Copies what `create` writes into a directory, which it does once per process. Returns the directory."""
-    original = _created(create)
+    original = created_libraries(create)
     shutil.copytree(original, root, dirs_exist_ok=True)
     if has_database(original):
         copy_database(original, root)
@@ -25,7 +25,8 @@ def copy_libraries(create: CreateLibraries, root: Path) -> Path:
 
 
 @cache
-def _created(create: CreateLibraries) -> Path:
+def created_libraries(create: CreateLibraries) -> Path:
+    """Returns the directory into which `create` has written, which nothing may change."""
     root = Path(tempfile.mkdtemp(prefix="florilegium-libraries-"))
     atexit.register(shutil.rmtree, root)
     with ThreadPoolExecutor(1) as thread:  # this one may have a running event loop

@@ -73,5 +73,19 @@ def test_every_pinned_package_is_looked_up(database: str) -> None:
 def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
     (tmp_path / "lock.txt").write_text(LOCK)
     outcome = audit(tmp_path / "lock.txt", "http://127.0.0.1:1")
-    assert outcome.returncode == 0
-    assert outcome.stdout.startswith("Nothing was checked: http://127.0.0.1:1 cannot be reached")
+    assert outcome.returncode == 75
+    assert outcome.stdout.startswith("Not checked: http://127.0.0.1:1 cannot be reached")
+
+
+def test_an_audit_of_no_package_says_so(database: str, tmp_path: Path) -> None:
+    (tmp_path / "lock.txt").write_text("# nothing\n")
+    outcome = audit(tmp_path / "lock.txt", database)
+    assert (outcome.returncode, outcome.stdout) == (75, "Not checked: the locks pin no package.\n")
+
+
+def test_ci_runs_the_audit_and_tells_its_outcomes_apart() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    locks = sorted(path.name for path in ROOT.glob("requirements*.txt"))
+    [line] = [line for line in script.splitlines() if "audit.py" in line]
+    assert sorted(word for word in line.split() if word.startswith("requirements")) == locks
+    assert '[ "$audit" = 75 ]' in script

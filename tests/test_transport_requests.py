@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
 from tests.server.clients import WebSocketClient
@@ -15,7 +16,7 @@ TEST = "tests/test_birds.py::test_it_sings"
 NAMED = frozenset((TEST,))
 
 
-@pytest.mark.parametrize("case", ["", "[finch]", "[a[b]::test]"])
+@each_case("case", ["", "[finch]", "[a[b]::test]"])
 def test_named_test_without_a_request_fails(case: str) -> None:
     with (
         pytest.raises(AssertionError, match="must use a transport"),

@@ -7,9 +7,10 @@
 3. Hostile and damaged files, imported over REST.
 4. Hostile queries, to every tool that searches.
 5. Slow and endless clients, over sockets.
+6. Pipelined requests and large responses that are never read, while the memory of a server process is measured.
 
 Nothing leaves the loopback interface, every part has a time limit, and so has the whole. The exit code is 1 if anything
-got through, if the server failed, or if there was not enough time for the calls.
+got through, if the server failed or took too much memory, or if there was not enough time for the calls.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from tests.attack.forged_oauth import ForgedOAuthResult, attack_oauth
 from tests.attack.forged_tokens import TokenResult, attack_with_tokens
 from tests.attack.hostile_files import FileResult, attack_with_files
 from tests.attack.leak_detector import LeakDetector
+from tests.attack.memory import MemoryPart, attack_memory
 from tests.attack.query_attack import QueryResult, attack_with_queries
 from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
 from tests.attack.surface import Surface, read_surface
@@ -62,6 +64,8 @@ class Effort(Struct, frozen=True):
     query_step: int
     slow_copies: int
     slow_s: float
+    pipelined: int
+    unread: int
 
 
 FULL = Effort(
@@ -78,6 +82,8 @@ FULL = Effort(
     query_step=1,
     slow_copies=4,
     slow_s=20,
+    pipelined=10_000,
+    unread=100,
 )
 QUICK = Effort(
     calls=1_200,
@@ -93,6 +99,8 @@ QUICK = Effort(
     query_step=40,
     slow_copies=1,
     slow_s=20,
+    pipelined=1_000,
+    unread=10,
 )
 
 
@@ -119,6 +127,7 @@ class AttackResult(Struct, frozen=True):
     files: FileResult
     queries: QueryResult
     slow: SlowClientResult
+    memory: list[MemoryPart]
     seconds: float
 
     @property
@@ -142,6 +151,7 @@ class AttackResult(Struct, frozen=True):
             *(f"valid {algorithm} token refused" for algorithm in self.tokens.refused_valid),
             *(f"valid {name} refused" for name in self.oauth.refused_valid),
             *(f"not closed: {name}" for name in self.slow.open_clients),
+            *(f"too much memory: {part.describe()}" for part in self.memory if part.is_too_much),
         ]
         if self.slow.failed_user_calls:
             found.append(f"{self.slow.failed_user_calls} calls of a user failed next to slow clients")
@@ -193,6 +203,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         after = [await own_data(server.api, tenant) for tenant in tenants]
     tokens = await attack_with_tokens(directory, effort.issuers)
     oauth = await attack_oauth(directory, effort.oauth_credentials)
+    memory = await attack_memory(directory, effort.pipelined, effort.unread)
     pairs = zip(tenants, before, after, strict=True)
     changes = [
         f"data of {tenant.name} was changed: {was[:100]!r} is now {now[:100]!r}"
@@ -212,6 +223,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         files=files,
         queries=queries,
         slow=slow,
+        memory=memory,
         seconds=time.monotonic() - started_at,
     )
 
@@ -242,6 +254,7 @@ def report(result: AttackResult) -> Iterator[str]:
         f"slow and endless clients: {result.slow.clients}, not closed {len(result.slow.open_clients)}; meanwhile "
         f"{result.slow.user_calls} calls of a user, the slowest {result.slow.slowest_user_call_s:.2f} s"
     )
+    yield from (f"memory, {part.describe()}" for part in result.memory)
     yield f"took {result.seconds:.0f} s"
     for title, found in (("LEAK", result.leaks), ("FAILURE", result.failures)):
         yield from (f"{title} {line}" for line in found[:_SHOWN_MAX])

@@ -19,6 +19,7 @@ from tests.attack.cross_tenant import CrossTenantAttack, count_visible
 from tests.attack.forged_tokens import TokenResult, attack_issuer
 from tests.attack.hostile_files import FileResult, attack_with_files, has_text, import_file
 from tests.attack.leak_detector import LeakDetector, new_canary
+from tests.attack.memory import MEGABYTE, attack_with_unread_responses, attacked_process
 from tests.attack.run import AttackedServer, open_attacked_server
 from tests.attack.slow_clients import attack_with_slow_clients
 from tests.attack.surface import METHODS, RouteTarget, read_surface
@@ -29,7 +30,7 @@ from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.importers.office_files import WORD, word
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("attacks a server")]
 
 CALLS = 300
 
@@ -166,6 +167,13 @@ async def test_client_that_is_not_closed_would_be_found(server: AttackedServer) 
     result = await attack_with_slow_clients(server.live.url, ada, ben, copies=1, limit_s=0.5)
 
     assert "1 that sends nothing" in result.open_clients
+
+
+async def test_memory_of_unread_responses_would_be_found(tmp_path: Path) -> None:
+    async with attacked_process(tmp_path) as server:
+        part = await attack_with_unread_responses(server, 3, growth_max_bytes=MEGABYTE)
+
+    assert part.is_too_much
 
 
 async def test_every_file_is_followed_to_its_end(server: AttackedServer, tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.attack.forged_oauth import attack_oauth
+
+pytestmark = pytest.mark.slow("attacks a server")
 
 
 async def test_no_forged_oauth_credential_is_accepted(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 import hashlib
 
-import pytest
-
 from auth.api_keys import generate_key, has_key_prefix, hash_key, is_well_formed
+from tests.cases import each_case
 
 
 def test_generated_keys_are_well_formed_and_unique() -> None:
@@ -14,7 +13,7 @@ def test_generated_keys_are_well_formed_and_unique() -> None:
     assert all(is_well_formed(key) and has_key_prefix(key) and len(key) == 47 for key in keys)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "flo_", "flo_" + "A" * 42, "flo_" + "A" * 44, "flo_" + "A" * 42 + "=", "FLO_" + "A" * 43, " flo_" + "A" * 43],
 )

@@ -12,6 +12,7 @@ from tests.auth.attack_server import ISSUERS, open_server
 from tests.auth.attack_tokens import AUDIENCE, attacks
 from tests.auth.auth_fixture import NOW
 from tests.auth.issuers import ABSENT, Issuer, es256
+from tests.cases import each_case
 
 CORPUS_MIN_SIZE = 150
 ERROR_MESSAGES = {
@@ -43,7 +44,7 @@ async def test_no_attack_token_is_accepted(make_issuer: Callable[[], Issuer], tm
     assert {error.message for error in errors} <= ERROR_MESSAGES
 
 
-@pytest.mark.parametrize("make_issuer", ISSUERS)
+@each_case("make_issuer", ISSUERS)
 def test_corpus_is_large_and_has_no_duplicates(make_issuer: Callable[[], Issuer]) -> None:
     corpus = attacks(make_issuer())
 

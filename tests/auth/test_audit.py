@@ -178,6 +178,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow("kills processes")
 async def test_a_security_event_survives_kill_9(tmp_path: Path) -> None:
     """It is written at once although the interval for reads is a minute."""
     path = tmp_path / "audit.db"

@@ -19,6 +19,7 @@ from config.errors import RateLimited, StorageError, Unauthenticated, Unavailabl
 from tests.auth.attack_tokens import ORDER_OF_P256
 from tests.auth.auth_fixture import ISSUER, NOW, PUBLIC_URL, SECRET, FakeClock, make_authenticator, make_settings
 from tests.auth.issuers import ABSENT, b64, es256, hs256, jwks
+from tests.cases import each_case
 
 ALICE = hs256()
 JWKS_URL = "https://id.example.com/keys"
@@ -432,9 +433,9 @@ async def test_cached_credential_is_not_accepted_while_the_registry_is_locked(
         principal = await authenticator.authenticate(header)
         with closing(sqlite3.connect(control_path, isolation_level=None)) as other_connection:
             other_connection.execute("BEGIN EXCLUSIVE")
-            with pytest.raises(StorageError, match="locked"):
+            with pytest.raises(StorageError, match="is busy"):
                 await authenticator.authenticate(header)
-            with pytest.raises(StorageError, match="locked"):
+            with pytest.raises(StorageError, match="is busy"):
                 await authenticator.recheck(principal)
             other_connection.execute("ROLLBACK")
 
@@ -640,7 +641,7 @@ def basic(text: str) -> str:
     return "Basic " + base64.b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "expected"),
     [
         (None, None),

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from auth.challenge import METADATA_PATH, challenge, resource_metadata
 from auth.principal import ADMIN, SCOPES
 from config.errors import Forbidden, Unauthenticated
 from tests.auth.auth_fixture import ISSUER, PUBLIC_URL, make_settings
+from tests.cases import each_case
 
 METADATA = f'resource_metadata="{PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"'
 
@@ -64,7 +64,7 @@ def test_this_server_is_the_authorization_server_if_tokens_are_not_issued_elsewh
     assert resource_metadata(make_settings(jwt_secret="s" * 32))["authorization_servers"] == ["https://kb.example.com"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes", [{}, {"jwt_secret": "s" * 32, "oauth_server": "off"}, {"jwt_key_file": "key.pem", "jwt_issuer": "us"}]
 )
 def test_metadata_omits_authorization_servers_if_there_are_none(changes: dict[str, str]) -> None:

@@ -2,14 +2,18 @@
 
 import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from auth.control_database import Migration
-from auth.sqlite_control import Operation, SqliteControlDatabase
+from auth.library_files import record_file, recorded_files
+from auth.registry import Registry
+from auth.sqlite_control import CONTROL_LOCK, Operation, SqliteControlDatabase
 from config.errors import Conflict, StorageError
+from config.paths import DATABASE_KINDS, DatabaseKind, UserId
 
 FIRST: Migration = ("CREATE TABLE notes (text TEXT NOT NULL)", "INSERT INTO notes VALUES ('first')")
 SECOND: Migration = ("INSERT INTO notes VALUES ('second')",)
@@ -116,3 +120,39 @@ async def test_cancelled_write_leaves_no_open_transaction(control_path: Path) ->
 
 def insert(number: int) -> Operation[int]:
     return lambda db: db.execute("INSERT INTO notes VALUES (?)", (f"note {number}",)).rowcount
+
+
+# -- the files of users ------------------------------------------------------------------------------------------------
+
+
+async def test_files_of_many_new_users_are_recorded_in_few_transactions(control_path: Path) -> None:
+    """Each transaction flushes the disk several times."""
+
+    def transactions() -> int:
+        """SQLite's change counter."""
+        return int.from_bytes(control_path.read_bytes()[24:28])
+
+    async with Registry.open(control_path) as registry:
+        users = [(await registry.add_user(f"user{number}")).id for number in range(10)]
+        before = transactions()
+        files: list[tuple[UserId, DatabaseKind]] = [(user, kind) for user in users for kind in DATABASE_KINDS]
+        threads = ThreadPoolExecutor(len(files))
+        CONTROL_LOCK.acquire()  # as a slow transaction of another thread does
+        recording = [
+            asyncio.get_running_loop().run_in_executor(threads, record_file, control_path, *file) for file in files
+        ]
+        reading = asyncio.create_task(registry.user_by_name("user1"))
+        CONTROL_LOCK.release()
+        await asyncio.gather(*recording)
+        assert (await reading) is not None
+
+    assert all(recorded_files(control_path, user) == set(DATABASE_KINDS) for user in users)
+    # The first thread records only its own file, and those that start late need another transaction.
+    assert transactions() - before < len(files) / 2
+
+
+async def test_failure_to_record_a_file_reaches_every_caller(control_path: Path) -> None:
+    control_path.write_bytes(b"not a database" * 100)
+    recording = [asyncio.to_thread(record_file, control_path, UserId(f"u_{number}"), "media") for number in range(4)]
+    outcomes = await asyncio.gather(*recording, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StorageError] * 4

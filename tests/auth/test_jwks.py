@@ -13,6 +13,7 @@ from auth.jwks import RemoteKeys, UrlFetch
 from config.errors import Unavailable
 from tests.auth.auth_fixture import ISSUER, FakeClock, make_settings
 from tests.auth.issuers import eddsa, es256, jwks
+from tests.cases import each_case
 
 URL = "https://id.example.com/keys"
 
@@ -287,7 +288,7 @@ async def test_silent_provider_times_out(provider_url: str) -> None:
         await UrlFetch(0.1, 50_000)(f"{provider_url}/silent")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/keys", "not a url"])
+@each_case("url", ["http://127.0.0.1:1/keys", "not a url"])
 async def test_unreachable_address_raises_unavailable(url: str) -> None:
     with pytest.raises(Unavailable, match="fetch failed"):
         await UrlFetch(5, 50_000)(url)

@@ -13,6 +13,7 @@ from auth.signing_keys import SigningKeys
 from config.errors import ConfigurationError
 from tests.auth.auth_fixture import ISSUER, SECRET, make_settings, write
 from tests.auth.issuers import b64, eddsa, es256, jwks, rs256
+from tests.cases import each_case
 
 
 def load_from_file(path: Path, content: bytes, **changes: Any) -> SigningKeys:
@@ -34,7 +35,7 @@ async def test_secret_is_for_hs256_only_and_any_kid() -> None:
     assert await keys.find("RS256", None) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "problem"),
     [
         ({"jwt_previous_secrets": (SECRET,)}, "jwt_previous_secrets: expected them together with jwt_secret"),
@@ -46,7 +47,7 @@ def test_previous_secrets_need_a_current_one_and_the_same_length(changes: dict[s
         make_settings(**changes)
 
 
-@pytest.mark.parametrize("encoding", ["pem", "jwk"])
+@each_case("encoding", ["pem", "jwk"])
 def test_public_key_as_secret_is_rejected(encoding: str) -> None:
     with pytest.raises(ConfigurationError, match=r"jwt_secret looks like a key .* set jwt_key_file"):
         load_signing_keys(make_settings(jwt_secret=rs256().public[encoding].decode()))

@@ -148,6 +148,28 @@ async def test_access_withdrawn_by_another_process_ends(postgres_location: Conne
         assert (await server.authenticate(f"Bearer {bob_key}")).user_id == bob.id
 
 
+@pytest.mark.slow("waits until all servers have noticed a change")
+async def test_access_withdrawn_by_a_command_has_ended_when_the_command_returns(
+    postgres_location: ConnectionOptions, clock: FakeClock
+) -> None:
+    async with (
+        Registry.open(postgres_location, clock=clock) as here,
+        Registry.open(postgres_location, clock=clock, waits_for_servers=True) as command,
+    ):
+        server = make_authenticator(make_settings(require_auth=True), here, clock)
+        alice, bob = await here.add_user("alice"), await here.add_user("bob")
+        _, bob_key = await here.create_key(bob.id, "laptop", [READ])
+        for _ in range(3):
+            key, secret = await here.create_key(alice.id, "laptop", [READ])
+            await server.authenticate(f"Bearer {secret}")
+
+            await command.revoke_key(key.id)
+
+            with pytest.raises(Unauthenticated):
+                await server.authenticate(f"Bearer {secret}")
+        assert (await server.authenticate(f"Bearer {bob_key}")).user_id == bob.id
+
+
 async def test_access_withdrawn_by_the_same_process_ends_at_the_next_call(
     postgres_location: ConnectionOptions, clock: FakeClock
 ) -> None:

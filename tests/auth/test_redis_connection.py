@@ -1,8 +1,7 @@
 """What is posted without waiting: it is sent again if the server does not know the script, and a refusal is noticed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,15 +9,9 @@ from auth.redis.connection import RedisConnection, open_redis
 from auth.redis.scripts import RedisScript
 from config.errors import SharedStateUnavailable
 from config.settings import Settings
-from tests.servers.valkey import ValkeyProcess, own_valkey
+from tests.servers.valkey import ValkeyProcess
 
 APPEND = RedisScript("redis.call('APPEND', KEYS[1], ARGV[1])")
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[ValkeyProcess]:
-    with own_valkey(tmp_path) as process:
-        yield process
 
 
 @pytest.fixture

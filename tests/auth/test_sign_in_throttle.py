@@ -6,6 +6,7 @@ from auth.accounts.throttle import SignInFailed, SignInThrottle, network_of
 from auth.rate_limits import in_process_limits
 from config.errors import RateLimited
 from tests.auth.auth_fixture import FakeClock, make_settings
+from tests.cases import each_case
 
 
 async def fail(throttle: SignInThrottle, account: str, address: str, browser: str | None = None) -> bool:
@@ -78,7 +79,7 @@ async def test_success_does_not_count(throttle: SignInThrottle) -> None:
     assert await fail(throttle, "ada", "192.0.2.1")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "network"),
     [
         ("192.0.2.1", "192.0.2.1"),

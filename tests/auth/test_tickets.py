@@ -14,6 +14,7 @@ from auth.tickets import InProcessTickets, Tickets
 from config.errors import Unauthenticated, Unavailable
 from config.paths import new_user_id
 from tests.auth.auth_fixture import FakeClock, make_settings
+from tests.cases import each_case
 from tests.servers.aging import age_keys
 
 Advance = Callable[[float], Awaitable[None]]
@@ -80,7 +81,7 @@ async def test_ticket_expires(open_tickets: OpenTickets) -> None:
         assert await tickets.redeem(late) == ALICE
 
 
-@pytest.mark.parametrize("text", ["", "x", "\ud800", "A" * 43, "A" * 100_000, "x\r\nFLUSHALL"])
+@each_case("text", ["", "x", "\ud800", "A" * 43, "A" * 100_000, "x\r\nFLUSHALL"])
 async def test_unknown_ticket_is_rejected(open_tickets: OpenTickets, text: str) -> None:
     async with open_tickets() as (tickets, _):
         await tickets.issue(ALICE)

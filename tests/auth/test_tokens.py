@@ -14,6 +14,7 @@ from config.errors import ConfigurationError, InvalidParams, Unauthenticated
 from config.risks import risks
 from tests.auth.auth_fixture import NOW, PUBLIC_URL, SECRET, make_settings
 from tests.auth.issuers import ABSENT, b64, compact, eddsa, es256, hs256, jwks
+from tests.cases import each_case
 
 ISSUER = hs256()
 
@@ -52,7 +53,7 @@ async def test_claim_names_are_configurable() -> None:
     assert claims.scopes == {ADMIN}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("claims", "expected"),
     [
         ({"client_id": "c", "azp": "a"}, "c"),
@@ -64,7 +65,7 @@ async def test_client_comes_from_its_claim_or_azp_or_the_user(claims: dict[str, 
     assert (await verifier().verify(ISSUER.token(**claims), NOW)).client_id == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scope", "expected"),
     [
         (ABSENT, {READ}),
@@ -89,7 +90,7 @@ async def test_identity_without_jti_is_the_hash_of_the_signing_input() -> None:
     assert len(identities[0]) == 64
 
 
-@pytest.mark.parametrize("leeway_s", [0, 30])
+@each_case("leeway_s", [0, 30])
 async def test_token_expires_exactly_after_the_leeway(leeway_s: int) -> None:
     jwt_verifier, token = verifier(jwt_leeway_s=leeway_s), ISSUER.token(exp=NOW)
 
@@ -98,7 +99,7 @@ async def test_token_expires_exactly_after_the_leeway(leeway_s: int) -> None:
         await jwt_verifier.verify(token, NOW + leeway_s)
 
 
-@pytest.mark.parametrize("iss", [PUBLIC_URL[:-1], PUBLIC_URL + "/", PUBLIC_URL.upper(), "https://other.example.com"])
+@each_case("iss", [PUBLIC_URL[:-1], PUBLIC_URL + "/", PUBLIC_URL.upper(), "https://other.example.com"])
 async def test_issuer_is_compared_exactly(iss: str) -> None:
     with pytest.raises(Unauthenticated):
         await verifier().verify(ISSUER.token(iss=iss), NOW)
@@ -132,16 +133,14 @@ async def test_token_types_are_configurable() -> None:
         await jwt_verifier.verify(ISSUER.token({"typ": "JWT"}), NOW)
 
 
-@pytest.mark.parametrize("claim", ["type", "token_type", "token_use"])
-@pytest.mark.parametrize(
-    "purpose", ["refresh", "refresh_token", "password_reset", "email-verification", "id", "ID", "id_token"]
-)
+@each_case("claim", ["type", "token_type", "token_use"])
+@each_case("purpose", ["refresh", "refresh_token", "password_reset", "email-verification", "id", "ID", "id_token"])
 async def test_token_for_another_purpose_is_rejected(claim: str, purpose: str) -> None:
     with pytest.raises(Unauthenticated):
         await verifier().verify(ISSUER.token({}, **{claim: purpose}), NOW)
 
 
-@pytest.mark.parametrize("purpose", ["access", "access_token", "Bearer", "identity-provider", 7, None])
+@each_case("purpose", ["access", "access_token", "Bearer", "identity-provider", 7, None])
 async def test_access_token_with_a_purpose_claim_is_accepted(purpose: Any) -> None:
     assert (await verifier().verify(ISSUER.token(type=purpose), NOW)).subject == "alice"
 
@@ -231,7 +230,7 @@ def test_minting_without_a_secret_raises_configuration_error() -> None:
         mint_token(make_settings(), "alice", [READ], lifetime_s=60, now=NOW, client_id="cli")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "field"),
     [
         ({"subject": ""}, "subject"),
@@ -266,13 +265,13 @@ TLDW: dict[str, Any] = {
 NO_SCOPE: dict[str, Any] = {"scope": ABSENT}
 
 
-@pytest.mark.parametrize("value", [ABSENT, "refresh", "password", "Access", "", None, 1, ["x"], {"access": True}])
+@each_case("value", [ABSENT, "refresh", "password", "Access", "", None, 1, ["x"], {"access": True}])
 async def test_token_without_a_required_claim_is_rejected(value: object) -> None:
     with pytest.raises(Unauthenticated):
         await verifier(**TLDW).verify(ISSUER.token(type=value), NOW)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("required", "claims"),
     [
         (("type=access",), {"type": "access"}),
@@ -291,7 +290,7 @@ async def test_token_with_the_required_claims_is_accepted(required: tuple[str, .
         await jwt_verifier.verify(ISSUER.token(), NOW)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("claims", "scopes"),
     [
         ({"role": "admin", **NO_SCOPE}, {ADMIN, READ, WRITE}),
@@ -321,7 +320,7 @@ async def test_claims_of_roles_are_configurable() -> None:
     assert (await jwt_verifier.verify(ISSUER.token(role="editor", **NO_SCOPE), NOW)).scopes == set()
 
 
-@pytest.mark.parametrize("value", [None, 1, {"admin": True}, ["admin", 1], True])
+@each_case("value", [None, 1, {"admin": True}, ["admin", 1], True])
 async def test_malformed_roles_are_rejected(value: object) -> None:
     with pytest.raises(Unauthenticated):
         await verifier(**TLDW).verify(ISSUER.token(type="access", role=value), NOW)
@@ -335,7 +334,7 @@ async def test_issuer_and_audience_may_be_absent_only_with_the_insecure_settings
             await verifier(**{**TLDW, name: False}).verify(token, NOW)
 
 
-@pytest.mark.parametrize("claims", [{"iss": "https://other"}, {"aud": "other"}, {"iss": None}, {"aud": []}])
+@each_case("claims", [{"iss": "https://other"}, {"aud": "other"}, {"iss": None}, {"aud": []}])
 async def test_wrong_issuer_or_audience_is_rejected_even_with_the_insecure_settings(claims: dict[str, Any]) -> None:
     with pytest.raises(Unauthenticated):
         await verifier(**TLDW).verify(ISSUER.token(type="access", **claims), NOW)
@@ -349,13 +348,13 @@ async def test_minted_tokens_have_the_required_claims() -> None:
     assert (await verifier(jwt_required_claims=("type=access",)).verify(token, NOW)).subject == "alice"
 
 
-@pytest.mark.parametrize(("value", "name"), [("Alice B.", "Alice B."), ("a\nb", ""), (7, ""), (ABSENT, "")])
+@each_case(("value", "name"), [("Alice B.", "Alice B."), ("a\nb", ""), (7, ""), (ABSENT, "")])
 async def test_name_claim_is_returned_if_it_is_a_name(value: object, name: str) -> None:
     claims = await verifier(jwt_name_claim="preferred_username").verify(ISSUER.token(preferred_username=value), NOW)
     assert (claims.subject, claims.name) == ("alice", name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "entry", "message"),
     [
         ("jwt_required_claims", "type", "jwt_required_claims: expected NAME=VALUE, such as type=access, got 'type'"),

@@ -18,7 +18,7 @@ from tests.server.console.console_fixture import FAST_HASHES, OTHER_PASSWORD, PA
 from tests.server.console.console_fixture import Console as AccountSite
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 ADMIN_PAGES = ("/admin", "/admin/users", "/admin/users/ben", "/admin/audit", "/admin/audit?reads=1")
 PAGES = ("/account", "/account/delete", *ADMIN_PAGES)
 KEYS = 130

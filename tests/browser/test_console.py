@@ -19,7 +19,7 @@ from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 PHONE = {"viewport": {"width": 390, "height": 844}, "isMobile": True, "hasTouch": True}
 
 

@@ -20,7 +20,7 @@ from tests.browser.payloads import PAYLOADS
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 EVENTS = {"conversation_events_interval_ms": 100, "conversation_events_max_s": 60}
 
 

@@ -16,7 +16,7 @@ from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,7 +12,7 @@ from auth.browser_sessions import session_cookie_name
 from tests.browser.driver import BrowserDriver
 from tests.live import NO_RATE_LIMITS, LiveServer, free_port, live, make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

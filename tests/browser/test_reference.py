@@ -15,7 +15,7 @@ from tests.browser.test_console import PHONE
 from tests.live import NO_RATE_LIMITS, live, make_settings
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

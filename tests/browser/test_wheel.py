@@ -19,6 +19,8 @@ from msgspec import Struct
 from tests.browser.driver import BrowserDriver
 from tests.live import NO_CERTIFICATES, free_port
 
+pytestmark = pytest.mark.slow("builds and installs a wheel")
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
 HTML = {"Accept": "text/html"}

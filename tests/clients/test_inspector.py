@@ -9,6 +9,8 @@ from msgspec.json import decode
 from tests.clients.node_tools import program, run_node
 from tests.live import LiveServer, live, make_settings
 
+pytestmark = pytest.mark.slow("runs a TypeScript client")
+
 INSPECTOR_TIMEOUT_S = 60
 
 

@@ -4,9 +4,13 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.clients.legacy_python import DIRECTORY, SCRIPT, interpreter
 from tests.clients.programs import Info, ProgramResult, read_report, run_program
 from tests.live import LiveServer, live, make_settings
+
+pytestmark = pytest.mark.slow("installs a client")
 
 CLIENT_TIMEOUT_S = 60
 

@@ -132,6 +132,7 @@ async def test_python_sdk_connects_to_a_profile(tmp_path: Path) -> None:
     assert result["results"] == []
 
 
+@pytest.mark.slow("runs TypeScript clients")
 @pytest.mark.parametrize("version", ["1", "2"])
 async def test_typescript_clients_connect_each_person(version: str, tmp_path: Path) -> None:
     packages()
@@ -152,6 +153,7 @@ async def test_typescript_clients_connect_each_person(version: str, tmp_path: Pa
     assert all(report.had_session for report in reports)
 
 
+@pytest.mark.slow("runs TypeScript clients")
 async def test_mcp_remote_connects_a_stdio_client(tmp_path: Path) -> None:
     messages = [
         handshake(request_id=1),
@@ -176,6 +178,7 @@ async def test_mcp_remote_connects_a_stdio_client(tmp_path: Path) -> None:
     assert answers[2]["result"]["structuredContent"]["user"] == "bob"
 
 
+@pytest.mark.slow("runs TypeScript clients")
 async def test_inspector_connects(tmp_path: Path) -> None:
     port = free_port()
     async with live(make_settings(tmp_path / "data")) as server, people(server) as (ada, _):

@@ -22,6 +22,8 @@ from tests.clients.legacy_python import DIRECTORY
 from tests.clients.node_tools import PROJECT, environment, install_packages
 from tests.clients.provisioning import ProvisioningFailed, digest, install, is_installed, mark_installed
 
+pytestmark = pytest.mark.slow("installs clients")
+
 
 def test_a_failed_installer_is_reported_with_its_output(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; print('no such package'); sys.exit(3)"]

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 import httpx2
-import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.cases import each_case
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
@@ -29,8 +29,8 @@ async def get_server_info(server: LiveServer, user: str, mode: str) -> tuple[set
 PROFILES = {"compact": ["knowledge_search", "knowledge_get"], "research": ["search", "fetch"]}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("mode", MODES)
+@each_case("profile", PROFILES)
+@each_case("mode", MODES)
 async def test_the_address_of_a_profile_returns_its_tools_and_instructions(
     mode: str, profile: str, tmp_path: Path
 ) -> None:
@@ -49,7 +49,7 @@ async def test_the_address_of_a_profile_returns_its_tools_and_instructions(
     assert not result.is_error
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_case("mode", MODES)
 async def test_each_client_is_authenticated_as_its_user(mode: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         ada, bob = await asyncio.gather(get_server_info(server, "ada", mode), get_server_info(server, "bob", mode))
@@ -71,10 +71,10 @@ async def search_over_sse(server: LiveServer, user: str, mode: str) -> tuple[obj
         found = [(await client.call_tool("knowledge_search", {"query": "galleon"})) for _ in range(2)]
     results = [answer.structured_content or {} for answer in found]
     assert [hit["title"] for hit in results[0]["results"]] == [f"Voyage of {user}"]
-    return info, [result["exhausted"] for result in results]
+    return info, [result.get("exhausted", False) for result in results]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_case("mode", MODES)
 async def test_the_deprecated_sse_transport_serves_each_user_in_every_mode(mode: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         answers = await asyncio.gather(*(search_over_sse(server, user, mode) for user in ("ada", "bob")))

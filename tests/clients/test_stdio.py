@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
-import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from msgspec import convert
 
 from server.lifespan import open_runtime
+from tests.cases import each_case
 from tests.clients.programs import Info
 from tests.live import live, make_settings
 
@@ -31,7 +31,7 @@ async def run_client(mode: str, log: Path, *arguments: str, environment: dict[st
     return convert(info.structured_content, Info)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_case("mode", MODES)
 async def test_the_user_on_the_command_line_is_used(mode: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "data")
     async with open_runtime(settings) as runtime:
@@ -51,7 +51,7 @@ async def test_the_single_user_is_the_default(tmp_path: Path) -> None:
     assert info == Info("eve", "2026-07-28")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_case("mode", MODES)
 async def test_the_bridge_uses_the_user_of_the_token(mode: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path / "data")) as server:
         await server.user("bob")

@@ -9,6 +9,8 @@ from tests.clients.node_tools import packages, run_node
 from tests.clients.programs import ClientReport, Info, read_report
 from tests.live import LiveServer, live, make_settings
 
+pytestmark = pytest.mark.slow("runs TypeScript clients")
+
 SCRIPT_TIMEOUT_S = 60
 
 

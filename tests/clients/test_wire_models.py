@@ -9,6 +9,7 @@ import pytest
 from mcp_types.methods import SERVER_RESULTS, validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from tests.cases import each_case
 from tests.conformance.fixtures import add_fixtures
 from tests.live import NO_CERTIFICATES, live, make_settings
 
@@ -50,7 +51,7 @@ async def request(
     return message["result"], response.headers
 
 
-@pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
+@each_case("version", HANDSHAKE_PROTOCOL_VERSIONS)
 async def test_every_legacy_result_is_valid(version: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

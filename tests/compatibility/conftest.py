@@ -1,32 +1,3 @@
-"""The whole product with two users, without rate limits."""
+from tests.server.cli.conftest import program
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
-from tests.live import NO_RATE_LIMITS
-from tests.server.cli.program import Program
-from tests.server.rest.rest_client import RestClient, open_rest_client_with_users
-from tests.sources.source_fixture import LibraryUser
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client_with_users(tmp_path, **NO_RATE_LIMITS) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.library_user("ben")
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path)
+__all__ = ["program"]

@@ -5,9 +5,9 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import pytest
 
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS
 from tests.server.rest.rest_client import JSON, RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -38,7 +38,7 @@ async def test_msg_search_takes_the_documented_parameters(ada: LibraryUser) -> N
     assert schema["properties"]["limit"]["default"] == 50
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parameters", "found"),
     [
         ("q=angular+signals", {"a"}),
@@ -59,7 +59,7 @@ async def test_documented_url_returns_its_messages(
     assert found <= authors(response) <= found | {"d"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "found"),
     [
         ("perform", set()),
@@ -83,7 +83,7 @@ async def test_query_is_a_full_text_expression(api: RestClient, ada: LibraryUser
     assert [authors(response) for response in await search_both(api, ada, query)] == [found, found]
 
 
-@pytest.mark.parametrize("query", ["cursor", "zanzibar", "{thread}"])
+@each_case("query", ["cursor", "zanzibar", "{thread}"])
 async def test_only_the_content_is_searched(api: RestClient, ada: LibraryUser, query: str) -> None:
     thread = await ada.add_chat("Zanzibar", MessageDraft(sender="cursor", content="a fox"))
 
@@ -109,7 +109,7 @@ async def _post(api: RestClient, path: str, body: Any, **headers: str) -> Any:
     return response.json()
 
 
-@pytest.mark.parametrize(("limit", "count"), [(None, 50), (0, 1), (-5, 1), (7, 7), (1000, 200)])
+@each_case(("limit", "count"), [(None, 50), (0, 1), (-5, 1), (7, 7), (1000, 200)])
 async def test_limit_is_50_by_default_and_clamped_to_1_to_200(
     api: RestClient, ada: LibraryUser, limit: int | None, count: int
 ) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
-
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS
 from tests.server.cli.program import Program
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -37,7 +36,7 @@ async def test_requests_of_the_frontend_return_what_it_reads(api: RestClient) ->
     assert [one["id"] for one in found] == [conversation_id]
 
 
-@pytest.mark.parametrize("export_format", ["json", "txt", "md"])
+@each_case("export_format", ["json", "txt", "md"])
 async def test_frontend_can_download_each_export_format(api: RestClient, export_format: str) -> None:
     conversation_id = (await chat(api, "Tell me about Python"))["conversation_id"]
     path = f"/conversations/{conversation_id}/export?format={export_format}"
@@ -76,7 +75,7 @@ def test_database_of_agentkit_is_imported_with_its_ids(program: Program, tmp_pat
 
     hits = program.run("search", "cumin", "--json").json["results"]
 
-    assert [(hit["source"], hit["loc"]["conversation_id"]) for hit in hits] == [("chats", "k1")]
+    assert [hit["uri"].partition("/k1/")[0] for hit in hits] == ["chats:/"]
 
 
 async def test_saved_chat_is_found_by_full_text_and_can_be_tagged(api: RestClient, ada: LibraryUser) -> None:
@@ -85,7 +84,7 @@ async def test_saved_chat_is_found_by_full_text_and_can_be_tagged(api: RestClien
 
     (hit, *_) = await ada.search("knowledge_search", "galleon tag:ships")
 
-    assert hit["loc"]["conversation_id"] == conversation_id
+    assert hit["uri"].startswith(f"chats://{conversation_id}")
 
 
 async def test_search_returns_fifty_messages_by_default(api: RestClient, ada: LibraryUser) -> None:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.server.cli.program import Program
 from tests.server.cli.requests import lines, modern
 from tests.server.clients import text_of
@@ -107,7 +106,7 @@ async def test_observations_are_printed_in_the_documented_layout(ada: LibraryUse
     assert "\n\n---\n\n## [my-api, 2025-12-01 14:30] - pattern: OAuth2 integration pattern" in printed
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tool", "arguments", "message"),
     [
         ("search", {"query": 5}, "Query must be string or array"),

@@ -17,6 +17,7 @@ from msgspec import Struct
 from server.http_services import build_http_services
 from server.reference import product_catalog
 from server.rest.routes import rest_operations
+from tests.cases import each_case
 from tests.compatibility.sample_requests import (
     ROUTES,
     TOOLS,
@@ -135,7 +136,7 @@ def _unzip(archive: bytes) -> bytes:
         return b"\n".join(name.encode() + b"\n" + files.read(name) for name in sorted(files.namelist()))
 
 
-@pytest.mark.parametrize("sample", sample_requests(is_read=True))
+@each_case("sample", sample_requests(is_read=True))
 async def test_read_request_reveals_nothing_about_another_user(
     deployments: tuple[Deployment, Deployment], sample: SampleRequest
 ) -> None:
@@ -145,6 +146,7 @@ async def test_read_request_reveals_nothing_about_another_user(
     assert not sample.has_content or WORD.encode() in own
 
 
+@pytest.mark.slow("opens two servers for every request")
 @pytest.mark.parametrize("sample", sample_requests(is_read=False))
 async def test_write_request_reveals_and_changes_nothing_of_another_user(tmp_path: Path, sample: SampleRequest) -> None:
     async with two_deployments(tmp_path, sample) as opened:
@@ -154,7 +156,7 @@ async def test_write_request_reveals_and_changes_nothing_of_another_user(tmp_pat
     assert not sample.has_content or WORD.encode() in own
 
 
-@pytest.mark.parametrize(("name", "arguments"), sample_calls())
+@each_case(("name", "arguments"), sample_calls())
 async def test_tool_call_reveals_nothing_about_another_user(
     deployments: tuple[Deployment, Deployment], name: str, arguments: Mapping[str, Any]
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.cli.program import Program
 from tests.server.cli.requests import lines, modern
 from tests.server.clients import text_of
@@ -33,7 +34,7 @@ def contents(text: str) -> list[str]:
     return [] if text == EMPTY else [block.partition("\n")[2] for block in text.split(SEPARATOR)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "phrase",
     [
         "Search prior conversation history",
@@ -99,7 +100,7 @@ async def test_dates_are_inclusive_days_or_times_in_utc(
     assert contents(await search(ada, **dates)) == found
 
 
-@pytest.mark.parametrize(("limit", "count"), [(None, 50), ("many", 50), ("7", 7), (0, 1), (-3, 1), (1000, 200)])
+@each_case(("limit", "count"), [(None, 50), ("many", 50), ("7", 7), (0, 1), (-3, 1), (1000, 200)])
 async def test_limit_is_50_by_default_and_clamped_to_1_to_200(ada: LibraryUser, limit: Any, count: int) -> None:
     await ada.add_chat("Talk", *(f"message {number}" for number in range(210)))
 
@@ -141,7 +142,7 @@ async def test_regenerated_answer_is_not_history(ada: LibraryUser) -> None:
 
 
 async def test_call_of_an_unknown_tool_is_an_error_that_names_it(ada: LibraryUser) -> None:
-    with pytest.raises(RpcError, match="unknown tool 'conversation_find'"):
+    with pytest.raises(RpcError, match="Unknown tool: conversation_find"):
         await ada.call("conversation_find")
 
 

@@ -6,8 +6,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each_case
 from tests.compatibility.manifest import Promise
 from tests.compatibility.page import SYSTEMS, CompatibleSystem, compatibility_markdown
 
@@ -21,7 +20,7 @@ def function_names(path: str) -> frozenset[str]:
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.id)
+@each_case("promise", PROMISES)
 def test_every_promise_names_tests_that_exist_unless_it_is_not_offered(promise: Promise) -> None:
     assert bool(promise.tests) != (promise.status == "not offered")
     for test in promise.tests:
@@ -79,7 +78,7 @@ def test_page_counts_the_promises_and_has_a_row_for_each() -> None:
     assert "- `birds.c`" not in page
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@each_case("system", SYSTEMS)
 def test_every_test_of_a_system_verifies_a_promise(system: str) -> None:
     path = f"tests/compatibility/test_{system}.py"
     named = {test for promise in SYSTEMS[system].promises for test in promise.tests}

@@ -28,6 +28,7 @@ from schemathesis.checks import (
 )
 from urllib3 import HTTPResponse
 
+from tests.cases import each_case
 from tests.compatibility.sample_requests import ROUTES, fill_library_of_ada, send
 from tests.live import NO_RATE_LIMITS
 from tests.server.http_client import HttpResponse
@@ -143,6 +144,7 @@ def is_temporary_refusal(response: Any) -> bool:
     return bool(response.status_code == 503 and response.headers.get("retry-after"))
 
 
+@pytest.mark.slow("is a long property run")
 @settings(max_examples=15, deadline=None, suppress_health_check=SUPPRESSED_CHECKS)
 @given(data=st.data())
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: str(mode.value))
@@ -162,6 +164,7 @@ async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:
     assert set(fuzzed.operations) == set(OPERATIONS)
 
 
+@pytest.mark.slow("opens a server for every request")
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_sample_request_gets_a_documented_response(tmp_path: Path, name: str) -> None:
     request = ROUTES[name][0]
@@ -186,7 +189,7 @@ def responses_of(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return dict(responses)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
+@each_case("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
 async def test_unknown_path_returns_a_json_404(tmp_path: Path, path: str) -> None:
     async with open_rest_client(tmp_path) as api:
         response = await api.get(path)

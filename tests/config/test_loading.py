@@ -14,6 +14,7 @@ from config.errors import ConfigurationError
 from config.loading import default_config_files, describe_settings, load_settings, settings_markdown
 from config.sample import sample_toml
 from config.settings import SETTINGS, Settings
+from tests.cases import each_case
 
 HOME = {"HOME": "/home/ada"}
 SECRET = "canary-0123456789abcdef0123456789abcdef"
@@ -61,7 +62,7 @@ def test_command_line_wins_over_environment_over_file_over_default(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "expected"),
     [
         ("port", " 9000 ", 9000),
@@ -85,7 +86,7 @@ def test_text_is_converted_to_the_type_of_the_setting(name: str, text: str, expe
     assert getattr(by_command.settings, name) == getattr(by_environment.settings, name) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "expected"),
     [
         ("port", "http", "integer from 0 to 65535"),
@@ -109,7 +110,7 @@ def test_invalid_text_is_reported_with_setting_origin_type_and_value(name: str, 
     assert message == f"{name} (environment {variable}): expected {expected}, got {text!r}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "problem"),
     [
         ("port = '80'", "expected integer from 0 to 65535, got '80'"),
@@ -162,7 +163,7 @@ def test_combinations_of_settings_are_checked() -> None:
     assert "florilegium key create" in load_error({"host": "0.0.0.0"}, {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "problem"),
     [
         (b"port = \n", "Invalid value (at line 1, column 8)"),
@@ -172,7 +173,6 @@ def test_combinations_of_settings_are_checked() -> None:
         (b"#" * (1024 * 1024 + 1), "it is larger than 1048576 bytes"),
         (b"host = " + b"[" * 100_000, "it is nested too deeply"),
     ],
-    ids=["value", "equals sign", "twice", "encoding", "size", "depth"],
 )
 def test_malformed_file_is_reported_with_file_and_position(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "florilegium.toml"
@@ -246,7 +246,7 @@ def test_named_file_must_exist(tmp_path: Path) -> None:
         assert load_settings({}, HOME, None).settings.port == 8765
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "expected"),
     [
         (SECRET.encode(), SECRET),
@@ -263,7 +263,7 @@ def test_secret_file_is_read_without_its_last_newline(tmp_path: Path, content: b
     assert loaded.warnings == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "problem"),
     [
         (b"", "is empty; expected the secret"),
@@ -289,7 +289,7 @@ def test_only_secrets_can_be_read_from_a_file(tmp_path: Path) -> None:
     assert "unknown variable FLORILEGIUM_HOST_FILE" in load_error({}, {"FLORILEGIUM_HOST_FILE": path})
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o444])
+@each_case("mode", [0o640, 0o604, 0o444])
 def test_secret_readable_by_others_causes_a_warning(tmp_path: Path, mode: int) -> None:
     path = secret_file(tmp_path, SECRET.encode(), mode)
     by_variable = load_settings({}, HOME | {"FLORILEGIUM_JWT_SECRET_FILE": path}, None)
@@ -318,7 +318,7 @@ def test_service_may_read_a_secret_of_another_account_by_its_group(
     assert all(f"give it a group of uid {service}" in warning for warning in warnings)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "warning"),
     [
         ("trusted_proxies", "0.0.0.0/0", "trusted_proxies: 0.0.0.0/0 covers clients as well as proxies"),
@@ -356,7 +356,7 @@ def test_long_invalid_value_is_truncated() -> None:
     assert len(load_error({"port": "x" * 10_000}, {})) < 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given_dir", "environ", "expected"),
     [
         (None, {"HOME": "/home/ada"}, "/home/ada/.local/share/florilegium"),

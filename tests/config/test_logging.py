@@ -22,6 +22,7 @@ from config.logging import (
     mask_credentials,
     new_request_id,
 )
+from tests.cases import each_case
 
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6ImF0K2p3dCJ9.eyJzdWIiOiJjYW5hcnkifQ.CANARYsignatureCANARYsignatureCANARYsignatu"
 CREDENTIALS = {
@@ -147,8 +148,8 @@ def test_line_of_a_request_has_its_fields_in_both_formats() -> None:
     )
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
+@each_case("log_format", ["text", "json"])
+@each_case("text", CREDENTIALS.values())
 def test_line_of_a_request_contains_no_credential(log_format: Format, text: str) -> None:
     fields = RequestFields(user=text, client=text, client_name=text)
     output = log_output(log_format, lambda: log_request(f"GET /{text} 404", fields, 1))
@@ -173,7 +174,7 @@ def test_text_line_has_level_message_and_bound_fields() -> None:
     assert text.endswith(" INFO     served status=200\n")
 
 
-@pytest.mark.parametrize(("stream", "is_json"), [(Terminal(), False), (io.StringIO(), True)])
+@each_case(("stream", "is_json"), [(Terminal(), False), (io.StringIO(), True)])
 def test_auto_is_text_on_a_terminal_and_json_elsewhere(stream: io.StringIO, is_json: bool) -> None:
     configure("info", "auto", stream)
     logger.info("served")
@@ -248,9 +249,7 @@ def test_library_lines_keep_logger_level_and_traceback() -> None:
     assert line["exception"].rstrip().endswith("KeyError: 'gone'")
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(20, "info"), (25, "info"), (30, "warning"), (40, "error"), (60, "critical")]
-)
+@each_case(("number", "name"), [(20, "info"), (25, "info"), (30, "warning"), (40, "error"), (60, "critical")])
 def test_library_levels_are_mapped(number: int, name: str) -> None:
     assert line_of(lambda: logging.getLogger("x").log(number, "text"))["level"] == name
 
@@ -275,20 +274,20 @@ def test_error_with_empty_exc_info_is_one_line() -> None:
     assert line_of(lambda: logging.getLogger("x").error("odd", exc_info=(None, None, None)))["message"] == "odd"
 
 
-@pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
+@each_case("text", CREDENTIALS.values())
 def test_credential_is_masked(text: str) -> None:
     assert "CANARY" not in mask_credentials(f"before {text} after")
     assert mask_credentials(f"before {text} after").startswith("before ")
     assert mask_credentials(f"before {text} after").endswith(" after")
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@each_case("text", HARMLESS)
 def test_text_without_a_credential_is_unchanged(text: str) -> None:
     assert mask_credentials(text) == text
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
+@each_case("log_format", ["text", "json"])
+@each_case("text", CREDENTIALS.values())
 def test_no_credential_reaches_the_log(log_format: Format, text: str) -> None:
     def act() -> None:
         logger.info(text)
@@ -307,7 +306,7 @@ def test_no_credential_reaches_the_log(log_format: Format, text: str) -> None:
     assert "CANARY" not in output
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@each_case("log_format", ["text", "json"])
 def test_fields_named_like_credentials_are_always_masked(log_format: Format) -> None:
     names = ("authorization", "cookie", "password", "secret", "ticket", "token")
     output = log_output(log_format, lambda: logger.bind(**dict.fromkeys(names, "CANARY")).info("bound"))
@@ -315,13 +314,13 @@ def test_fields_named_like_credentials_are_always_masked(log_format: Format) -> 
     assert "CANARY" not in output
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@each_case("log_format", ["text", "json"])
 def test_object_is_logged_as_masked_text(log_format: Format) -> None:
     output = log_output(log_format, lambda: logger.bind(request=RequestWithToken()).info("bound"))
     assert "request with [masked]" in output
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@each_case("log_format", ["text", "json"])
 def test_traceback_does_not_contain_values_of_variables(log_format: Format) -> None:
     def act() -> None:
         password = "CANARY"

@@ -10,6 +10,7 @@ from config.errors import ConfigurationError
 from config.loading import describe_settings, load_settings
 from config.openid import OpenIdProvider
 from config.settings import Settings, check
+from tests.cases import each_case
 
 HOME = {"HOME": "/home/ada"}
 GOOGLE = {
@@ -59,13 +60,13 @@ def test_providers_are_json_in_the_environment(tmp_path: Path) -> None:
     assert load_settings({}, in_file, None).settings.openid_providers == (EXPECTED,)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", '[{"id": "x"}]', json.dumps([{**GOOGLE, "typo": 1}])])
+@each_case("text", ["", "{", "{}", '[{"id": "x"}]', json.dumps([{**GOOGLE, "typo": 1}])])
 def test_invalid_json_is_an_error_without_the_value(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"openid_providers \(environment .*\): expected list of providers"):
         load_settings({}, {**HOME, "FLORILEGIUM_OPENID_PROVIDERS": text}, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "problem"),
     [
         ({"id": "Google"}, "expected an id"),

@@ -8,6 +8,7 @@ import pytest
 
 from config.outgoing_http import OutgoingRequestError, OutgoingRequestTimeout
 from config.public_http import AddressRefused, PublicFetch, is_public_address
+from tests.cases import each_case
 from tests.server.oauth.document_host import DocumentHost, open_document_host
 
 NAME = "documents.example.com"
@@ -47,30 +48,30 @@ async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield documents
 
 
-@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
+@each_case("address", PRIVATE_ADDRESSES)
 def test_addresses_of_other_networks_are_not_public(address: str) -> None:
     assert not is_public_address(address)
 
 
-@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
+@each_case("address", PUBLIC_ADDRESSES)
 def test_addresses_of_the_internet_are_public(address: str) -> None:
     assert is_public_address(address)
 
 
-@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
+@each_case("address", PRIVATE_ADDRESSES)
 async def test_name_with_a_private_address_is_refused(address: str) -> None:
     fetch = PublicFetch(PATIENCE_S, 1000, resolve=ControlledResolver([address]))
     with pytest.raises(AddressRefused, match="does not have a public address"):
         await fetch.get_json(f"https://{NAME}/client.json")
 
 
-@pytest.mark.parametrize("answer", [["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"], ["2606:4700::1111", "::1"]])
+@each_case("answer", [["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"], ["2606:4700::1111", "::1"]])
 async def test_one_private_address_among_several_is_refused(answer: list[str]) -> None:
     with pytest.raises(AddressRefused):
         await PublicFetch(PATIENCE_S, 1000, resolve=ControlledResolver(answer)).get_json(f"https://{NAME}/client.json")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "http://documents.example.com/client.json",

@@ -7,6 +7,7 @@ import pytest
 
 from config.errors import ConfigurationError
 from config.settings import SETTINGS, Settings, check, is_loopback
+from tests.cases import each_case
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OPEN = {"host": "0.0.0.0"}
@@ -88,12 +89,12 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED.keys())
+@each_case("changes", ACCEPTED.values())
 def test_combination_is_accepted(changes: dict[str, Any]) -> None:
     check(Settings(**changes))
 
 
-@pytest.mark.parametrize(("changes", "message"), REJECTED.values(), ids=REJECTED.keys())
+@each_case(("changes", "message"), REJECTED.values())
 def test_combination_is_rejected_with_a_message(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check(Settings(**changes))
@@ -130,7 +131,7 @@ def test_every_default_is_valid() -> None:
     assert all(getattr(Settings(), row.name) == row.default for row in SETTINGS)
 
 
-@pytest.mark.parametrize("row", [row for row in SETTINGS if " from " in row.type_text], ids=lambda row: row.name)
+@each_case("row", [row for row in SETTINGS if " from " in row.type_text])
 def test_number_outside_its_limits_is_rejected(row: Any) -> None:
     low, high = (float(text) for text in row.type_text.rpartition(" from ")[2].split(" to "))
     for edge in (low, high):
@@ -163,7 +164,7 @@ def test_repr_shows_changes_but_no_secrets() -> None:
     assert text == "Settings(port=1, jwt_secret=********, metrics_token=********)"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "expected"),
     [
         ("127.0.0.1", True),
@@ -198,7 +199,7 @@ def test_urls_are_derived_from_the_public_url_unless_set() -> None:
     assert Settings(jwt_audience="urn:kb").audience == "urn:kb"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "expected"),
     [
         ({}, False),
@@ -208,7 +209,6 @@ def test_urls_are_derived_from_the_public_url_unless_set() -> None:
         (KEY_FILE, True),
         (KEY_URL, True),
     ],
-    ids=str,
 )
 def test_authentication_is_configured_by_a_key_or_require_auth(changes: dict[str, Any], expected: bool) -> None:
     assert Settings(**changes).is_auth_configured is expected

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.times import format_time, format_time_microseconds, format_time_seconds, format_timestamp, parse_time
+from tests.cases import each_case
 
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("2026-11-15T08:30:00Z", "2026-11-15T08:30:00.000Z"),
@@ -40,7 +41,7 @@ def test_timestamps_are_formatted_with_and_without_fractions() -> None:
     assert format_time_microseconds(datetime.fromtimestamp(1_800_000_000, UTC)) == "2027-01-15T08:00:00.000000+00:00"
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "08:30"])
+@each_case("text", ["", "yesterday", "2026-13-01", "08:30"])
 def test_text_that_is_not_a_time_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"Invalid isoformat string|month must be"):
         parse_time(text)

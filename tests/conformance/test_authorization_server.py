@@ -3,10 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from auth.oauth.clients import OAuthClients
 from tests.clients.node_tools import program
 from tests.clients.oauth_person import add_person, run_node_with
 from tests.live import free_port, live, make_settings
+
+pytestmark = pytest.mark.slow("runs the official suite of TypeScript")
 
 TIMEOUT_S = 120
 

@@ -1,7 +1,11 @@
 """Runs the official conformance suite: both revisions, with and without authentication."""
 
+import pytest
+
 from tests.conformance.run import run_suite
 from tests.conformance.verdicts import result_line, table
+
+pytestmark = pytest.mark.slow("runs the official suite of TypeScript")
 
 
 async def test_every_required_scenario_of_both_revisions_passes() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.test_architecture import ROOT
 
+pytestmark = pytest.mark.slow("runs scripts that copy whole data directories")
+
 SCRIPTS = ROOT / "deploy" / "scripts"
 
 
@@ -82,3 +84,15 @@ def test_a_backup_that_fails_deletes_no_other(data: DataDirectory, tmp_path: Pat
 
     assert made.returncode != 0
     assert (tmp_path / "20260101T033000Z").is_dir()
+
+
+def test_what_a_failed_backup_left_is_deleted_by_a_later_one(data: DataDirectory, tmp_path: Path) -> None:
+    for name in ("20260101T033000Z.partial", "mine.partial"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / "20260102T033000Z.partial").mkdir()  # of a backup that is still running
+
+    assert data.run(str(SCRIPTS / "backup.sh"), str(tmp_path), "2").returncode == 0
+
+    partial = sorted(path.name for path in tmp_path.glob("*.partial"))
+    assert partial == ["20260102T033000Z.partial", "mine.partial"]

@@ -12,10 +12,10 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from config.loading import load_settings
+from tests.cases import each_case
 from tests.deploy.dockerfile import read_stages
 from tests.live import live, make_settings
 from tests.server.http_client import fetch
@@ -136,7 +136,7 @@ def read_unit(name: str) -> UnitParser:
     return unit
 
 
-@pytest.mark.parametrize("name", ["florilegium.service", "florilegium-backup.service"])
+@each_case("name", ["florilegium.service", "florilegium-backup.service"])
 def test_systemd_services_are_confined(name: str) -> None:
     service = read_unit(name)["Service"]
 
@@ -189,7 +189,7 @@ def pod_specs() -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("part", ["server", "backup"])
+@each_case("part", ["server", "backup"])
 def test_pods_meet_the_restricted_standard(part: str) -> None:
     pod = pod_specs()[part]
     container = pod["containers"][0]

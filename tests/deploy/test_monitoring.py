@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.http_client import fetch
@@ -87,7 +87,7 @@ async def test_every_metric_of_the_server_is_on_the_dashboard_or_has_a_reason(tm
     assert {name for name in own - shown if not implied.fullmatch(name)} == set()
 
 
-@pytest.mark.parametrize("expression", [*alert_expressions()])
+@each_case("expression", [*alert_expressions()])
 def test_selectors_are_found(expression: str) -> None:
     assert all("florilegium" in name or "process" in name or name == "up" for name in selectors(expression))
 

@@ -23,10 +23,13 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.service_manager import ServiceManager, inherited_sockets
 from server.settings_reload import RELOADABLE, reload_targets
+from tests.cases import each_case
 from tests.deploy.server_process import NotifySocket, ServerProcess, listen, server_process, url_of, write_config
 from tests.live import JWT_SECRET, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
+
+pytestmark = pytest.mark.slow("restarts server processes under load")
 
 OTHER_SECRET = "another secret of more than 32 bytes"
 
@@ -246,7 +249,7 @@ async def test_the_watchdog_is_notified_while_the_event_loop_runs(notifications:
     assert manager.watchdog_s == 0.1
 
 
-@pytest.mark.parametrize("environ", [{}, {"WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}])
+@each_case("environ", [{}, {"WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}])
 async def test_nothing_is_watched_without_a_manager_that_watches(environ: dict[str, str]) -> None:
     assert ServiceManager(dict(environ)).watchdog_s == 0
 

@@ -234,10 +234,19 @@ class WebSocketClient:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, headers: Mapping[str, str] | None = None, subprotocols: Any = ("mcp",)
+        cls,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        subprotocols: Any = ("mcp",),
+        close_timeout_s: float = WAIT_MAX_S,
     ) -> AsyncIterator["WebSocketClient"]:
         opening = connect(
-            url, additional_headers=dict(headers or {}), subprotocols=subprotocols, proxy=None, open_timeout=WAIT_MAX_S
+            url,
+            additional_headers=dict(headers or {}),
+            subprotocols=subprotocols,
+            proxy=None,
+            open_timeout=WAIT_MAX_S,
+            close_timeout=close_timeout_s,
         )
         async with opening as connection:
             yield cls(connection)

@@ -9,6 +9,8 @@ from loguru import logger
 
 from config.logging import configure
 from tests.server.sample_catalog import SampleCatalog
+from tests.servers.fork_server import forked_readers
+from tests.servers.shared_models import shared_models
 
 
 class _Collector(logging.Handler):
@@ -50,6 +52,14 @@ def failures() -> Iterator[list[str]]:
     yield lines
     root.removeHandler(collector)
     assert not lines, "\n".join(lines)
+
+
+# Not for the whole session: the same process also runs tests of importers and models, which start processes as the
+# product does.
+@pytest.fixture(scope="package", autouse=True)
+def _cheap_processes() -> Iterator[None]:
+    with forked_readers(), shared_models():
+        yield
 
 
 @pytest.fixture

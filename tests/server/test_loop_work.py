@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.cases import each_case
 from tests.server.loop_work import MeasuredServer, open_measured_server
 
 SHORT_CHARS, LONG_CHARS = 16_000, 800_000
@@ -65,7 +66,8 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         yield short, long
 
 
-@pytest.mark.parametrize(("method", "params"), CALLS, ids=str)
+@pytest.mark.slow("measures CPU time on long texts")
+@each_case(("method", "params"), CALLS)
 async def test_the_loop_does_no_work_that_grows_with_a_text(
     servers: tuple[MeasuredServer, MeasuredServer], method: str, params: dict[str, Any]
 ) -> None:

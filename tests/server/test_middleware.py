@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,6 +12,7 @@ from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import LegacyClient, handshake
 from tests.server.http_client import fetch
@@ -31,7 +31,7 @@ def _app(status: int = 200) -> tuple[ASGIApp, Metrics]:
     return RequestLogMiddleware(inner, metrics, log_requests=True), metrics
 
 
-@pytest.mark.parametrize("request_id", ["a", "ABC-123_x.y", "0" * 64])
+@each_case("request_id", ["a", "ABC-123_x.y", "0" * 64])
 async def test_a_valid_request_id_of_the_caller_is_used(request_id: str) -> None:
     app, _ = _app()
 
@@ -41,7 +41,7 @@ async def test_a_valid_request_id_of_the_caller_is_used(request_id: str) -> None
     assert response.header("x-own") == "1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_id",
     ["", " ", "a b", "x" * 65, "a\n", 'a"b', "<script>", "é", "a;b", "a/b", "../x", "{}", "%0d%0a", "a\x00", "a,b"],
 )
@@ -65,7 +65,7 @@ async def test_an_unexpected_error_is_a_500_with_an_id_and_its_message_is_not_lo
     tmp_path: Path, failures: list[str]
 ) -> None:
     class BrokenAggregator:
-        async def search(self, context: object, request: KnowledgeSearch) -> NoReturn:
+        async def search_with_defaults(self, context: object, request: KnowledgeSearch) -> NoReturn:
             raise ZeroDivisionError(request.query)
 
     async with open_runtime(make_settings(tmp_path, jwt_secret="")) as runtime:
@@ -82,7 +82,7 @@ async def test_an_unexpected_error_is_a_500_with_an_id_and_its_message_is_not_lo
     assert "private" not in logged
 
 
-@pytest.mark.parametrize("status", [200, 404, 503])
+@each_case("status", [200, 404, 503])
 async def test_every_response_is_counted_by_its_status(status: int) -> None:
     app, metrics = _app(status)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient, text_of
 
@@ -44,7 +45,7 @@ def truncate(home: Path) -> None:
     (home / "chacha.db").write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [delete_file, delete_directory, truncate])
+@each_case("damage", [delete_file, delete_directory, truncate])
 async def test_missing_file_is_an_error_and_not_an_empty_library(tmp_path: Path, damage: object) -> None:
     ada, _ = await create_notes(tmp_path)
     assert callable(damage)
@@ -73,6 +74,26 @@ async def test_other_files_of_the_user_stay_usable(tmp_path: Path) -> None:
 
     assert saved[0], saved[1]
     assert "Review" in found[1]
+
+
+@pytest.mark.parametrize("damage", [delete_file, delete_directory])
+async def test_files_that_are_deleted_below_a_running_server_are_noticed(tmp_path: Path, damage: object) -> None:
+    assert callable(damage)
+    async with live(make_settings(tmp_path)) as server:
+        for name in ("ada", "ben"):
+            is_ok, text = await call(server, name, "notes_create", title=f"Kettle of {name}", content="x")
+            assert is_ok, text
+            assert (await call(server, name, "notes_search", query="kettle"))[0]
+        damage(server.runtime.data_root.paths_of((await server.user("ada")).id).chacha.parent)
+        written = [await call(server, "ada", "notes_create", title="Lost", content="x") for _ in range(3)]
+        found = await call(server, "ada", "notes_search", query="kettle")
+        of_ben = await call(server, "ben", "notes_create", title="Kept", content="x")
+
+    assert [is_ok for is_ok, _ in written] == [False, False, False]
+    assert "was deleted or replaced" in written[0][1]
+    assert MISSING in written[1][1]
+    assert not found[0]
+    assert of_ben[0], of_ben[1]
 
 
 async def test_log_of_a_lost_file_is_not_deleted(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES, PROFILES, profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.profiles import Profile
+from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.protocol.dispatcher_fixture import make_principal
 
@@ -46,7 +47,7 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
         yield runtime.dispatcher.catalog
 
 
-@pytest.mark.parametrize("name", LISTED)
+@each_case("name", LISTED)
 def test_each_profile_lists_its_tools_in_a_fixed_order(catalog: Catalog, name: str) -> None:
     assert list(profiles_of(Settings()).tools(name, catalog).listed) == LISTED[name]
 
@@ -83,7 +84,7 @@ def test_two_profiles_can_list_different_tools_under_one_name() -> None:
     assert entries["research"]["search"] == entries["full"]["search"] == "search"
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=PROFILE_NAMES)
+@each_case("profile", PROFILES)
 def test_instructions_are_short_and_name_only_tools_of_their_profile(profile: Profile) -> None:
     all_tools = {tool for other in PROFILES for _, tool in other.entries if "_" in tool}
 
@@ -96,7 +97,7 @@ def test_profile_names_do_not_collide_with_other_paths_below_mcp() -> None:
     assert not {"ws", "ticket"} & set(PROFILE_NAMES)
 
 
-@pytest.mark.parametrize("entry", ["openai-mcp", "=research", "openai-mcp=", ""])
+@each_case("entry", ["openai-mcp", "=research", "openai-mcp=", ""])
 def test_a_malformed_client_profile_is_rejected(entry: str) -> None:
     with pytest.raises(ConfigurationError, match="expected NAME=PROFILE, such as openai-mcp=research"):
         check(Settings(client_profiles=(entry,)))

@@ -21,6 +21,7 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.runtime import Runtime
 from server.version import VERSION
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, modern_params
 from tests.server.http_client import fetch
@@ -118,10 +119,12 @@ async def test_probes_are_read_only(tmp_path: Path, samples: SampleCatalog, path
     assert response.json()["error"]["message"] == "method: expected GET or HEAD, got 'POST'"
 
 
-@pytest.mark.parametrize("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
+@each_case("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
 async def test_an_unknown_path_is_not_found(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
     async with open_app(make_settings(tmp_path), samples) as (_, app):
         assert (await call_app(app, "GET", path)).status in (404, 307)
+        page = await call_app(app, "GET", "/nowhere", {"Accept": "text/html,*/*"})
+        assert (page.status, page.header("content-type")) == (404, "text/html; charset=utf-8")
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------

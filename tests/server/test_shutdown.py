@@ -181,6 +181,7 @@ async def test_a_call_that_exceeds_the_grace_period_is_cancelled(
     failures.clear()
 
 
+@pytest.mark.slow("kills processes")
 @pytest.mark.parametrize("tool", list(TOOLS))
 async def test_a_signal_ends_the_process_whatever_a_tool_does_and_loses_no_write(tmp_path: Path, tool: str) -> None:
     settings = make_settings(tmp_path)  # creates a database if tests use PostgreSQL

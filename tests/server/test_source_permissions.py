@@ -25,6 +25,7 @@ from server.oauth.routes import oauth_routes
 from server.rest.operation import Operation
 from server.rest.routes import rest_operations
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ObservationDraft
+from tests.cases import each_case
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
@@ -52,7 +53,7 @@ QUERIES = (
     *("harbuor", "tag:secret", "source:chats harbour", "harbour OR mango"),
 )
 _VOLATILE = re.compile(
-    rb'"(session|request_id|timestamp|time_ago|next_cursor|user)\\?":\\?"[^"]*"|"ms\\?":\d+'
+    rb'"(session|request_id|timestamp|time_ago|next_cursor|user)\\?":\\?"[^"]*"|\\nsession: [\w-]+|"ms\\?":\d+'
     rb"|20[2-9]\d-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)?|(?!0{8})[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 # The name and id of the user, and the token of forms in a page.
@@ -326,10 +327,10 @@ async def test_only_tools_of_permitted_sources_are_listed_and_callable(api: Rest
         assert names == visible
         for name in set(TOOLS) - visible:
             error = (await mcp(api, key, "tools/call", {"name": name, "arguments": {}})).json()["error"]
-            assert error["message"] == f"unknown tool '{name}'"
+            assert error["message"] == f"Unknown tool: {name}"
 
 
-@pytest.mark.parametrize("tool", [name for name, decision in TOOLS.items() if not isinstance(decision, str)])
+@each_case("tool", [name for name, decision in TOOLS.items() if not isinstance(decision, str)])
 async def test_tools_of_all_sources_know_only_the_permitted_ones(api: RestClient, tool: str) -> None:
     for arguments in TOOLS[tool]:
         await compare_mcp(api, "tools/call", {"name": tool, "arguments": arguments})
@@ -388,7 +389,7 @@ async def test_operations_of_other_sources_are_refused(api: RestClient) -> None:
                 assert f"restricted to {source}" in response.body.decode(), name
 
 
-@pytest.mark.parametrize("name", [name for name, decision in OPERATIONS.items() if not isinstance(decision, str)])
+@each_case("name", [name for name, decision in OPERATIONS.items() if not isinstance(decision, str)])
 async def test_operations_on_all_sources_know_only_the_permitted_ones(api: RestClient, name: str) -> None:
     for request in OPERATIONS[name]:
         assert not isinstance(request, str)
@@ -425,7 +426,7 @@ async def open_page(
     return await call_app(api.app, method, path, headers, body)
 
 
-@pytest.mark.parametrize("page", [page for page, decision in PAGES.items() if not isinstance(decision, str)])
+@each_case("page", [page for page, decision in PAGES.items() if not isinstance(decision, str)])
 async def test_pages_know_only_the_permitted_sources(api: RestClient, page: str) -> None:
     for request in PAGES[page]:
         assert not isinstance(request, str)
@@ -472,7 +473,6 @@ async def test_a_restricted_key_reads_and_writes_its_own_sources(api: RestClient
     key = await key_of(api, "ada", "notes", "chats")
     found = (await rest(api, key, "POST", "/api/v1/search", {"query": "harbour"})).json()
     assert {hit["source"] for hit in found["results"]} == {"notes", "chats"}
-    assert set(found["sources"]) == {"notes", "chats"}
     created = await rest(api, key, "POST", "/api/v1/items/notes", {"title": "New", "content": "written by the key"})
     assert created.status == 201
     refused = await rest(api, key, "POST", "/api/v1/items/prompts", {"title": "New"})

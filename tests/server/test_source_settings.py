@@ -10,6 +10,7 @@ from config.errors import ConfigurationError
 from config.paths import UserId
 from config.settings import Settings, check
 from sources.registry import load_sources
+from tests.cases import each_case
 from tests.server.rest.rest_client import RpcError, open_rest_client
 
 
@@ -28,7 +29,7 @@ async def test_source_that_is_switched_off_has_no_tools_and_is_not_searched(tmp_
         missing = [(await api.get(path)).status for path in ("/library?source=chats", "/conversations/1")]
 
     assert not [name for name in tools if name.startswith(("chats_", "conversation_search", "msg_"))]
-    assert [item["id"] for item in found["results"]] == [note]
+    assert [item["uri"] for item in found["results"]] == [f"notes://{note}"]
     assert not [entry for entry in listed if entry["uriTemplate"].startswith("chats://")]
     assert (pages, missing) == ([200] * 4, [404] * 2)
 
@@ -39,7 +40,7 @@ async def test_data_of_a_source_is_kept_while_it_is_switched_off(tmp_path: Path)
     async with open_rest_client(tmp_path) as api:
         found = await (await api.library_user("ada")).call("knowledge_search", query="galleon")
 
-    assert [item["id"] for item in found["results"]] == [chat]
+    assert [item["uri"].startswith(f"chats://{chat}/") for item in found["results"]] == [True]
 
 
 def test_limits_of_a_source_replace_those_of_all() -> None:
@@ -61,7 +62,7 @@ def test_breaker_of_a_source_has_its_own_limits() -> None:
     assert breaker.wait_s(ada, "notes") == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "problem"),
     [
         ("media.port=1", "expected SOURCE.SETTING=VALUE"),
@@ -76,7 +77,7 @@ def test_invalid_limit_is_an_error(entry: str, problem: str) -> None:
         check(Settings(source_limits=(entry,)))
 
 
-@pytest.mark.parametrize("changes", [{"sources_off": ("mails",)}, {"source_limits": ("mails.breaker_failures=1",)}])
+@each_case("changes", [{"sources_off": ("mails",)}, {"source_limits": ("mails.breaker_failures=1",)}])
 def test_unknown_source_is_an_error(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected one of notes, media"):
         load_sources(Settings(**changes))

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from config import otlp
 from config.errors import ConfigurationError
 from config.settings import Settings, check
+from tests.cases import each_case
 from tests.live import free_port, live, make_settings
 from tests.server.clients import ModernClient, WebSocketClient, modern_params
 from tests.server.http_client import fetch
@@ -115,8 +117,9 @@ async def test_a_sample_is_traced(tmp_path: Path, samples: SampleCatalog) -> Non
 
 
 async def test_a_collector_that_does_not_answer_changes_nothing_for_callers(
-    tmp_path: Path, samples: SampleCatalog, failures: list[str]
+    tmp_path: Path, samples: SampleCatalog, failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(otlp, "_EXPORT_TIMEOUT_S", 0.5)
     endpoint = f"http://127.0.0.1:{free_port()}/v1/traces"
     async with live(make_settings(tmp_path, tracing_endpoint=endpoint), catalog=samples.catalog) as server:
         response = await (await ModernClient.of(server, "ada")).call("echo")
@@ -129,7 +132,7 @@ async def test_a_collector_that_does_not_answer_changes_nothing_for_callers(
     failures.clear()
 
 
-@pytest.mark.parametrize("endpoint", ["collector:4318", "http://user:secret@host/v1/traces", "ftp://host"])
+@each_case("endpoint", ["collector:4318", "http://user:secret@host/v1/traces", "ftp://host"])
 def test_an_invalid_endpoint_is_refused(tmp_path: Path, endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="tracing_endpoint: expected an http:// or https:// URL") as error:
         check(Settings(data_dir=str(tmp_path), tracing_endpoint=endpoint))

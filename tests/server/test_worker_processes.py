@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow("kills processes")
+
 ROOT = Path(__file__).parent.parent.parent
 # Only reached if a test fails.
 WAIT_MAX_S = 30.0
@@ -43,7 +45,7 @@ class Supervisor:
 
 def start(worker: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.server.worker_program", "supervise", worker]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -70,6 +72,31 @@ def test_a_killed_worker_is_replaced_while_the_other_serves(supervisor: Supervis
 
     answers = supervisor.wait_for(lambda answers: len(answers) == 2 and first not in dict(answers))
     assert second in dict(answers)
+
+
+def test_a_worker_that_hangs_is_replaced_while_the_other_serves(supervisor: Supervisor) -> None:
+    [first, second] = [process_id for process_id, _ in supervisor.wait_for(lambda answers: len(answers) == 2)]
+    os.kill(first, signal.SIGSTOP)
+    ends_at = time.monotonic() + WAIT_MAX_S
+    while is_running(first):
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+    assert second in dict(supervisor.wait_for(lambda answers: len(answers) == 2))
+
+
+def test_a_worker_that_does_not_start_leaves_the_other_serving() -> None:
+    with start("fail-one") as process:
+        try:
+            supervisor = Supervisor(process)
+            [(serving, _)] = supervisor.answers()
+            assert process.stderr is not None
+            for _ in range(5):
+                assert "worker 1 ended with code 3" in process.stderr.readline()
+            assert supervisor.answers() == {(serving, 0)}
+        finally:
+            process.terminate()
+        assert process.wait(WAIT_MAX_S) == 0
 
 
 def test_sigterm_ends_all_workers_and_is_a_success(supervisor: Supervisor) -> None:

@@ -1,6 +1,7 @@
 """Run as a process by tests: `supervise` starts two workers of this program on a free port; `work` is one of them.
 
-A worker answers each connection with its process id and how often it got SIGHUP. With `fail`, workers end at once.
+A worker answers each connection with its process id and how often it got SIGHUP. With `fail`, workers end at once,
+and with `fail-one`, the second one does.
 """
 
 import asyncio
@@ -13,21 +14,25 @@ from config.errors import ConfigurationError
 from server.service_manager import listening_socket
 from server.worker_processes import WorkerProcesses, worker_place
 
+HANG_S = 1.0
+
 
 async def supervise(worker: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     command = [sys.executable, "-m", "tests.server.worker_program", worker]
     try:
-        await WorkerProcesses(command, 2, [listener], lambda: print(f"port {port}", flush=True)).run()
+        await WorkerProcesses(command, 2, [listener], lambda: print(f"port {port}", flush=True), HANG_S).run()
     except ConfigurationError as error:
         print(error.message, flush=True)
         sys.exit(2)
 
 
-async def work() -> None:
+async def work(*, fails_second: bool = False) -> None:
     place = worker_place(os.environ)
     assert place is not None
+    if fails_second and place.number == 1:
+        sys.exit(3)
     stopped, hangups = asyncio.Event(), 0
 
     def hang_up() -> None:
@@ -53,5 +58,7 @@ if __name__ == "__main__":
             asyncio.run(supervise(worker))
         case ["work"]:
             asyncio.run(work())
+        case ["fail-one"]:
+            asyncio.run(work(fails_second=True))
         case _:
             sys.exit(3)

@@ -88,5 +88,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allo
             await allowed.wait()
             writer.write(data)
             await writer.drain()
+        # A client that closes its connection waits until the server has closed it, too.
+        writer.close()
     except ConnectionError:
         writer.close()

@@ -1,4 +1,7 @@
-"""The storage engine of the servers and libraries that tests open: SQLite, or PostgreSQL with `TEST_STORAGE=postgres`.
+"""The settings of the servers and libraries that tests open, unless a test is about other ones.
+
+Storage is SQLite, or PostgreSQL with `TEST_STORAGE=postgres`. Meanings are not compared: embedding the text of every
+test in the background would take longer than the tests.
 
 Each data directory has a database of its own. Which one is written to the directory that all processes of the run
 share, so that a server that is started again on its data directory finds its data.
@@ -14,6 +17,7 @@ from typing import Any
 from tests.servers import shared
 from tests.servers.postgres import create_database, drop_database, postgres_server
 
+WORDS_ONLY = {"semantic_model": "off"}
 # The databases of this process: the file with the URL by data directory.
 _created: dict[Path, Path] = {}
 
@@ -25,10 +29,11 @@ def uses_postgres() -> bool:
 def storage_settings(data_dir: Path) -> dict[str, Any]:
     """Returns the settings of a deployment with this data directory."""
     if not uses_postgres():
-        return {}
+        return {**WORDS_ONLY}
     if not has_database(data_dir):
         _create(data_dir)
     return {
+        **WORDS_ONLY,
         "storage_url": _url_file(data_dir).read_text(),
         "postgres_connections": 3,
         # On a busy machine.

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow("runs suites in processes of their own")
+
 ROOT = Path(__file__).parents[2]
 
 

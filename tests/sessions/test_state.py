@@ -27,6 +27,7 @@ from sessions.state import (
     SessionStates,
     handle_for,
 )
+from tests.cases import each_case
 from tests.servers.aging import age_keys, list_keys
 
 ADA = Owner(new_user_id(), ClientId("client"), 0)
@@ -109,14 +110,12 @@ async def test_state_is_visible_to_its_owner_only(states: SessionStates) -> None
     assert await find(states, ben, ADA) is None
 
 
-@pytest.mark.parametrize(
-    "other", [ADA._replace(client_id=ClientId("another")), ADA._replace(epoch=1)], ids=["client", "epoch"]
-)
+@each_case("other", [ADA._replace(client_id=ClientId("another")), ADA._replace(epoch=1)])
 async def test_another_client_or_epoch_of_the_same_user_is_another_owner(states: SessionStates, other: Owner) -> None:
     assert await find(states, (await states.create(ADA)).handle, other) is None
 
 
-@pytest.mark.parametrize("text", ["", "unknown", "x" * 5_000])
+@each_case("text", ["", "unknown", "x" * 5_000])
 async def test_unknown_handle_and_foreign_handle_raise_the_same_error(states: SessionStates, text: str) -> None:
     foreign = (await states.create(BEN)).handle
 
@@ -235,7 +234,7 @@ async def test_a_user_at_the_limit_loses_the_least_recently_used_states(states: 
     assert await find(states, ben, BEN)
 
 
-@pytest.mark.parametrize("text", ["", "}:{", "a:b\r\nDEL x", "\0", "*" * 300, "é\ud800"])
+@each_case("text", ["", "}:{", "a:b\r\nDEL x", "\0", "*" * 300, "é\ud800"])
 async def test_any_text_as_a_handle_leads_to_a_state_of_its_own(states: SessionStates, text: str) -> None:
     handle, other = SessionHandle(text), SessionHandle(f"{text}:seen")
     for one in (handle, other):

@@ -2,6 +2,8 @@
 
 import resource
 
+import pytest
+
 from auth.principal import ClientId, Owner
 from config.errors import SessionNotFound
 from config.paths import UserId
@@ -31,6 +33,7 @@ async def exists(states: InProcessSessionStates, handle: SessionHandle, number: 
     return True
 
 
+@pytest.mark.slow("fills the memory with many sessions")
 async def test_many_sessions_keep_the_newest_within_bounded_memory() -> None:
     states = InProcessSessionStates(LIMITS, clock=lambda: 0.0)
     handles: dict[int, SessionHandle] = {}

@@ -17,6 +17,7 @@ from config.settings import Settings
 from sessions.redis.store import RedisSessionStore
 from sessions.session import Session, new_session_id
 from sessions.store import InProcessSessionStore, SessionStore
+from tests.cases import each_case
 from tests.servers.aging import age_keys
 
 ADA = Owner(new_user_id(), ClientId("client"), 0)
@@ -81,10 +82,9 @@ async def test_session_is_found_by_its_owner_only(fixture: StoreFixture) -> None
     assert not await fixture.finds(ben, ADA)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [ADA._replace(client_id=ClientId("another")), ADA._replace(epoch=1)],
-    ids=["client", "access withdrawn since"],
 )
 async def test_another_client_or_epoch_of_the_same_user_is_another_owner(fixture: StoreFixture, other: Owner) -> None:
     assert not await fixture.finds(await fixture.create(ADA), other)
@@ -170,7 +170,7 @@ async def test_user_can_replace_an_own_session_at_the_total_limit(fixture: Store
     assert await fixture.finds(await fixture.create(ADA), ADA)
 
 
-@pytest.mark.parametrize("text", ["", "}:{", "a\r\nFLUSHALL", "x" * 5_000, "\ud800"])
+@each_case("text", ["", "}:{", "a\r\nFLUSHALL", "x" * 5_000, "\ud800"])
 async def test_any_text_as_a_session_id_is_not_found(fixture: StoreFixture, text: str) -> None:
     await fixture.create(ADA)
 

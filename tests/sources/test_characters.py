@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.sources.source_fixture import LibraryUser
 
 
@@ -62,7 +63,7 @@ async def test_pages_of_a_tag_search_contain_every_character_once(ada: LibraryUs
     assert sorted(seen) == sorted(expected)
 
 
-@pytest.mark.parametrize("query", [[], [""], [" , "], "", ",,"])
+@each_case("query", [[], [""], [" , "], "", ",,"])
 async def test_empty_query_matches_nothing(ada: LibraryUser, query: Any) -> None:
     await add_wizards(ada)
 
@@ -110,7 +111,7 @@ async def test_missing_field_is_rejected_with_the_existing_ones(ada: LibraryUser
     assert message == "loc.field: expected a field of this item (name, description), got 'scenario'"
 
 
-@pytest.mark.parametrize("item_id", ["3", 3.0])
+@each_case("item_id", ["3", 3.0])
 async def test_id_may_be_text_or_float(ada: LibraryUser, item_id: Any) -> None:
     for name in ("Merlin", "Gandalf", "Morgana"):
         await ada.add_character(name)

@@ -3,9 +3,8 @@
 import re
 from typing import Any
 
-import pytest
-
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
@@ -60,7 +59,7 @@ async def test_loc_of_another_conversation_is_rejected(ada: LibraryUser) -> None
     assert error == f"loc.conversation_id: expected '{second}', got '{first}'"
 
 
-@pytest.mark.parametrize(("by", "titles"), [("both", ["A", "galleon"]), ("title", ["galleon"]), ("message", ["A"])])
+@each_case(("by", "titles"), [("both", ["A", "galleon"]), ("title", ["galleon"]), ("message", ["A"])])
 async def test_by_selects_titles_or_messages(ada: LibraryUser, by: str, titles: list[str]) -> None:
     await ada.add_chat("A", "A galleon.")
     await ada.add_chat("galleon", "Something else.")
@@ -109,7 +108,7 @@ async def test_character_filters_the_hits_to_its_chats(ada: LibraryUser) -> None
     assert {hit["conversation_id"] for hit in hits} == {chat}
 
 
-@pytest.mark.parametrize("number", [0, -1, 10**30, 2**63])
+@each_case("number", [0, -1, 10**30, 2**63])
 async def test_unknown_character_has_no_chats(ada: LibraryUser, number: int) -> None:
     await ada.add_chat("Alone", "A galleon.")
 
@@ -147,7 +146,7 @@ async def test_pages_contain_every_message_once(ada: LibraryUser) -> None:
     assert seen == list(range(120))
 
 
-@pytest.mark.parametrize(("page_size", "expected"), [(0, 1), (-4, 1), (10_000, 120)])
+@each_case(("page_size", "expected"), [(0, 1), (-4, 1), (10_000, 120)])
 async def test_page_size_is_clamped_to_1_to_200(ada: LibraryUser, page_size: int, expected: int) -> None:
     chat = await add_long_chat(ada)
 

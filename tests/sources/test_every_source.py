@@ -1,5 +1,6 @@
 """What all five sources have in common: result fields, clamping, paging, retrieval modes and budgets."""
 
+import itertools
 import math
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from bench.tokenizer import count_tokens
 from sources.text.token_estimates import json_text
+from tests.cases import each_case
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
@@ -32,11 +34,13 @@ OPTIONAL_FIELDS = {
     "characters": ["loc"],
     "prompts": ["loc"],
 }
-every_source = pytest.mark.parametrize("source", SOURCES)
+# The items of different sources in one library do not disturb each other.
+every_source = each_case("source", SOURCES)
 
 # Every message is unique.
 SENTENCES = [f"Sentence number {n} speaks of topic{n} and nothing else." for n in range(120)]
 LONG = " ".join(SENTENCES)
+MODES = ("snippet", "chunk", "chunk_with_siblings", "full", "auto")
 
 
 def total_chars(response: dict[str, Any]) -> int:
@@ -60,17 +64,8 @@ async def test_hit_has_the_fields_of_tldw_without_null_fields_of_other_sources(a
     assert None not in hit.values()
     assert (hit["id"], hit["source"], hit["title"], hit["score_type"]) == (item_id, source, "Voyage", "fts_coverage")
     assert hit["uri"].startswith(f"{source}://{item_id}")
-    assert "galleon" in hit["snippet"]
-    assert 0 < hit["score"] <= 1
-
-
-@every_source
-async def test_highlights_are_the_ranges_of_matches_in_the_snippet(ada: LibraryUser, source: str) -> None:
-    await ada.add_item(source, "Voyage", "A galleon under full sail.")
-
-    (hit,) = await ada.search(f"{source}_search", "galleon")
-
     assert [hit["snippet"][start:end] for start, end in hit["highlights"]] == ["galleon"]
+    assert 0 < hit["score"] <= 1
 
 
 @every_source
@@ -85,34 +80,22 @@ async def test_users_find_only_their_own_items(ada: LibraryUser, ben: LibraryUse
 
 
 @every_source
-@pytest.mark.parametrize(
-    ("arguments", "count"), [({}, 10), ({"limit": 0}, 1), ({"limit": -5}, 1), ({"limit": 999}, 100)]
-)
-async def test_limit_defaults_to_10_and_is_clamped_to_1_to_100(
-    ada: LibraryUser, source: str, arguments: dict[str, int], count: int
-) -> None:
+async def test_limit_defaults_to_10_and_is_clamped_to_1_to_100(ada: LibraryUser, source: str) -> None:
     for number in range(101):
         await ada.add_item(source, f"Voyage {number}", "A galleon.")
 
-    response = await ada.call(f"{source}_search", query="galleon", **arguments)
-
-    assert len(response["results"]) == count
-    assert response["has_more"] is True
-    assert response["next_offset"] == count
+    for arguments, count in (({}, 10), ({"limit": 0}, 1), ({"limit": -5}, 1), ({"limit": 999}, 100)):
+        response = await ada.call(f"{source}_search", query="galleon", **arguments)
+        assert (len(response["results"]), response["has_more"], response["next_offset"]) == (count, True, count)
 
 
 @every_source
-@pytest.mark.parametrize(
-    ("arguments", "max_chars"), [({}, 300), ({"snippet_length": 40}, 40), ({"snippet_length": 0}, 1)]
-)
-async def test_snippet_length_defaults_to_at_most_300_characters(
-    ada: LibraryUser, source: str, arguments: dict[str, int], max_chars: int
-) -> None:
+async def test_snippet_length_defaults_to_at_most_300_characters(ada: LibraryUser, source: str) -> None:
     await ada.add_item(source, "Voyage", f"{LONG} galleon {LONG}")
 
-    (hit,) = await ada.search(f"{source}_search", "galleon", **arguments)
-
-    assert max_chars * 0.5 <= len(hit["snippet"]) <= max_chars
+    for arguments, max_chars in (({}, 300), ({"snippet_length": 40}, 40), ({"snippet_length": 0}, 1)):
+        (hit,) = await ada.search(f"{source}_search", "galleon", **arguments)
+        assert max_chars * 0.5 <= len(hit["snippet"]) <= max_chars
 
 
 @every_source
@@ -134,20 +117,19 @@ async def test_snippet_is_one_line_of_plain_text_around_the_match(ada: LibraryUs
 
 
 @every_source
-@pytest.mark.parametrize("limit", [1, 3, 7])
-async def test_pages_contain_every_hit_once(ada: LibraryUser, ben: LibraryUser, source: str, limit: int) -> None:
+async def test_pages_contain_every_hit_once(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     mine = [await ada.add_item(source, f"Voyage {n}", "galleon " * (n % 4 + 1) + f"and topic{n}") for n in range(23)]
     await ben.add_item(source, "Voyage", "galleon")
-    seen: list[Any] = []
-    offset: int | None = 0
 
-    while offset is not None:
-        response = await ada.call(f"{source}_search", query="galleon", limit=limit, offset=offset)
-        seen += [hit["id"] for hit in response["results"]]
-        assert response["has_more"] == (response["next_offset"] is not None)
-        offset = response["next_offset"]
-
-    assert sorted(map(str, seen)) == sorted(map(str, mine))
+    for limit in (1, 3, 7):
+        seen: list[Any] = []
+        offset: int | None = 0
+        while offset is not None:
+            response = await ada.call(f"{source}_search", query="galleon", limit=limit, offset=offset)
+            seen += [hit["id"] for hit in response["results"]]
+            assert response["has_more"] == (response["next_offset"] is not None)
+            offset = response["next_offset"]
+        assert sorted(map(str, seen)) == sorted(map(str, mine))
 
 
 @every_source
@@ -198,19 +180,12 @@ async def test_query_for_another_source_matches_nothing_and_says_why(ada: Librar
 
 
 @every_source
-async def test_tag_in_the_query_filters_the_hits(ada: LibraryUser, source: str) -> None:
+async def test_tag_filters_the_hits_and_alone_lists_the_tagged_items(ada: LibraryUser, source: str) -> None:
     tagged = await ada.add_item(source, "Voyage", "A galleon.", tags=["harbour"])
     await ada.add_item(source, "Voyage", "A galleon.")
 
-    assert [hit["id"] for hit in await ada.search(f"{source}_search", "galleon tag:harbour")] == [tagged]
-
-
-@every_source
-async def test_tag_alone_lists_the_tagged_items(ada: LibraryUser, source: str) -> None:
-    tagged = await ada.add_item(source, "Voyage", "A galleon.", tags=["harbour"])
-    await ada.add_item(source, "Voyage", "A galleon.")
-
-    assert [hit["id"] for hit in await ada.search(f"{source}_search", "tag:harbour")] == [tagged]
+    for query in ("galleon tag:harbour", "tag:harbour"):
+        assert [hit["id"] for hit in await ada.search(f"{source}_search", query)] == [tagged]
 
 
 @every_source
@@ -279,17 +254,16 @@ async def test_get_returns_meta_content_and_attachments(ada: LibraryUser, source
 
 
 @every_source
-@pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full", "auto"])
-async def test_every_mode_works_and_is_reported(ada: LibraryUser, source: str, mode: str) -> None:
+async def test_every_mode_works_and_is_reported(ada: LibraryUser, source: str) -> None:
     item_id = await ada.add_item(source, "Voyage", LONG)
 
-    response = await ada.read(source, item_id, query="topic77", retrieval={"mode": mode})
-
-    assert response["mode"] == ("snippet" if mode == "auto" else mode)
-    assert ("topic77" in response["content"]) or mode == "full"
-    assert response["anchor"] == (
-        "page" if (source, mode) == ("chats", "full") else "beginning" if mode == "full" else "query"
-    )
+    for mode in MODES:
+        response = await ada.read(source, item_id, query="topic77", retrieval={"mode": mode})
+        assert response["mode"] == ("snippet" if mode == "auto" else mode)
+        assert ("topic77" in response["content"]) or mode == "full"
+        assert response["anchor"] == (
+            "page" if (source, mode) == ("chats", "full") else "beginning" if mode == "full" else "query"
+        )
 
 
 @every_source
@@ -302,44 +276,45 @@ async def test_auto_with_a_budget_reads_siblings(ada: LibraryUser, source: str) 
 
 
 @every_source
-@pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full", "auto"])
-@pytest.mark.parametrize("budget", [60, 150, 200, 500, 2000])
-async def test_no_response_exceeds_its_budget(ada: LibraryUser, source: str, mode: str, budget: int) -> None:
+async def test_no_response_exceeds_its_budget(ada: LibraryUser, source: str) -> None:
     item_id = await ada.add_item(source, "Voyage", LONG)
 
-    response = await ada.read(source, item_id, query="topic60", retrieval={"mode": mode, "max_tokens": budget})
-
-    assert count_tokens(json_text(response["content"])) <= budget
-    assert count_tokens(json_text(response["content"])) <= response["tokens"] + 2
-    assert count_tokens(json_text(response)) <= budget or (response["over_budget"] is True and budget < 250)
-    assert response["truncated"] or "topic60" in response["content"] or mode == "full"
+    for mode, budget in itertools.product(MODES, (60, 150, 200, 500, 2000)):
+        response = await ada.read(source, item_id, query="topic60", retrieval={"mode": mode, "max_tokens": budget})
+        case = (mode, budget)
+        assert count_tokens(json_text(response["content"])) <= min(budget, response["tokens"] + 2), case
+        assert count_tokens(json_text(response)) <= budget or (response["over_budget"] is True and budget < 250), case
+        assert response["truncated"] or "topic60" in response["content"] or mode == "full", case
 
 
 @every_source
-@pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full"])
-async def test_budget_is_kept_in_every_script(ada: LibraryUser, source: str, mode: str) -> None:
-    options = {"mode": mode, "max_tokens": 700, "snippet_length": 1000}
+async def test_budget_is_kept_in_every_script(ada: LibraryUser, source: str) -> None:
     for script, text in SCRIPTS.items():
         item_id = await ada.add_item(source, text[:80], text * 40)
+        for mode in ("snippet", "chunk", "chunk_with_siblings", "full"):
+            options = {"mode": mode, "max_tokens": 700, "snippet_length": 1000}
+            response = await ada.read(source, item_id, retrieval=options)
+            case = (script, mode)
+            assert count_tokens(json_text(response)) <= 700, case
+            assert count_tokens(response["content"]) <= response["tokens"] <= 700, case
+            assert mode != "full" or count_tokens(json_text(response["content"])) >= 100, (script, "is too short")
 
-        response = await ada.read(source, item_id, retrieval=options)
 
-        assert count_tokens(json_text(response)) <= 700, script
-        assert count_tokens(response["content"]) <= response["tokens"] <= 700, script
-        assert mode != "full" or count_tokens(json_text(response["content"])) >= 100, (
-            f"{script}: the budget is not used"
-        )
-
-
-@every_source
-@pytest.mark.parametrize("text", [SCRIPTS["Greek"] * 20 + " galleon", f"{LONG}\n\n日本語 galleon", "A galleon."])
+@each_case(
+    ("source", "number", "text"),
+    [
+        (source, number, text)
+        for source in SOURCES
+        for number, text in enumerate((SCRIPTS["Greek"] * 20, f"{LONG}\n\n日本語", "A ship."))
+    ],
+)
 async def test_cost_tokens_of_a_hit_is_what_reading_all_of_it_reports(
-    ada: LibraryUser, ben: LibraryUser, source: str, text: str
+    ada: LibraryUser, ben: LibraryUser, source: str, number: int, text: str
 ) -> None:
-    await ben.add_item(source, "Voyage", "A galleon of another length.")
-    item_id = await ada.add_item(source, "Voyage", text)
+    await ben.add_item(source, "Voyage", f"A galleon{number} of another length.")
+    item_id = await ada.add_item(source, "Voyage", f"{text} galleon{number}")
 
-    (hit,) = await ada.search(f"{source}_search", "galleon")
+    (hit,) = await ada.search(f"{source}_search", f"galleon{number}")
     whole = await ada.read(source, item_id, retrieval={"mode": "full"})
 
     assert hit["cost_tokens"] == whole["tokens"] == whole["meta"].get("cost_tokens", whole["tokens"])
@@ -357,8 +332,7 @@ async def test_chars_per_token_applies_to_the_cost_as_well(ada: LibraryUser, sou
     assert hit["cost_tokens"] == whole["tokens"] == math.ceil(len(whole["content"]) / 3)
 
 
-@every_source
-@pytest.mark.parametrize("budget", [1200, 2000, 5000])
+@each_case(("source", "budget"), itertools.product(SOURCES, (1200, 2000, 5000)))
 async def test_four_fifths_of_a_budget_are_content_if_the_item_is_longer(
     ada: LibraryUser, source: str, budget: int
 ) -> None:
@@ -426,21 +400,13 @@ async def test_overlap_of_chunks_is_not_repeated(ada: LibraryUser, source: str) 
 
 
 @every_source
-@pytest.mark.parametrize("cursor", ["", "x", "AAAA", "é", "gA", "Zm9v" * 50])
-async def test_invalid_cursor_is_rejected(ada: LibraryUser, source: str, cursor: str) -> None:
-    item_id = await ada.add_item(source, "Voyage", LONG)
+async def test_invalid_cursor_or_loc_is_rejected(ada: LibraryUser, source: str) -> None:
+    item = {ID_ARGUMENT[source]: await ada.add_item(source, "Voyage", LONG)}
 
-    message = await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: item_id}, cursor=cursor)
-
-    assert message == "cursor: expected the next_cursor of an earlier response, got an invalid cursor"
-
-
-@every_source
-async def test_invalid_loc_is_rejected(ada: LibraryUser, source: str) -> None:
-    item_id = await ada.add_item(source, "Voyage", LONG)
-
-    message = await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: item_id}, loc={"chapter": 7})
-
+    for cursor in ("", "x", "AAAA", "é", "gA", "Zm9v" * 50):
+        message = await ada.call_error(f"{source}_get", **item, cursor=cursor)
+        assert message == "cursor: expected the next_cursor of an earlier response, got an invalid cursor"
+    message = await ada.call_error(f"{source}_get", **item, loc={"chapter": 7})
     assert message.startswith("loc: ")
     assert "expected the loc of a search result" in message
 
@@ -470,13 +436,14 @@ async def test_config_sets_the_budget(ada: LibraryUser, source: str) -> None:
 
 
 @every_source
-@pytest.mark.parametrize("number", [10**30, -(10**30), 2**63, 0, -1])
-async def test_any_number_is_accepted_and_clamped(ada: LibraryUser, source: str, number: int) -> None:
+async def test_any_number_is_accepted_and_clamped(ada: LibraryUser, source: str) -> None:
     item_id = await ada.add_item(source, "Voyage", LONG)
-    options = dict.fromkeys(["snippet_length", "chunk_size_tokens", "chunk_overlap_tokens", "sibling_window"], number)
-    arguments = {"limit": number, "offset": number, "snippet_length": number}
+    names = ("snippet_length", "chunk_size_tokens", "chunk_overlap_tokens", "sibling_window")
 
-    assert "results" in await ada.call(f"{source}_search", query="topic1", **arguments)
-    for mode in ("snippet", "chunk", "chunk_with_siblings"):
-        response = await ada.read(source, item_id, loc={"approx_offset": number}, retrieval={"mode": mode, **options})
-        assert isinstance(response["content"], str)
+    for number in (10**30, -(10**30), 2**63, 0, -1):
+        arguments = dict.fromkeys(("limit", "offset", "snippet_length"), number)
+        assert "results" in await ada.call(f"{source}_search", query="topic1", **arguments)
+        for mode in ("snippet", "chunk", "chunk_with_siblings"):
+            options = {"mode": mode, **dict.fromkeys(names, number)}
+            response = await ada.read(source, item_id, loc={"approx_offset": number}, retrieval=options)
+            assert isinstance(response["content"], str)

@@ -12,6 +12,7 @@ import pytest
 
 from sources.drafts import MessageDraft
 from sources.records import Segment
+from tests.cases import each_case
 from tests.server.rest.rest_client import RpcError
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
 
@@ -20,7 +21,8 @@ UUID = "6f1c1d5e-0000-4000-8000-00000000abcd"
 MESSAGE = "6f1c1d5e-0000-4000-8000-00000000ffff"
 # The id of the third item of each source.
 ID: dict[str, Any] = {"notes": UUID, "media": 3, "chats": UUID, "characters": 3, "prompts": 3}
-every_source = pytest.mark.parametrize("source", SOURCES)
+# The items of different sources in one library do not disturb each other.
+every_source = each_case("source", SOURCES)
 
 
 async def response_bytes(request: Awaitable[Any]) -> bytes:
@@ -48,25 +50,22 @@ async def assert_foreign_equals_missing(request: Callable[[], Awaitable[Any]], a
 
 
 @every_source
-@pytest.mark.parametrize(
-    "options",
-    [
+async def test_get_of_a_foreign_id_equals_get_of_a_missing_one(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    await ben.add_item(source, "Mine", "Ben's own.")
+    all_options: list[dict[str, Any]] = [
         {},
         {"retrieval": {"mode": "full"}},
         {"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 300}, "query": "galleon"},
         {"loc": {"chunk_index": 0, "message_index": 0, "approx_offset": 5}, "retrieval": {"mode": "chunk"}},
         {"cursor": "not ours"},
-    ],
-)
-async def test_get_of_a_foreign_id_equals_get_of_a_missing_one(
-    ada: LibraryUser, ben: LibraryUser, source: str, options: dict[str, Any]
-) -> None:
-    await ben.add_item(source, "Mine", "Ben's own.")
-    arguments = {ID_ARGUMENT[source]: ID[source], **options}
+    ]
 
-    await assert_foreign_equals_missing(
-        lambda: ben.request("tools/call", name=f"{source}_get", arguments=arguments), ada, source
-    )
+    async def request() -> list[str]:
+        arguments = [{ID_ARGUMENT[source]: ID[source], **options} for options in all_options]
+        calls = [ben.request("tools/call", name=f"{source}_get", arguments=each) for each in arguments]
+        return [(await response_bytes(call)).decode() for call in calls]
+
+    await assert_foreign_equals_missing(request, ada, source)
     assert (await ada.read(source, ID[source]))["meta"]["id"] == ID[source]
 
 
@@ -151,7 +150,7 @@ async def test_message_of_another_conversation_equals_a_missing_one(
     assert await request() == missing
 
 
-@pytest.mark.parametrize(("kind", "source"), [("prompt", "prompts"), ("character", "characters")])
+@each_case(("kind", "source"), [("prompt", "prompts"), ("character", "characters")])
 async def test_foreign_prompt_equals_an_unknown_one(ada: LibraryUser, ben: LibraryUser, kind: str, source: str) -> None:
     await assert_foreign_equals_missing(lambda: ben.request("prompts/get", name=f"{kind}_3"), ada, source)
     assert (await ada.request("prompts/get", name=f"{kind}_3"))["messages"]

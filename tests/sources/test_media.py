@@ -7,6 +7,7 @@ import pytest
 from bench.tokenizer import count_tokens
 from sources.records import MediaChunk, Segment
 from sources.text.token_estimates import json_text
+from tests.cases import each_case
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import LibraryUser
 
@@ -61,7 +62,7 @@ async def test_date_bounds_are_inclusive_and_dates_mean_whole_days(
     assert sorted(hit["title"] for hit in response["results"]) == sorted(titles)
 
 
-@pytest.mark.parametrize("date", ["someday", "2026-13-01", "31.02.2026", "", "2026-02-30T10:00"])
+@each_case("date", ["someday", "2026-13-01", "31.02.2026", "", "2026-02-30T10:00"])
 async def test_invalid_date_is_rejected_with_the_format(ada: LibraryUser, date: str) -> None:
     message = await ada.call_error("media_search", query="x", date_to=date)
 
@@ -103,7 +104,7 @@ async def test_hit_in_a_transcript_has_its_time(ada: LibraryUser) -> None:
     assert hit["loc"]["start_ms"] == hit["loc"]["seconds"] * 1000
 
 
-@pytest.mark.parametrize("form", ["number", "text", "uuid"])
+@each_case("form", ["number", "text", "uuid"])
 async def test_media_can_be_read_by_number_text_or_uuid(ada: LibraryUser, form: str) -> None:
     media = await ada.add_media("Talk", TEXT)
     async with ada.libraries.library(ada.context) as library:
@@ -112,7 +113,7 @@ async def test_media_can_be_read_by_number_text_or_uuid(ada: LibraryUser, form: 
     assert (await ada.read("media", forms[form]))["meta"]["id"] == media
 
 
-@pytest.mark.parametrize("by", ["chunk_index", "chunk_uuid", "approx_offset"])
+@each_case("by", ["chunk_index", "chunk_uuid", "approx_offset"])
 async def test_loc_selects_the_chunk(ada: LibraryUser, by: str) -> None:
     media = await ada.add_media("Talk", TEXT)
     async with ada.libraries.library(ada.context) as library:
@@ -126,7 +127,7 @@ async def test_loc_selects_the_chunk(ada: LibraryUser, by: str) -> None:
     assert (response["meta"]["loc"]["chunk_index"], response["meta"]["loc"]["chunk_uuid"]) == (3, chunk.uuid)
 
 
-@pytest.mark.parametrize("loc", [{"seconds": 601.5}, {"start_ms": 601_500}])
+@each_case("loc", [{"seconds": 601.5}, {"start_ms": 601_500}])
 async def test_time_in_loc_selects_the_chunk(ada: LibraryUser, loc: dict[str, float]) -> None:
     media = await ada.add_media("Talk", segments=TALK)
 
@@ -143,7 +144,7 @@ async def test_time_in_loc_is_rejected_without_a_transcript(ada: LibraryUser) ->
     assert "no transcript" in await ada.call_error("media_get", media_id=media, loc={"seconds": 5})
 
 
-@pytest.mark.parametrize("index", [-1, 99_999])
+@each_case("index", [-1, 99_999])
 async def test_chunk_index_out_of_range_is_rejected_with_the_range(ada: LibraryUser, index: int) -> None:
     media = await ada.add_media("Paper", "One chunk.")
 
@@ -216,7 +217,7 @@ async def test_pages_of_the_full_text_add_up_to_the_text(ada: LibraryUser) -> No
 # -- transcripts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "start"),
     [
         ({}, "Ada: Line 0 of topic0.\nAda: Line 1"),
@@ -267,7 +268,7 @@ async def test_pages_of_a_long_transcript_contain_every_segment_once(ada: Librar
     assert numbers == list(range(1, 241))
 
 
-@pytest.mark.parametrize("form", ["text", "srt", "vtt", "json"])
+@each_case("form", ["text", "srt", "vtt", "json"])
 async def test_transcript_page_does_not_exceed_its_token_budget(ada: LibraryUser, form: str) -> None:
     for script, text in SCRIPTS.items():
         segments = [Segment(start_ms=n * 5_000, end_ms=n * 5_000 + 4_999, text=text, speaker="Ada") for n in range(60)]
@@ -302,7 +303,7 @@ async def test_subtitle_format_without_timestamps_is_rejected(ada: LibraryUser) 
     assert message == "include_timestamps: expected true or null with srt, got false"
 
 
-@pytest.mark.parametrize("seconds", [-1, -1e308, 1e308])
+@each_case("seconds", [-1, -1e308, 1e308])
 async def test_time_outside_all_recordings_is_rejected(ada: LibraryUser, seconds: float) -> None:
     media = await ada.add_media("Talk", segments=TALK)
 

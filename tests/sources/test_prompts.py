@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import each_case
 from tests.sources.source_fixture import LibraryUser
 
 
@@ -54,7 +55,7 @@ async def test_loc_contains_field_and_offset(ada: LibraryUser) -> None:
     assert hit["loc"]["field"] == "system_prompt"
 
 
-@pytest.mark.parametrize("form", ["number", "text", "name", "other case"])
+@each_case("form", ["number", "text", "name", "other case"])
 async def test_prompt_can_be_read_by_id_or_name(ada: LibraryUser, form: str) -> None:
     number = (await add_prompts(ada))["review"]
     forms: dict[str, str | int] = {

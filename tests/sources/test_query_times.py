@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -40,7 +41,7 @@ async def add_dated(user: LibraryUser, source: str, order: list[str]) -> None:
             await user.add_item(source, name, text, created_at=DATED[name])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "first"),
     [
         ("harbour budget in August 2023", "oak"),
@@ -129,7 +130,7 @@ async def test_a_query_of_nothing_but_a_relative_time_lists_what_was_created_the
     assert await titles(ben, "knowledge_search", "gestern") == ["Ben's"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "what happened last week?",
@@ -150,7 +151,7 @@ async def test_a_question_about_anything_of_a_time_lists_what_was_created_then(a
     assert response["read_as"].startswith("filter only, newest first; created from 2026-11-02 to 2026-11-08 (")
 
 
-@pytest.mark.parametrize("query", ["Was hat Anna gestern gemacht?", "hat yesterday", "昨日の会議", "new plan today"])
+@each_case("query", ["Was hat Anna gestern gemacht?", "hat yesterday", "昨日の会議", "new plan today"])
 async def test_a_question_about_something_searches_for_it(ada: LibraryUser, query: str) -> None:
     response = await at(ada).call("knowledge_search", query=query)
     assert response["read_as"].startswith("ranked higher what was created")

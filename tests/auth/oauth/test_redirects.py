@@ -4,6 +4,7 @@ import pytest
 
 from auth.oauth.errors import OAuthError
 from auth.oauth.redirects import describe_target, form_target, is_registered, require_redirect_uris
+from tests.cases import each_case
 
 REGISTERED = (
     "https://app.example.com/callback",
@@ -72,28 +73,28 @@ def test_there_are_many_different_tricks() -> None:
     assert len(TRICKS) == len(set(TRICKS)) >= 60
 
 
-@pytest.mark.parametrize("uri", TRICKS)
+@each_case("uri", TRICKS)
 def test_trick_matches_no_registered_uri(uri: str) -> None:
     assert not is_registered(uri, REGISTERED)
 
 
-@pytest.mark.parametrize("uri", MATCHES)
+@each_case("uri", MATCHES)
 def test_registered_uri_and_free_loopback_ports_match(uri: str) -> None:
     assert is_registered(uri, REGISTERED)
 
 
-@pytest.mark.parametrize("uri", REGISTERED)
+@each_case("uri", REGISTERED)
 def test_usual_uris_can_be_registered_by_native_clients(uri: str) -> None:
     require_redirect_uris((uri,), is_native=True, uris_max=1)
 
 
-@pytest.mark.parametrize("uri", ["com.example.app:/callback", "cursor://anysphere.cursor-mcp/oauth/callback"])
+@each_case("uri", ["com.example.app:/callback", "cursor://anysphere.cursor-mcp/oauth/callback"])
 def test_web_client_cannot_have_the_scheme_of_an_application(uri: str) -> None:
     with pytest.raises(OAuthError, match="only native clients"):
         require_redirect_uris((uri,), is_native=False, uris_max=1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     [
         "https://*.example.com/callback",

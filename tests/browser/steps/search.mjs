@@ -84,12 +84,15 @@ export async function look({ page, url, values, audit }) {
   for (const path of values) {
     await page.goto(url + path);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    const link = await page.evaluate(() => document.querySelector(".site nav [aria-current]")?.getBoundingClientRect());
-    const isHidden = link && (link.left < 0 || link.right > page.viewportSize().width);
+    const hidden = await page.evaluate(() =>
+      [...document.querySelectorAll(".site nav a")]
+        .filter((link) => link.getBoundingClientRect().left < 0 || link.getBoundingClientRect().right > innerWidth)
+        .map((link) => link.textContent),
+    );
     findings[path] = [
       ...(await audit()),
       ...(overflow > 0 ? [`${overflow} px wider than the screen`] : []),
-      ...(isHidden ? ["the menu does not show the current page"] : []),
+      ...hidden.map((text) => `the menu does not show ${text}`),
     ];
   }
   return findings;

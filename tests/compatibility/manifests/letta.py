@@ -262,7 +262,7 @@ PROMISES: tuple[Promise, ...] = (
         id="letta.errors.unknown-tool",
         statement="A call of another tool returns the text `Unknown tool: <name>`.",
         tests=(f"{_LETTA}test_call_of_an_unknown_tool_is_an_error_that_names_it",),
-        difference="It returns the JSON-RPC error that MCP specifies, `unknown tool '<name>'`.",
+        difference="It returns the JSON-RPC error that MCP specifies, `Unknown tool: <name>`.",
     ),
     # Letta's built-in tool
     Promise(

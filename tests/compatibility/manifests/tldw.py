@@ -425,16 +425,18 @@ PROMISES: tuple[Promise, ...] = (
         statement="Every result has the seventeen fields of ResultItem, null where a source has no value.",
         tests=(
             f"{_EVERY_SOURCE}test_hit_has_the_fields_of_tldw_without_null_fields_of_other_sources",
-            f"{_KNOWLEDGE}test_hits_have_the_fields_of_tldw_without_nulls_and_repetition",
+            f"{_KNOWLEDGE}test_results_have_all_fields_of_tldw_if_the_client_asks_for_them",
+            f"{_KNOWLEDGE}test_results_have_no_nulls_and_say_nothing_twice",
+            f"{_TLDW}test_results_at_the_addresses_of_tldw_have_all_its_fields",
             f"{_KNOWLEDGE}test_created_at_and_version_are_in_a_hit_if_the_item_was_changed_later",
         ),
         difference=(
             "The fields of single sources, which tldw calls optional (`media_type` to `loc`), are omitted instead of "
-            "null, and times have no fraction of a second. `knowledge_search` also omits what is said elsewhere: "
-            "`score_type` is in the response, `created_at` is omitted if it equals `last_modified`, `version` if it is "
-            "1, `conversation_id` is the `id` and in `loc`, `message_id` is the end of the `uri`, and `loc` has one "
-            "way to name a position. Ten hits cost 1,900 tokens instead of 2,700. A title has at most 200 characters "
-            "and an item at most 32 tags, because both are labels; the whole title is part of the text."
+            "null, and times have no fraction of a second. Messages of one conversation are one result of "
+            "`knowledge_search`, with `passages`. At other addresses than tldw's, `knowledge_search` also omits what "
+            "another field says, unless the client asks for `hit_fields: all`: the `uri` contains the ids, "
+            "`created_at` is omitted if it equals `last_modified`, and `version` if it is 1. A title has at most 200 "
+            "characters and an item at most 32 tags, because both are labels; the whole title is part of the text."
         ),
     ),
     Promise(
@@ -467,14 +469,17 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",
         ),
         difference=(
-            "`knowledge_search` also returns `sources` (which responded, failed or timed out), `session`, "
-            "`suppressed`, `exhausted` and `cut`."
+            "`knowledge_search` also returns `session` and, where they apply, `sources` (which failed or timed out), "
+            "`suppressed`, `exhausted` and `cut`; it omits `next_offset` and `total_estimated` instead of null."
         ),
     ),
     Promise(
         id="tldw.shape.total",
         statement="`total_estimated` estimates the number of hits.",
-        tests=(f"{_EVERY_SOURCE}test_total_estimated_is_exact_or_null",),
+        tests=(
+            f"{_EVERY_SOURCE}test_total_estimated_is_exact_or_null",
+            f"{_KNOWLEDGE}test_total_is_the_number_of_results_once_all_were_read",
+        ),
         difference="It is the exact number or null, because an estimate that looks exact misleads.",
     ),
     Promise(
@@ -544,12 +549,12 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_the_best_source_comes_first_if_others_have_hits_too",
             f"{_TLDW}test_one_source_has_at_most_six_of_the_first_ten_hits",
             f"{_KNOWLEDGE}test_one_conversation_does_not_fill_the_page",
+            f"{_KNOWLEDGE}test_conversation_is_one_result_with_its_passages_in_order",
             f"{_KNOWLEDGE}test_duplicate_texts_are_one_hit_with_also_in",
         ),
         difference=(
-            "While other sources have hits, at most `fanout_source_max` (6) of any ten come from one source, and at "
-            "most `fanout_document_max` of one conversation keep their rank; the rest follow later. A text that was "
-            "saved twice is one hit that names both."
+            "While other sources have hits, at most `fanout_source_max` (6) of any ten come from one source; the rest "
+            "follow later. A conversation is one result. A text that was saved twice is one result that names both."
         ),
     ),
     Promise(
@@ -591,7 +596,15 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.snippets.default",
         statement="A snippet has 300 characters by default.",
-        tests=(f"{_EVERY_SOURCE}test_snippet_length_defaults_to_at_most_300_characters",),
+        tests=(
+            f"{_EVERY_SOURCE}test_snippet_length_defaults_to_at_most_300_characters",
+            f"{_KNOWLEDGE}test_default_page_has_eight_results_with_passages_of_300_characters",
+            f"{_TLDW}test_results_at_the_addresses_of_tldw_have_all_its_fields",
+        ),
+        difference=(
+            "Results of a default page of `knowledge_search` show up to 600 characters if there is room, the first "
+            "ones first."
+        ),
     ),
     Promise(
         id="tldw.snippets.clamp",
@@ -755,13 +768,13 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_CHATS}test_hit_is_a_message_with_conversation_sender_and_loc",
             f"{_CHATS}test_title_hit_shows_the_title_and_the_first_message",
-            f"{_KNOWLEDGE}test_loc_of_a_chat_hit_names_the_conversation",
+            f"{_KNOWLEDGE}test_results_have_all_fields_of_tldw_if_the_client_asks_for_them",
             f"{_KNOWLEDGE}test_the_uri_of_a_message_reads_that_message",
         ),
         difference=(
-            "In `knowledge_search`, `message_index` or the URI names the message, without `message_id`. A matching "
-            "message has its own URI, `chats://{id}/{message_id}`, so that deduplication does not hide a whole "
-            "conversation."
+            "In `knowledge_search` at other addresses than tldw's, the URI names the message, and `loc` only a "
+            "position in it. A matching message has its own URI, `chats://{id}/{message_id}`, so that deduplication "
+            "does not hide a whole conversation."
         ),
     ),
     Promise(
@@ -935,12 +948,13 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.knowledge.limit",
         statement="The `limit` of `knowledge.search` is 20 by default.",
         tests=(
-            f"{_TLDW}test_knowledge_search_returns_twenty_hits_by_default",
-            f"{_KNOWLEDGE}test_a_default_response_has_twenty_hits_and_stays_under_8_kb",
+            f"{_TLDW}test_results_at_the_addresses_of_tldw_have_all_its_fields",
+            f"{_KNOWLEDGE}test_default_page_has_eight_results_with_passages_of_300_characters",
+            f"{_KNOWLEDGE}test_an_explicit_limit_is_met_up_to_the_hard_cap",
         ),
         difference=(
-            "Without an explicit limit or snippet length, snippets are shortened so that the page fits into "
-            "`search_response_default_bytes`, because a default must not fill a context window."
+            "At other addresses than tldw's it is 8: a page that a model did not ask for must not fill its context, "
+            "and eight passages answer more questions than twenty titles."
         ),
     ),
     Promise(

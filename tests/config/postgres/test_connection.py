@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 
 import asyncpg
 import pytest
@@ -45,6 +46,19 @@ def test_rows_are_read_as_with_sqlite(connection: PostgresConnection) -> None:
     connection.run(WRITING, work)
 
     assert words(connection) == ["one", "two", "three", "four"]
+
+
+def test_of_several_hosts_one_that_accepts_writes_is_used(connection: PostgresConnection, database_url: str) -> None:
+    [before, host] = database_url.split("@")
+    options = ConnectionOptions(url=f"{before}@127.0.0.1:1,{host}")
+    with closing(PostgresConnection.connect(options)) as other:
+        other.run(WRITING, lambda db: db.execute("INSERT INTO words VALUES (1, 'one')"))
+    assert words(connection) == ["one"]
+
+    [database] = connection.run(READING, lambda db: db.execute("SELECT current_database()").fetchone()) or [""]
+    connection.run_script(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
+    with pytest.raises(StorageError), postgres_errors():
+        PostgresConnection.connect(options)
 
 
 def test_work_that_raises_changes_nothing(connection: PostgresConnection) -> None:

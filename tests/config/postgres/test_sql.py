@@ -2,12 +2,13 @@ import pytest
 
 from config.errors import StorageError
 from config.postgres.sql import qualify, qualify_together
+from tests.cases import each_case
 
 SCHEMA = "u_" + "a" * 26
 S = f'"{SCHEMA}"'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sql", "expected"),
     [
         ("SELECT a FROM notes WHERE id = ?", "SELECT a FROM {s}.notes WHERE id = $1"),
@@ -63,13 +64,13 @@ def test_named_parameters_keep_their_order() -> None:
     assert statement.arguments({"a": 1, "b": 2}) == [2, 1]
 
 
-@pytest.mark.parametrize("schema", ["public", 'u_a"; DROP', "u_" + "a" * 25, "U_" + "A" * 26, "", "florilegium\n"])
+@each_case("schema", ["public", 'u_a"; DROP', "u_" + "a" * 25, "U_" + "A" * 26, "", "florilegium\n"])
 def test_other_names_of_schemas_are_rejected(schema: str) -> None:
     with pytest.raises(StorageError):
         qualify("SELECT 1 FROM t", schema)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sql", "returns_rows"),
     [
         ("SELECT 1", True),

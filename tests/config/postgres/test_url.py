@@ -2,14 +2,16 @@ import pytest
 
 from config.errors import ConfigurationError
 from config.postgres.url import describe_url, is_postgres_url, require_postgres_url
+from tests.cases import each_case
 
 
 def test_description_has_no_user_and_no_password() -> None:
     assert describe_url("postgresql://ada:secret@db.example:5433/kb?sslmode=require") == "db.example:5433/kb"
     assert describe_url("postgres://ada:secret@[::1]/kb") == "[::1]/kb"
+    assert describe_url("postgres://ada:secret@one:5432,[::1]:5433,two/kb") == "one:5432,[::1]:5433,two/kb"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url", ["mysql://ada:secret@db/kb", "postgresql://ada:secret@db", "postgresql://ada:se/cret@db:5432/kb", "secret"]
 )
 def test_invalid_addresses_are_rejected_without_repeating_them(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Withdraws access on a full disk: `unshare -rm python -m ... home` prints what happens.
+"""Starts a server and withdraws access on a full disk: `unshare -rm python -m ... home` prints what happens.
 
 The data directory is a tmpfs of its own in the mount namespace of this process, so that it can really be full.
 """
@@ -59,12 +59,38 @@ async def withdraw_access(program: Program) -> None:
         print("reserved again:", (program.data_dir / "control.db-reserved").stat().st_blocks > 0)
 
 
+def restart(program: Program) -> None:
+    """Starts a server, in which nobody signs in with a password, on a full disk."""
+    program.with_users("eve")
+    secret = program.expect("key", "create", "eve", "--quiet")
+    program.expect("add", "notes", "comet", "--user", "eve")
+    fill(program.data_dir)
+    with program.serving("--port", "0", FLORILEGIUM_JWT_SECRET=JWT_SECRET) as up:
+        print("restarted:", asyncio.run(status(up.mcp.removesuffix("/mcp"), secret)))
+    (program.data_dir / "filler").unlink()
+
+
+def use_read_only(program: Program) -> None:
+    """Prints what commands say if the file system is read-only, without the path."""
+    subprocess.run(["mount", "-o", "remount,ro", str(program.data_dir)], check=True)
+    for command in (("serve", "--port", "0"), ("user", "add", "fred")):
+        outcome = program.run(*command)
+        print(f"read-only: {outcome.code}", outcome.stderr.splitlines()[-1].replace(str(program.data_dir), "DIR"))
+    checks = {
+        line.split()[1]: line for line in program.run("doctor").stdout.splitlines() if line[:4] in ("ok  ", "fail")
+    }
+    for name in ("data", "libraries"):
+        print(" ".join(checks[name].replace(str(program.data_dir), "DIR").split()))
+
+
 def main() -> None:
     program = Program(Path(sys.argv[1]))
     program.data_dir.mkdir(parents=True, mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", str(program.data_dir)], check=True)
     program.data_dir.chmod(0o700)
+    restart(program)
     asyncio.run(withdraw_access(program))
+    use_read_only(program)
 
 
 if __name__ == "__main__":

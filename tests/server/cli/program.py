@@ -1,23 +1,27 @@
-"""Runs the real executable in its own directory, as a command or as a server."""
+"""Runs the commands of the program: in the process of the tests, in one of their own, or as a server."""
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from click.testing import CliRunner
 from msgspec import Struct
 
 from auth.registry import Registry
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from server.cli import florilegium
 from server.stores import control_location
-from tests.server.cli.fork_server import fork_server
-from tests.servers.storage import storage_settings, uses_postgres
+from tests.servers.fork_server import ForkedProcess, run_command, start_command
+from tests.servers.storage import WORDS_ONLY, storage_settings, uses_postgres
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 T = TypeVar("T")
@@ -56,6 +60,7 @@ class Program(Struct, frozen=True):
 
     def environment(self, **more: str) -> dict[str, str]:
         variables = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        variables |= {f"FLORILEGIUM_{name.upper()}": value for name, value in WORDS_ONLY.items()}
         if uses_postgres():
             variables["FLORILEGIUM_STORAGE_URL"] = self.settings.storage_url
         return {**variables, **more}
@@ -65,22 +70,29 @@ class Program(Struct, frozen=True):
         return Settings(data_dir=str(self.data_dir), **storage_settings(self.data_dir))
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
+        """Runs a command to its end: in this process, which saves most of the time, unless the command is about its
+        process or this one is busy with something else."""
+        if not arguments or arguments[0] in LASTING_COMMANDS or _depends_on_start(environment) or not _is_idle():
+            return self.run_process(*arguments, stdin=stdin, **environment)
+        TRANSPORT_REQUESTS.add()
+        with _as_own_process(self.directory or self.home, self.environment(**environment)):
+            result = CliRunner().invoke(florilegium, arguments, input=stdin, prog_name="florilegium")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    def run_process(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
         """Runs a command to its end, in a process of its own."""
         TRANSPORT_REQUESTS.add()
         directory, variables = self.directory or self.home, self.environment(**environment)
         text = stdin if isinstance(stdin, bytes) else stdin.encode()
-        if not arguments or arguments[0] in LASTING_COMMANDS or any(name.startswith("PYTHON") for name in environment):
+        if _depends_on_start(environment):
+            command = [*EXECUTABLE, *arguments]
             process = subprocess.run(
-                [*EXECUTABLE, *arguments],
-                cwd=directory,
-                env=variables,
-                input=text,
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                check=False,
+                command, cwd=directory, env=variables, input=text, capture_output=True, timeout=TIMEOUT_S, check=False
             )
         else:
-            process = fork_server().run(arguments, directory, variables, text, TIMEOUT_S)
+            process = run_command(arguments, directory, variables, text, TIMEOUT_S)
         return Outcome(process.returncode, process.stdout.decode(), process.stderr.decode())
 
     def expect(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> str:
@@ -115,24 +127,16 @@ class Program(Struct, frozen=True):
         return asyncio.run(run())
 
     @contextmanager
-    def start(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *arguments: str, **environment: str) -> Iterator[ForkedProcess[str]]:
         """Starts a process with text pipes, which is killed when the block ends."""
+        TRANSPORT_REQUESTS.add()
         with (self.home / "stderr.log").open("a") as log:
-            TRANSPORT_REQUESTS.add()
-            process = subprocess.Popen(
-                [*EXECUTABLE, *arguments],
-                cwd=self.home,
-                env=self.environment(**environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-            with process:
-                try:
-                    yield process
-                finally:
-                    process.kill()
+            process = start_command(arguments, self.home, self.environment(**environment), log)
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     @contextmanager
     def serving(self, *arguments: str, **environment: str) -> Iterator["RunningServer"]:
@@ -140,10 +144,42 @@ class Program(Struct, frozen=True):
             yield RunningServer(process, read_welcome(process))
 
 
+def _depends_on_start(environment: Mapping[str, str]) -> bool:
+    return any(name.startswith("PYTHON") for name in environment)
+
+
+def _is_idle() -> bool:
+    """Whether a command can use the streams, directory and environment of this process, and an event loop."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+@contextmanager
+def _as_own_process(directory: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Gives this process another directory and environment for a while. What a command does to logging is undone."""
+    root, before = logging.getLogger(), dict(os.environ)
+    handlers, level = root.handlers[:], root.level
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        with chdir(directory):
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
 class RunningServer(Struct, frozen=True):
     """A running server and the message it printed when it was ready."""
 
-    process: subprocess.Popen[str]
+    process: ForkedProcess[str]
     welcome: str
 
     @property
@@ -151,9 +187,8 @@ class RunningServer(Struct, frozen=True):
         return self.welcome.splitlines()[0].removeprefix("Florilegium is serving ")
 
 
-def read_welcome(process: subprocess.Popen[str]) -> str:
+def read_welcome(process: ForkedProcess[str]) -> str:
     """Reads up to the last line of the example call, which is printed once the server accepts connections."""
-    assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line)

@@ -11,7 +11,7 @@ from server.directory_lock import WAL_RESET_FIXED
 from tests.server.cli.program import Program
 
 # A data directory without SQLite files needs no lock.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("runs every command beside a server")]
 
 # Commands that use no data directory, or are not about one that is in use.
 ELSEWHERE = {
@@ -67,6 +67,7 @@ SHARING = {
     "user list": (),
     "user role": ("eve", "admin"),
     "user quota": ("eve",),
+    "user confirm": ("eve",),
     "user disable": ("eve",),
     "user enable": ("eve",),
     "key create": ("eve",),

@@ -1,11 +1,11 @@
 import click
-import pytest
 
 from config.loading import settings_markdown
 from config.settings import SETTINGS
 from server.cli import COMMANDS, florilegium
 from server.cli.options import SettingOption
 from server.version import VERSION
+from tests.cases import each_case
 from tests.server.cli.program import Program
 
 OFFERED = {setting.name for setting in SETTINGS if not setting.is_secret}
@@ -21,7 +21,7 @@ def command(*path: str) -> click.Command:
     return found
 
 
-@pytest.mark.parametrize("path", [("serve",), ("stdio",), ("doctor",), ("config", "show")], ids=" ".join)
+@each_case("path", [("serve",), ("stdio",), ("doctor",), ("config", "show")])
 def test_every_setting_except_secrets_is_an_option(path: tuple[str, ...]) -> None:
     options = {option.name: option.opts for option in command(*path).params if isinstance(option, SettingOption)}
     assert options == {name: ["--" + name.replace("_", "-")] for name in OFFERED}
@@ -104,14 +104,14 @@ def test_help_lists_the_settings_by_group(program: Program) -> None:
         assert f"\n{group} settings:\n" in text
 
 
-@pytest.mark.parametrize("arguments", [("serv",), ("user", "ad"), ("serve", "--prot", "1"), ("user", "add")])
+@each_case("arguments", [("serv",), ("user", "ad"), ("serve", "--prot", "1"), ("user", "add")])
 def test_invalid_usage_exits_with_2_and_a_message(program: Program, arguments: tuple[str, ...]) -> None:
     outcome = program.run(*arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "Error:" in outcome.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_case("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_calls_florilegium(program: Program, shell: str) -> None:
     assert f"_FLORILEGIUM_COMPLETE={shell}_complete" in program.expect("completion", shell)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from server.cli.connect import render
 from server.cli.urls import local_url, require_url
 from server.client_guides import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
 from server.doctor.flows import FLOWS
+from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.cli.program import Program
 
@@ -58,8 +58,8 @@ def snippet(client: str, target: ConnectionTarget, language: str) -> Any:
     return READERS[language](next(s.text for s in guide.snippets if s.language == language))
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("client", CLIENTS)
+@each_case("target", TARGETS.values())
+@each_case("client", CLIENTS)
 def test_every_snippet_can_be_read_and_names_the_server(client: str, target: ConnectionTarget) -> None:
     guide = CLIENTS[client](target)
     for shown in guide.snippets:
@@ -67,19 +67,19 @@ def test_every_snippet_can_be_read_and_names_the_server(client: str, target: Con
     assert any(target.url in shown.text for shown in guide.snippets)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_case("client", CLIENTS)
 def test_a_key_appears_only_if_it_was_passed(client: str) -> None:
     assert (KEY in render(CLIENTS[client](TARGETS["key"]))) == FLOWS[client].accepts_keys
     assert "flo_" not in render(CLIENTS[client](TARGETS["variable"]))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_case("client", CLIENTS)
 def test_no_credential_is_printed_for_an_open_server(client: str) -> None:
     text = render(CLIENTS[client](TARGETS["open"]))
     assert not [word for word in ("Bearer", "FLORILEGIUM_TOKEN", "API key") if word in text]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("client", "reference"),
     [
         ("claude-code", "${FLORILEGIUM_TOKEN}"),
@@ -128,7 +128,7 @@ def test_gemini_gets_the_url_under_the_name_that_means_streamable_http() -> None
     assert "url" not in server
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@each_case("name", TARGETS)
 def test_install_links_contain_the_same_configuration_as_the_snippets(name: str) -> None:
     for client, key in (("cursor", "mcpServers"), ("lm-studio", "mcpServers"), ("vscode", "servers")):
         query = urlsplit(CLIENTS[client](TARGETS[name]).link).query
@@ -190,7 +190,7 @@ def test_a_key_can_come_from_stdin(program: Program) -> None:
     assert f"Bearer {KEY}" in program.expect("connect", "cursor", "--key", "-", stdin=f"{KEY}\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "sentence"),
     [
         (("netscape",), "'netscape' is not one of"),
@@ -225,7 +225,7 @@ def test_a_url_is_refused_or_safe_in_every_format(text: str) -> None:
             READERS[shown.language](shown.text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "url"),
     [("127.0.0.1", "http://127.0.0.1:80"), ("0.0.0.0", "http://127.0.0.1:80"), ("::", "http://[::1]:80")],
 )

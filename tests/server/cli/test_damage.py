@@ -14,7 +14,7 @@ from config.paths import DataRoot
 from tests.server.cli.program import Program
 
 # The files of SQLite can be damaged or lost. PostgreSQL looks after its own.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("damages and salvages many files")]
 
 
 def test_a_directory_with_libraries_but_no_control_database_is_not_served(program: Program) -> None:
@@ -40,6 +40,12 @@ def damage(path: Path) -> None:
     path.write_bytes(content[: len(content) // 2] + b"\xff" * (len(content) - len(content) // 2))
 
 
+def damage_schema(path: Path) -> None:
+    """Makes SQLite's message about the file a text that is not UTF-8."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"CREATE TABLE notes", b"CREATE T\xffBLE notes", 1))
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -59,7 +65,7 @@ def titles(program: Program, user: str, *more: str) -> list[str]:
     return [hit["title"] for hit in found.json["results"]]
 
 
-@pytest.mark.parametrize("fault", [damage, truncate, Path.unlink])
+@pytest.mark.parametrize("fault", [damage, damage_schema, truncate, Path.unlink])
 def test_a_backup_goes_on_after_a_damaged_user_and_names_it(program: Program, fault: Callable[[Path], None]) -> None:
     homes = add_demo_users(program)
     fault(homes["ada"] / "chacha.db")
@@ -152,6 +158,7 @@ def test_check_and_doctor_find_nothing_in_intact_libraries(program: Program) -> 
     ("fault", "state", "advice"),
     [
         (damage, "damaged", "florilegium restore DIR --user ada`, or `florilegium repair --user ada"),
+        (damage_schema, "damaged", "florilegium restore DIR --user ada`, or `florilegium repair --user ada"),
         (truncate, "missing", "florilegium restore DIR --user ada"),
         (clear_index, "index damaged", "florilegium reindex --user ada"),
     ],
@@ -222,6 +229,28 @@ def test_repair_of_a_truncated_file_keeps_what_is_left(program: Program) -> None
 
     assert states(program) == {}
     program.expect("add", "notes", "comet", "--title", "Later", "--user", "ada")
+
+
+def test_text_that_is_not_utf8_is_shown_reported_and_kept(program: Program) -> None:
+    homes = add_demo_users(program)
+    path = homes["ada"] / "chacha.db"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"61 visitors on blankets") + 5] = 0xFF
+    path.write_bytes(content)
+
+    found = program.run("search", "perseid blankets", "--user", "ada", "--source", "notes", "--json")
+    checked = program.run("check", "--json", "--user", "ada").json
+    repaired = program.run("repair", "--user", "ada")
+
+    assert found.code == 0, found.stderr
+    assert "61 vi\ufffditors" in found.json["results"][0]["snippet"]
+    assert [(file["state"], file["detail"]) for file in checked if file["file"] == "chacha"] == [
+        ("damaged", "notes: a text is not UTF-8")
+    ]
+    assert "every row was readable" in repaired.stdout
+    assert states(program) == {}
+    for user in ("ada", "ben"):
+        assert program.run("list", "notes", "--user", user, "--json").json["total"] == 23
 
 
 def test_repair_starts_an_empty_file_only_on_request(program: Program) -> None:

@@ -46,8 +46,9 @@ def test_demo_is_served_separately_and_the_printed_calls_work(program: Program) 
     assert program.run("search", "dome").code == 1
 
 
-def test_demo_is_searched_by_meaning_with_the_best_installed_model(program: Program) -> None:
-    with program.serving("--demo", "--port", "0") as up:
+@pytest.mark.slow("waits until a model has embedded the demo library")
+def test_the_best_installed_model_searches_by_meaning(program: Program) -> None:
+    with program.serving("--demo", "--port", "0", FLORILEGIUM_SEMANTIC_MODEL="auto") as up:
         # No item contains the word.
         while (response := call_tool(up.mcp, "knowledge_search", query="vehicle"))["semantic"]["status"] != "on":
             assert response["semantic"]["status"] in ("partial", "unavailable")

@@ -6,7 +6,7 @@ from tests.server.cli.program import Program
 from tests.server.cli.requests import who_am_i
 
 # A data directory without SQLite files needs no lock.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("kills processes")]
 
 
 def test_a_second_server_is_refused_and_told_who_is_running(program: Program) -> None:

@@ -3,11 +3,11 @@ import shlex
 from collections.abc import Iterator
 
 import click
-import pytest
 
 from server.cli import COMMANDS, florilegium
 from server.cli.options import SettingOption
 from server.client_guides import CLIENTS, ConnectionTarget
+from tests.cases import each_case
 from tests.server.cli.program import ROOT, Program
 
 CLI = (ROOT / "docs" / "cli.md").read_text()
@@ -32,7 +32,7 @@ def section(page: str, title: str) -> str:
     return rest.partition("\n## ")[0]
 
 
-@pytest.mark.parametrize(("name", "command"), list(leaves()), ids=lambda value: value if isinstance(value, str) else "")
+@each_case(("name", "command"), list(leaves()))
 def test_every_command_and_each_of_its_own_options_is_in_the_manual(name: str, command: click.Command) -> None:
     text = section(CLI, name)
     own = [p for p in command.params if isinstance(p, click.Option) and not isinstance(p, SettingOption)]
@@ -45,10 +45,10 @@ def test_the_manual_has_no_section_for_a_command_that_is_gone() -> None:
 
 
 def test_the_help_in_the_manual_is_the_help_that_is_printed(program: Program) -> None:
-    assert f"$ florilegium --help\n{program.run('--help').stdout}```" in CLI
+    assert f"$ florilegium --help\n{program.run_process('--help').stdout}```" in CLI
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_case("client", CLIENTS)
 def test_the_page_of_clients_shows_what_connect_prints(client: str) -> None:
     guide = CLIENTS[client](TARGET)
     text = section(CLIENT_PAGE, guide.title)
@@ -74,7 +74,7 @@ def _shown_on_demo() -> Iterator[tuple[str, str, str]]:
                 yield page, command, printed
 
 
-@pytest.mark.parametrize(("page", "command", "printed"), list(_shown_on_demo()))
+@each_case(("page", "command", "printed"), list(_shown_on_demo()))
 def test_what_is_shown_of_the_demo_library_is_what_is_printed(
     program: Program, page: str, command: str, printed: str
 ) -> None:

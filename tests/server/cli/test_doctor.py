@@ -23,6 +23,7 @@ from server.cli.checks import (
 )
 from server.doctor.check import Check
 from sources.importers.sandbox.report import SandboxReport
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
 from tests.servers.storage import uses_postgres
@@ -111,7 +112,7 @@ def test_a_damaged_control_database_is_found(tmp_path: Path) -> None:
     assert check_control_database(DataRoot(tmp_path)).outcome == "fail"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "outcome"),
     [
         (evaluate_disk(10 * 1024**3), "ok"),
@@ -165,7 +166,7 @@ async def test_a_key_file_without_a_key_fails(tmp_path: Path) -> None:
     assert (await check_auth(settings, NOW)).outcome == "fail"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "outcome"),
     [
         (
@@ -205,9 +206,8 @@ async def test_an_identity_provider_that_is_down_fails_the_check(tmp_path: Path)
 async def test_a_running_server_of_this_version_is_ok(tmp_path: Path, program: Program) -> None:
     async with live(make_settings(tmp_path)) as server:
         port = server.url.rpartition(":")[2]
-        with program.start("doctor", "--json", "--port", port) as process:
-            output = await asyncio.to_thread(process.communicate)
-    (check,) = [check for check in json.loads(output[0]) if check["name"] == "port"]
+        outcome = await asyncio.to_thread(program.run, "doctor", "--json", "--port", port)
+    (check,) = [check for check in outcome.json if check["name"] == "port"]
     assert check["outcome"] == "ok"
     assert "which is running" in check["message"]
 
@@ -250,7 +250,9 @@ def semantic_line(program: Program, *arguments: str, **environment: str) -> dict
 def test_the_model_of_semantic_search_is_tried(program: Program) -> None:
     assert semantic_line(program)["message"] == "off; set semantic_model = minilm to use the model that is installed"
     fast = semantic_line(program, "--semantic-model", "fast")
-    assert (fast["outcome"], fast["message"]) == ("ok", "wordllama-256, 256 dimensions, weight 0.22")
+    assert (fast["outcome"], fast["message"]) == ("ok", "wordllama-256-2, 256 dimensions, weight 0.22")
+    auto = semantic_line(program, "--semantic-model", "auto")
+    assert auto["message"].startswith("auto chose all-minilm-l6-v2-int8-2, 384 dimensions")
 
 
 def test_an_embeddings_api_with_another_dimension_is_reported(program: Program) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from config.settings import Settings
 from server.cli.local_library import open_local
 from sources.following.run_lease import run_lease
+from sources.following.scan import SETTLING_PAUSE_S
 from tests.server.cli.program import Outcome, Program
 from tests.server.following.tldw_deployment import CHACHA_NAME, execute, make_user
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
@@ -346,6 +348,8 @@ def test_note_and_file_that_both_changed_are_a_conflict(program: Program, vault:
     uri = f"notes://{notes(program)['Tea']}"
     program.expect("edit", uri, "--content", "# Tea\nMy own words.")
     write(vault, Tea="# Tea\nThe file changed, too.")
+    # A file that has just changed would be read once more before it is written to.
+    time.sleep(SETTLING_PAUSE_S)
     report = run(program)
     assert (report["conflicts"], report["written"]) == (1, 0)
     assert "The file changed" in (vault / "Tea.md").read_text()

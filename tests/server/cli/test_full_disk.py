@@ -1,4 +1,4 @@
-"""Revoking a key, disabling and purging a user work on a full disk and take effect at once."""
+"""On a full disk, a server starts, and revoking a key, disabling and purging a user work and take effect at once."""
 
 import subprocess
 import sys
@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 # The disk of the SQLite files is full.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("fills a disk")]
 
 FULL = "the disk of the control database is full"
+READ_ONLY = (
+    "the data directory DIR is on a read-only file system; make it writable, or set data_dir to another directory"
+)
 
 
 def test_access_is_withdrawn_on_a_full_disk(tmp_path: Path) -> None:
@@ -17,6 +20,7 @@ def test_access_is_withdrawn_on_a_full_disk(tmp_path: Path) -> None:
     process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert process.stdout.splitlines() == [
+        "restarted: 200",
         "before: [200, 200, 200]",
         f"user add: 1 florilegium: {FULL}",
         "key revoke: 0 ",
@@ -25,4 +29,8 @@ def test_access_is_withdrawn_on_a_full_disk(tmp_path: Path) -> None:
         "after: [401, 401, 401]",
         "user add: 0 ",
         "reserved again: True",
+        f"read-only: 1 florilegium: {READ_ONLY}",
+        f"read-only: 1 florilegium: {READ_ONLY}",
+        "fail data directory DIR is on a read-only file system; make it writable",
+        "ok libraries all of 4 users checked; `florilegium check` checks everything",
     ], process.stderr

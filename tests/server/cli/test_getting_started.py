@@ -5,7 +5,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.server.cli.program import EXECUTABLE, ROOT, TIMEOUT_S, Program
+
+pytestmark = pytest.mark.slow("follows the whole manual")
 
 PAGE = (ROOT / "docs" / "getting-started.md").read_text()
 # These need a running server, or print the current time.

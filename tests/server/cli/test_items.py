@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.server.cli.program import Program
 
 ADA = ("--user", "ada")
@@ -29,7 +30,7 @@ def test_a_note_is_added_from_stdin_and_found_by_its_owner_only(program: Program
     assert "Voyage" not in program.run("list", "notes", *BEN).stdout
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "source"), [("media", "media"), ("chat", "chats"), ("character", "characters"), ("prompts", "prompts")]
 )
 def test_every_kind_is_added_listed_renamed_and_deleted(program: Program, kind: str, source: str) -> None:
@@ -119,7 +120,7 @@ def test_a_mistyped_command_is_answered_with_a_suggestion(program: Program) -> N
     assert "Did you mean" in program.run("user", "ad", "x").stderr
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "incomplete", "expected"),
     [
         ("florilegium search --source", "n", "notes"),

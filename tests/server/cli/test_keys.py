@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from tests.cases import each_case
 from tests.server.cli.program import Program
 
 SECRET = re.compile(r"flo_[A-Za-z0-9_-]{43}")
@@ -91,7 +92,7 @@ def test_disabling_a_user_revokes_its_keys(program: Program) -> None:
     assert rows == {"ada": "revoked", "ben": "active"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "code", "sentence"),
     [
         (("create", "nobody"), 1, "user 'nobody' not found"),

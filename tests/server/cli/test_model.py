@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from sources.semantic import file_download
 from sources.semantic.named_models import FAST, MINILM, NamedModel, find_files
 from tests.server.cli.model_files import FILES, FileServer, serve_files
 from tests.server.cli.program import EXECUTABLE, Program
 
 WEIGHTS, TOKENIZER = FAST.weights.name, FAST.tokenizer.name
 PART = 5_000_000
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed downloads are tried again at once."""
+    monkeypatch.setattr(file_download, "_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -96,6 +103,7 @@ def test_a_server_that_ignores_ranges_starts_again(program: Program, server: Fil
     assert models_in(program) == INSTALLED
 
 
+@pytest.mark.slow("waits between attempts")
 def test_a_download_that_keeps_failing_is_continued_by_the_next_command(program: Program, server: FileServer) -> None:
     server.cut_after = 100_000
     message = fail_to_install(program, server)
@@ -109,6 +117,7 @@ def test_a_download_that_keeps_failing_is_continued_by_the_next_command(program:
     assert server.requests[0].start >= 100_000
 
 
+@pytest.mark.slow("kills processes")
 def test_a_killed_download_is_continued_by_the_next_command(program: Program, server: FileServer) -> None:
     arrived, released = threading.Event(), threading.Event()
 
@@ -214,7 +223,7 @@ def test_the_list_shows_what_is_installed_and_active(program: Program) -> None:
 
     assert rows["fast"] == {
         "name": "fast",
-        "id": "wordllama-256",
+        "id": "wordllama-256-2",
         "dimension": 256,
         "size": 18_226_891,
         "license": "MIT",

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.cases import each_case
 from tests.server.cli.program import Program
 
 URI = "https://app.example.com/callback"
@@ -39,7 +40,7 @@ def test_client_is_added_listed_and_removed(program: Program) -> None:
     assert public["id"] not in program.expect("client", "list")
 
 
-@pytest.mark.parametrize("uri", ["http://app.example.com/", "javascript:alert(1)", "https://app.example.com/#x"])
+@each_case("uri", ["http://app.example.com/", "javascript:alert(1)", "https://app.example.com/#x"])
 def test_unsafe_redirect_uri_is_refused(program: Program, uri: str) -> None:
     outcome = program.run("client", "add", "App", "--redirect-uri", uri)
 

@@ -1,11 +1,22 @@
-"""Helpers for command output."""
+"""What commands write to their streams, and how they end."""
 
-import pytest
-
+from server.cli import COMMANDS
 from server.cli.output import pluralize
+from tests.cases import each_case
+from tests.server.cli.program import Program
 
 
-@pytest.mark.parametrize(
+# To `tag`, what looks like an option is a tag to remove.
+@each_case("command", COMMANDS.keys() - {"tag"})
+def test_wrong_usage_of_each_command_ends_its_process_with_code_2(program: Program, command: str) -> None:
+    """Other tests run most commands in the process of the tests."""
+    outcome = program.run_process(command, "--höher")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(f"Usage: florilegium {command} ")
+    assert "Error: No such option '--höher'." in outcome.stderr
+
+
+@each_case(
     ("count", "nouns", "expected"),
     [
         (0, "notes", "0 notes"),

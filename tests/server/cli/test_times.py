@@ -7,19 +7,18 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams
 from server.cli.times import parse_duration, parse_expiry
+from tests.cases import each_case
 
 NOW = 1_800_000_000.0
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("45s", 45), ("30m", 1800), ("12h", 43_200), ("90d", 7_776_000), ("2w", 1_209_600)]
-)
+@each_case(("text", "seconds"), [("45s", 45), ("30m", 1800), ("12h", 43_200), ("90d", 7_776_000), ("2w", 1_209_600)])
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
     assert parse_duration("lifetime", text) == seconds
     assert parse_expiry("expires", text, NOW) == NOW + seconds
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "moment"),
     [
         ("2026-12-31", datetime(2027, 1, 1, tzinfo=UTC)),
@@ -32,13 +31,13 @@ def test_a_date_means_its_end_and_times_default_to_utc(text: str, moment: dateti
     assert parse_expiry("expires", text, NOW) == moment.timestamp()
 
 
-@pytest.mark.parametrize("text", ["", "0d", "-1d", "1.5h", "d", "1y", "90 d", "999999999w", "٣d", "1d\n"])
+@each_case("text", ["", "0d", "-1d", "1.5h", "d", "1y", "90 d", "999999999w", "٣d", "1d\n"])
 def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(InvalidParams, match=r"lifetime: expected a number and s, m, h, d or w, such as 90d, got '.*'"):
         parse_duration("lifetime", text)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "2026-02-30", "9999-12-31", "31.12.2026", "0d"])
+@each_case("text", ["", "soon", "2026-13-01", "2026-02-30", "9999-12-31", "31.12.2026", "0d"])
 def test_an_invalid_expiry_is_rejected(text: str) -> None:
     with pytest.raises(InvalidParams, match="expires: expected"):
         parse_expiry("expires", text, NOW)

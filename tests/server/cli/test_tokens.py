@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from tests.cases import each_case
 from tests.server.cli.program import Program
 
 SECRET = "a shared secret of more than thirty-two bytes"
@@ -50,7 +51,7 @@ def test_a_token_can_be_revoked_from_stdin_if_it_is_valid(program: Program) -> N
     assert foreign.stderr.endswith("\nflorilegium: token not accepted\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "code", "sentence"),
     [
         (("mint", "nobody"), 1, "user 'nobody' not found"),

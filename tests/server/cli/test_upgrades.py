@@ -15,7 +15,7 @@ from sources.storage.sqlite.schema.migrations import migrate_to
 from tests.server.cli.program import Program
 
 # The older version wrote SQLite files.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.slow("upgrades whole data directories")]
 
 ARCHIVE = Path(__file__).parent / "older_version" / "data_directory.tar.xz"
 SCHEMA = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"

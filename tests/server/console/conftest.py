@@ -1,4 +1,4 @@
-"""A server with the accounts of two people, and one with the libraries of Ada and Ben."""
+"""A server with the accounts of two people."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.console.console_fixture import Console, console
-from tests.server.rest.rest_client import RestClient, open_rest_client_with_users
-from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
@@ -16,19 +14,3 @@ async def site(tmp_path: Path) -> AsyncIterator[Console]:
         await site.add_account("ada", "admin")
         await site.add_account("ben")
         yield site
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client_with_users(tmp_path) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.library_user("ben")

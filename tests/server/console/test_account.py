@@ -3,6 +3,7 @@
 import pytest
 
 from server.rest.browser_sessions import browser_name
+from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, read_form, text_of
 
 
@@ -26,7 +27,7 @@ async def test_changing_the_password_ends_other_sessions(site: Console) -> None:
         assert (await bens.get("/account")).status_code == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "status", "sentence"),
     [
         (changed(password="not the password"), 403, "The current password is wrong."),
@@ -137,7 +138,7 @@ async def test_name_of_a_browser_is_escaped(site: Console) -> None:
     assert "&lt;script&gt;" in page.text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("agent", "name"),
     [
         ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on Windows"),

@@ -3,9 +3,8 @@
 import gzip
 from pathlib import Path
 
-import pytest
-
 from server.console import assets
+from tests.cases import each_case
 from tests.server.console.signed_in import page_text
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
@@ -19,7 +18,7 @@ TYPES = {
 BUDGET_BYTES = 80 * 1024
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each_case("name", TYPES)
 async def test_file_has_its_type_and_is_kept_for_good(api: RestClient, name: str) -> None:
     response = await api.get(assets.asset_url(name), None)
 

@@ -6,10 +6,9 @@ from html import unescape
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from server.console.date_groups import date_group
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.console.signed_in import page_text
 from tests.server.console.test_library_page import sign_in
 from tests.server.rest.rest_client import RestClient
@@ -144,7 +143,7 @@ async def test_long_conversation_is_shown_in_parts(api: RestClient, ada: Library
     assert f'href="/history/{talk}?start=300">Earlier messages</a>' in last
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("days", "heading"),
     [
         *((-1, "Today"), (0, "Today"), (1, "Yesterday"), (2, "Previous 7 days"), (7, "Previous 7 days")),

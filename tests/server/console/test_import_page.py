@@ -12,6 +12,7 @@ from auth.deployments import Deployments
 from auth.principal import Role
 from config.errors import InvalidParams
 from server.console.upload_form import read_upload_form
+from tests.cases import each_case
 from tests.server.console.signed_in import HTML, csrf_token, page_text, session_cookie
 from tests.server.following.tldw_deployment import make_user
 from tests.server.http_client import HttpResponse
@@ -191,7 +192,7 @@ async def test_followed_source_is_added_paused_and_removed_by_its_owner(
     assert "vault &lt;b&gt;" not in await other.page()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"",

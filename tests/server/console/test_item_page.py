@@ -2,13 +2,13 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.console.markdown import TextRange, render_markdown
 from server.web_addresses import address_at_time
 from sources.records import Segment
+from tests.cases import each_case
 from tests.server.console.signed_in import page_text
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
@@ -45,10 +45,12 @@ async def test_transcript_links_to_the_original_at_each_time(api: RestClient, ad
     more = re.search(r'<a href="([^"]+)#passage" rel="next">', page)
     assert more is not None
     assert "<mark" not in page
-    assert '<mark id="passage">' in await page_text(api, more[1])
+    rest = await page_text(api, more[1])
+    assert '<mark id="passage">' in rest
+    assert "This is a part of the item." in rest
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "expected"),
     [
         ("https://www.youtube.com/watch?v=a", "https://www.youtube.com/watch?v=a&t=90s"),
@@ -59,7 +61,7 @@ def test_address_of_a_time(address: str, expected: str) -> None:
     assert address_at_time(address, 90) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "html"),
     [
         ("A *galleon*", "<p>A <em>galleon</em></p>\n"),

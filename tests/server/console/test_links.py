@@ -9,6 +9,7 @@ import pytest
 from auth.accounts.links import AccountLinks
 from auth.principal import SCOPES
 from auth.tokens import mint_token
+from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of
 
 
@@ -18,7 +19,7 @@ async def test_setup_link_creates_the_first_administrator_once(tmp_path: Path) -
         assert link is not None
         async with site.browser() as browser, site.browser() as other:
             response = await browser.open_link(link.path, "ada")
-            assert response.headers["Location"] == "/account"
+            assert response.headers["Location"] == "/"
             assert "Role: admin" in text_of((await browser.get("/account")).text)
 
             assert (await other.get(link.path)).status_code == 404
@@ -111,7 +112,7 @@ async def test_reset_sets_the_password_of_its_user_only(site: Console) -> None:
         assert (await bens.get(link.path)).status_code == 404
 
 
-@pytest.mark.parametrize("kind", ["setup", "invitation", "reset"])
+@each_case("kind", ["setup", "invitation", "reset"])
 async def test_expired_link_is_refused(tmp_path: Path, kind: str) -> None:
     async with console(tmp_path) as site, site.browser() as browser:
         database = site.server.runtime.registry.database

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from starlette.routing import Route
 
 from config.openid import OpenIdProvider
 from tests.auth.issuers import ABSENT, b64, compact, es256, hmac_signer, jwks, rs256
+from tests.cases import each_case
 from tests.live import free_port
 from tests.server.console.console_fixture import Console, console, text_of
 
@@ -223,7 +223,7 @@ async def test_false_responses_are_refused(tmp_path: Path) -> None:
         assert await site.rows("SELECT name FROM users") == []
 
 
-@pytest.mark.parametrize("name", UNAVAILABLE)
+@each_case("name", UNAVAILABLE)
 async def test_provider_that_cannot_be_used_is_reported_without_details(tmp_path: Path, name: str) -> None:
     async with imitated(tmp_path) as (provider, site):
         UNAVAILABLE[name](provider)
@@ -238,7 +238,7 @@ async def test_provider_that_cannot_be_used_is_reported_without_details(tmp_path
 
 async def test_slow_provider_is_given_up(tmp_path: Path) -> None:
     async with imitated(tmp_path, openid_timeout_s=0.2) as (provider, site):
-        provider.delay_s = 5.0
+        provider.delay_s = 1.0
 
         assert (await sign_in(provider, site)).status_code == 503
 

@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.cases import each_case
 from tests.server.console.console_fixture import Console, TestBrowser, console, read_form, text_of
 from tests.server.console.software_authenticator import SoftwareAuthenticator, b64, unb64
 
@@ -133,7 +135,7 @@ def _unknown(device: SoftwareAuthenticator) -> None:
     device.credential_id = b"unknown"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [_other_key, _other_origin, _other_domain, _not_verified, _nobody_present, _copied, _of_someone_else, _unknown],
 )
@@ -211,7 +213,7 @@ async def test_same_passkey_cannot_be_added_twice(site: Console, origin: str) ->
         assert [unb64(entry["id"]) for entry in values["excludeCredentials"]] == [device.credential_id]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "credential",
     [
         "",
@@ -237,7 +239,7 @@ async def test_malformed_response_is_refused(site: Console, credential: str) -> 
         assert (await browser.client.post("/account/passkeys", data=data)).status_code == 400
 
 
-@pytest.mark.parametrize("field", ["attestationObject", "clientDataJSON", "signature", "authenticatorData"])
+@each_case("field", ["attestationObject", "clientDataJSON", "signature", "authenticatorData"])
 async def test_damaged_response_is_refused(site: Console, origin: str, field: str) -> None:
     device = SoftwareAuthenticator(origin)
 
@@ -259,6 +261,19 @@ async def test_damaged_response_is_refused(site: Console, origin: str, field: st
             assert (await sign_in(other, device, damage)).status_code == 403
 
 
+async def test_account_page_says_where_passkeys_work(site: Console) -> None:
+    hint = "Passkeys can be added and used only at localhost"
+    async with site.browser() as browser:
+        await browser.sign_in("ada")
+        cookies = {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.client.cookies.jar)}
+        port = urlsplit(site.origin).port
+        shown = {
+            host: hint in text_of((await browser.get("/account", headers={**cookies, "Host": f"{host}:{port}"})).text)
+            for host in ("127.0.0.1", "localhost")
+        }
+    assert shown == {"127.0.0.1": True, "localhost": False}
+
+
 async def test_adding_a_passkey_needs_a_recent_sign_in(site: Console) -> None:
     database = site.server.runtime.registry.database
     async with site.browser() as browser:
@@ -272,7 +287,7 @@ async def test_adding_a_passkey_needs_a_recent_sign_in(site: Console) -> None:
     assert "To add a passkey, sign out and sign in again." in text_of(page.text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "/sign-in/passkey",

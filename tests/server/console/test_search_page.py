@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sources.drafts import MessageDraft
+from sources.records import Segment
 from tests.server.console.signed_in import HTML, hit_titles, open_page, page_text
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -33,7 +34,11 @@ async def test_server_for_one_user_needs_no_sign_in(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, jwt_secret="") as api:
         response = await api.get("/", None, accept=HTML)
 
-    assert (response.status, "Your library is empty" in response.body.decode()) == (200, True)
+    page = response.body.decode()
+    assert (response.status, "Your library is empty" in page) == (200, True)
+    for address in ("/import", "/connect", "/new"):
+        assert f'<a href="{address}">' in page
+    assert "<code>florilegium demo</code>" in page
 
 
 async def test_programs_get_the_addresses_of_the_server(api: RestClient) -> None:
@@ -50,6 +55,21 @@ async def test_matching_words_are_marked_and_the_text_is_escaped(api: RestClient
     assert not re.search(r"<(b|i)>", page)
 
 
+async def test_snippet_is_text_and_a_recording_names_the_minute(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_note("Fleet", "## Ships\n\n- **The galleon** of [[Ana|the captain]]\n- a `sloop`")
+    segments = [
+        Segment(text=f"{'A galleon.' if n == 3 else 'Fog.'}", start_ms=n * 61_000, end_ms=n * 61_000 + 1)
+        for n in range(5)
+    ]
+    await ada.add_media("Lecture", segments=segments)
+
+    page = await page_text(api, "/?q=galleon")
+
+    snippets = [re.sub(r"</?mark>", "", snippet) for snippet in re.findall(r'<p class="snippet">(.*?)</p>', page)]
+    assert "Ships - The galleon of the captain - a sloop" in snippets
+    assert "<span>at 03:03</span>" in page
+
+
 async def test_hit_opens_at_the_passage_with_the_words_marked(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_note("Voyage", f"{'Fog. ' * 400}The galleon left. {'Fog. ' * 400}")
     page = await page_text(api, "/?q=galleon")
@@ -58,6 +78,8 @@ async def test_hit_opens_at_the_passage_with_the_words_marked(api: RestClient, a
     item = await page_text(api, link.replace("&amp;", "&").partition("#")[0])
 
     assert link.endswith("#passage")
+    short = await ada.add_note("Short", "The sloop left.")
+    assert "This is a part of the item." not in await page_text(api, f"/items/notes/{short}?at=4")
     assert '<mark id="passage">galleon</mark>' in item
 
 
@@ -166,6 +188,7 @@ async def test_similar_items_say_why_there_are_none(api: RestClient, ada: Librar
     page = await page_text(api, f"/?similar={quote(f'notes://{note}', safe='')}")
 
     assert "no embedding model is configured" in page
+    assert f'Similar to <a href="/items/notes/{note}">Voyage</a>' in page
 
 
 async def test_similar_items_of_another_user_are_not_found(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from auth.audit import AuditFilter
+from tests.cases import each_case
 from tests.server.console.console_fixture import FAST_HASHES, OTHER_PASSWORD, PASSWORD, Console, console, text_of
 
 SIGN_INS = ("sign_in", "sign_in.failed", "sign_out")
@@ -17,7 +19,9 @@ async def test_two_people_sign_in(site: Console) -> None:
         response = await first.sign_in("ada")
         await second.sign_in("BEN ")
 
-        assert (response.status_code, response.headers["Location"]) == (303, "/account")
+        assert (response.status_code, response.headers["Location"]) == (303, "/")
+        home = await first.client.get("/", headers={"Accept": "text/html"})
+        assert "Three steps to the first answer" in home.text
         assert "ada" in text_of((await first.get("/account")).text)
         assert "ben" in text_of((await second.get("/account")).text)
 
@@ -25,18 +29,17 @@ async def test_two_people_sign_in(site: Console) -> None:
 async def test_sign_in_leads_to_the_page_that_was_asked_for(site: Console) -> None:
     async with site.browser() as browser:
         location = (await browser.get("/account?x=1")).headers["Location"]
+        assert f"to Florilegium on {urlsplit(site.origin).netloc}" in text_of((await browser.get(location)).text)
         response = await browser.submit(location, {"name": "ada", "password": PASSWORD})
 
     assert response.headers["Location"] == "/account?x=1"
 
 
-@pytest.mark.parametrize(
-    "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
-)
+@each_case("target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"])
 async def test_sign_in_never_leads_to_another_site(site: Console, target: str) -> None:
     async with site.browser() as browser:
-        assert (await browser.sign_in("ada", next=target)).headers["Location"] == "/account"
-        assert (await browser.get("/sign-in", params={"next": target})).headers["Location"] == "/account"
+        assert (await browser.sign_in("ada", next=target)).headers["Location"] == "/"
+        assert (await browser.get("/sign-in", params={"next": target})).headers["Location"] == "/"
 
 
 async def test_page_of_sign_in_does_not_repeat_a_target_on_another_site(site: Console) -> None:
@@ -113,7 +116,7 @@ async def test_no_secret_is_stored(site: Console) -> None:
     assert not any(str(value) in stored for value in (*cookies, PASSWORD))
 
 
-@pytest.mark.parametrize("path", FORMS)
+@each_case("path", FORMS)
 async def test_form_without_a_token_changes_nothing(site: Console, path: str) -> None:
     values = {"name": "ada", "password": PASSWORD, "new_password": OTHER_PASSWORD, "repeated": OTHER_PASSWORD}
     async with site.browser() as browser:
@@ -128,7 +131,7 @@ async def test_form_without_a_token_changes_nothing(site: Console, path: str) ->
         assert (await browser.get("/account")).status_code == 200
 
 
-@pytest.mark.parametrize("path", [*FORMS[1:]])
+@each_case("path", [*FORMS[1:]])
 async def test_nothing_changes_by_opening_an_address(site: Console, path: str) -> None:
     async with site.browser() as browser:
         await browser.sign_in("ada")
@@ -137,7 +140,7 @@ async def test_nothing_changes_by_opening_an_address(site: Console, path: str) -
         assert (await browser.get("/account")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/sign-in", "/account", "/setup/x", "/sign-out"])
+@each_case("path", ["/sign-in", "/account", "/setup/x", "/sign-out"])
 async def test_pages_cannot_be_framed_cached_or_scripted(site: Console, path: str) -> None:
     async with site.browser() as browser:
         if path == "/account":

@@ -3,10 +3,9 @@
 import re
 from html import unescape
 
-import pytest
-
 from server.console.threads_page import snippet_parts
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.console.signed_in import open_page, page_text
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -89,7 +88,7 @@ async def test_human_only_messages_are_found_and_labelled(api: RestClient, ada: 
     assert page.count(">human-only</span>") == 2
 
 
-@pytest.mark.parametrize("query", ["NOT", '"', "a AND", "*", "x" * 1500])
+@each_case("query", ["NOT", '"', "a AND", "*", "x" * 1500])
 async def test_any_query_gets_a_page(api: RestClient, ada: LibraryUser, query: str) -> None:
     await ada.add_chat("Haystack", "the needle", namespace="bus")
 

@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from auth.principal import READ
 from server.doctor.check import Check
 from server.doctor.flows import FLOWS
 from server.doctor.replay import ConnectionReplay
 from server.doctor.requests import HopResponse, response_problem
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings
 from tests.server.http_client import WAIT_MAX_S
 
@@ -155,8 +154,8 @@ async def test_browser_client_passes_once_its_origin_is_allowed(tmp_path: Path) 
     assert checks[-1].outcome == "ok"
 
 
-@pytest.mark.parametrize("client", ["claude-ai", "chatgpt", "openai-responses"])
-@pytest.mark.parametrize(
+@each_case("client", ["claude-ai", "chatgpt", "openai-responses"])
+@each_case(
     "url",
     [
         "http://kb.example.com/mcp",
@@ -219,7 +218,7 @@ async def test_server_without_tls_at_an_https_address(tmp_path: Path) -> None:
     assert (hop, "does not speak TLS" in message) == ("challenge", True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("head", "body", "expected"),
     [
         ("301 Moved\r\nLocation: https://kb.example.com/mcp", "", "redirects to https://kb.example.com/mcp"),

@@ -15,6 +15,8 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.http_client import fetch
 
+pytestmark = pytest.mark.slow("waits for events of files and for polls")
+
 WAIT_MAX_S = 60
 
 

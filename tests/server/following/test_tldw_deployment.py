@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from auth.deployments import Deployment, Deployments
 from auth.principal import SCOPES
 from auth.tokens import mint_token
@@ -57,6 +59,7 @@ async def call(server: LiveServer, user: str, tool: str, arguments: dict[str, An
     return result
 
 
+@pytest.mark.slow("waits for events of files and for polls")
 async def test_every_change_of_twenty_users_reaches_its_user_only(tmp_path: Path) -> None:
     root = tmp_path / "user_databases"
     for user in USERS:
@@ -103,6 +106,7 @@ async def deployment_users(server: LiveServer, deployment: Deployment) -> dict[i
     return {one["tldw_id"]: one for one in response.json()["users"]}
 
 
+@pytest.mark.slow("waits for events of files and for polls")
 async def test_users_appear_disappear_and_break_without_affecting_each_other(tmp_path: Path) -> None:
     root = tmp_path / "user_databases"
     for user in (1, 2):
@@ -143,6 +147,7 @@ async def test_users_appear_disappear_and_break_without_affecting_each_other(tmp
         await wait_for_notes(server, "tldw-2")
 
 
+@pytest.mark.slow("waits for events of files and for polls")
 async def test_users_are_found_by_claim_and_can_leave(tmp_path: Path) -> None:
     root = tmp_path / "user_databases"
     make_user(root, 7)

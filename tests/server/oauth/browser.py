@@ -62,6 +62,13 @@ class Page(Struct, frozen=True):
         """The parameters with which the page leads back to a client."""
         return {name: values[0] for name, values in parse_qs(urlsplit(self.location).query).items()}
 
+    @property
+    def refusal(self) -> dict[str, str]:
+        """The parameters of the link with which a page that refuses a request leads back to its client."""
+        assert not self.location
+        href: str = self._root.xpath("//main//a[@rel='noreferrer']/@href")[0]
+        return {name: values[0] for name, values in parse_qs(urlsplit(href).query).items()}
+
 
 class Browser:
     def __init__(self, client: httpx2.AsyncClient, origin: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from auth.principal import READ
 from tests.auth.oauth.test_redirects import TRICKS
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.oauth_client import REDIRECT_URI, OAuthTestClient, challenge_of, connect, post_form, user_of
@@ -43,7 +44,7 @@ async def test_repeated_redirect_uri_leads_nowhere(server: LiveServer) -> None:
     assert [(page.status, page.location) for page in pages] == [(400, "")] * 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"code_challenge": None},
@@ -63,12 +64,12 @@ async def test_request_without_pkce_gets_no_code(changes: dict[str, str | None],
         await client.connect(ada)
         page = await ada.open(client.authorization_url(**changes))
 
-    assert page.answer["error"] == "invalid_request"
-    assert "code" not in page.answer
-    assert (page.answer["state"], page.answer["iss"]) == (client.state, server.url)
+    assert page.refusal["error"] == "invalid_request"
+    assert "code" not in page.refusal
+    assert (page.refusal["state"], page.refusal["iss"]) == (client.state, server.url)
 
 
-@pytest.mark.parametrize("verifier", [None, "", "wrong-but-long-enough-to-be-a-code-verifier-of-a-client", "short"])
+@each_case("verifier", [None, "", "wrong-but-long-enough-to-be-a-code-verifier-of-a-client", "short"])
 async def test_code_without_its_verifier_is_worthless(verifier: str | None, server: LiveServer) -> None:
     client = await OAuthTestClient.register(server)
     async with open_browser(server, "ada") as ada:
@@ -136,8 +137,9 @@ async def test_every_answer_names_its_issuer(server: LiveServer) -> None:
             await ada.open(client.authorization_url(request="eyJ")),
         ]
 
-    assert [page.answer["iss"] for page in pages] == [server.url] * 5
-    assert [page.answer.get("error") for page in pages] == [
+    answers = [page.answer or page.refusal for page in pages]
+    assert [answer["iss"] for answer in answers] == [server.url] * 5
+    assert [answer.get("error") for answer in answers] == [
         "access_denied",
         None,
         "unsupported_response_type",
@@ -167,7 +169,7 @@ async def test_consent_cannot_be_given_by_another_site(server: LiveServer) -> No
     assert "No application has access." in connections.words
 
 
-@pytest.mark.parametrize("path", ["/authorize", "/device", "/connect/applications"])
+@each_case("path", ["/authorize", "/device", "/connect/applications"])
 async def test_forms_need_a_session_and_its_token(path: str, server: LiveServer) -> None:
     async with open_browser(server) as stranger, open_browser(server, "ada") as ada:
         responses = [
@@ -193,7 +195,7 @@ async def test_consent_cannot_be_widened_in_the_form(server: LiveServer) -> None
     assert principal.sources is None
 
 
-@pytest.mark.parametrize("path", ["/authorize", "/device", "/connect"])
+@each_case("path", ["/authorize", "/device", "/connect"])
 async def test_pages_cannot_be_framed_or_cached(path: str, server: LiveServer) -> None:
     client = await OAuthTestClient.register(server)
     async with open_browser(server, "ada") as ada:

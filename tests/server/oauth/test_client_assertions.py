@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.http_client import fetch
 from tests.server.oauth.browser import open_browser
@@ -148,7 +149,7 @@ async def test_forged_assertion_is_refused_and_costs_the_client_nothing(server: 
     assert without_key.json()["error"] == "invalid_client"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changes",
     [
         {"client_secret": "flos_secret"},

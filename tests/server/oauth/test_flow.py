@@ -4,9 +4,9 @@ import base64
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from auth.principal import ADMIN, READ, WRITE
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.http_client import fetch
 from tests.server.oauth.browser import open_browser
@@ -70,7 +70,7 @@ async def test_metadata_is_at_every_path_that_clients_try(tmp_path: Path) -> Non
     assert unknown.status == 404
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "is_on"),
     [
         ({}, True),
@@ -93,7 +93,7 @@ async def test_oauth_server_is_on_where_tokens_are_not_issued_elsewhere(
     assert (resource.get("authorization_servers") == [server.url]) == is_on
 
 
-@pytest.mark.parametrize("suffix", ["", "/", "/sse"])
+@each_case("suffix", ["", "/", "/sse"])
 async def test_resource_is_accepted_in_the_spellings_of_clients(suffix: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         client = await OAuthTestClient.register(server)
@@ -105,7 +105,7 @@ async def test_resource_is_accepted_in_the_spellings_of_clients(suffix: str, tmp
     assert users == ["ada", "ada"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "resource",
     [
         "https://other.example.com/mcp",
@@ -125,7 +125,7 @@ async def test_token_for_another_resource_is_refused(resource: str, tmp_path: Pa
             code = await client.code(ada)
         token = await client.redeem(code, resource=resource.format(url=server.url))
 
-    assert page.answer["error"] == "invalid_target"
+    assert page.refusal["error"] == "invalid_target"
     assert (token.status, token.json()["error"]) == (400, "invalid_target")
 
 
@@ -161,7 +161,7 @@ async def test_reader_cannot_grant_more_than_reading(tmp_path: Path) -> None:
             refused = await ada.open(client.authorization_url(scope=ADMIN))
 
     assert tokens["scope"] == READ
-    assert refused.answer["error"] == "invalid_scope"
+    assert refused.refusal["error"] == "invalid_scope"
 
 
 async def test_access_token_is_a_credential_of_rest_for_an_application(tmp_path: Path) -> None:

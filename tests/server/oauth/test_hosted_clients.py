@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from auth.principal import READ, WRITE
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake, message
 from tests.server.http_client import HttpResponse, fetch
@@ -136,7 +137,7 @@ async def use(server: LiveServer, client: HostedClient, token: str) -> tuple[str
     return info["result"]["structuredContent"]["user"], names
 
 
-@pytest.mark.parametrize("client", [CLAUDE, CHATGPT, OLD_CHATGPT])
+@each_case("client", [CLAUDE, CHATGPT, OLD_CHATGPT])
 async def test_hosted_client_registers_and_connects(client: HostedClient, server: LiveServer) -> None:
     users = []
     for user in ("ada", "bob"):

@@ -3,15 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.http_client import fetch
 from tests.server.oauth.browser import open_browser
 from tests.server.oauth.oauth_client import OAuthTestClient, connect, register
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "error"),
     [
         ({"redirect_uris": []}, "invalid_redirect_uri"),
@@ -38,7 +37,7 @@ async def test_registration_that_cannot_work_is_refused(changes: dict[str, Any],
     assert response.json()["error_description"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 5000])
+@each_case("body", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 5000])
 async def test_registration_has_to_be_a_json_object(body: bytes, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         response = await fetch(server.url, "POST", "/register", {"Content-Type": "application/json"}, body)

@@ -8,6 +8,7 @@ import pytest
 
 from auth.audit import AuditFilter
 from auth.principal import READ
+from tests.cases import each_case
 from tests.live import free_port, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.oauth.browser import open_browser
@@ -102,7 +103,7 @@ async def test_client_revokes_its_own_tokens_only(kind: str, tmp_path: Path) -> 
     assert (refreshed.status == 200) == (kind == "access_token")
 
 
-@pytest.mark.parametrize("end", ["disable", "delete", "client"])
+@each_case("end", ["disable", "delete", "client"])
 async def test_tokens_end_with_their_user_and_client(end: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         client, tokens = await connect(server, "ada")

@@ -12,6 +12,7 @@ from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Catalog, Resource, ResourceTemplate, Tool
 from server.protocol.changes import Change
 from server.protocol.profiles import Profiles
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import make_principal
 from tests.server.sample_catalog import NoInput, SampleCatalog
 
@@ -41,7 +42,7 @@ def test_every_tool_is_listed_with_title_schema_and_all_annotations(samples: Sam
         assert set(listed["annotations"]) == {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
 
 
-@pytest.mark.parametrize("name", ["", "Search", "knowledge.search", "1st", "a b", "a\n", "x" * 47, "naïve"])
+@each_case("name", ["", "Search", "knowledge.search", "1st", "a b", "a\n", "x" * 47, "naïve"])
 def test_a_tool_name_that_some_clients_reject_cannot_be_declared(name: str) -> None:
     with pytest.raises(AssertionError):
         _tool(name)
@@ -101,7 +102,7 @@ def test_a_template_decodes_the_variable_of_a_uri(text: str) -> None:
     assert _template("test://items/{id}/part").match(uri) == {"id": text}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     ["test://items/", "test://items/a/b", "test://items/a?b", "test://items/a#b", "xtest://items/a", "test://Items/a"],
 )

@@ -7,6 +7,7 @@ import pytest
 from config.errors import (
     InvalidParams,
 )
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
     make_dispatcher,
@@ -20,7 +21,7 @@ def ada(samples: SampleCatalog) -> DispatcherClient:
     return DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ref", "argument", "value", "expected"),
     [
         ({"type": "ref/prompt", "name": "greet"}, "tone", "w", ["warm", "wry"]),
@@ -48,7 +49,7 @@ async def test_completion_returns_at_most_100_values_and_reports_more(ada: Dispa
     assert (result["completion"]["total"], result["completion"]["hasMore"]) == (150, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {},

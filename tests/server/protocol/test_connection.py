@@ -23,11 +23,13 @@ from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
 from server.read_ahead import CallNeeds
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
+from tests.cases import each_case
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S
 from tests.server.mutated_messages import JSON, LEGACY, MODERN, is_request, mutated
 from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
+from tests.tiers import examples
 
 LIMITS = SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
 
@@ -142,7 +144,7 @@ async def test_both_eras_are_served_on_one_connection(samples: SampleCatalog) ->
     assert results[2]["resultType"] == "complete"
 
 
-@pytest.mark.parametrize("version", [*LEGACY_VERSIONS, "1999-01-01", "2026-07-28"])
+@each_case("version", [*LEGACY_VERSIONS, "1999-01-01", "2026-07-28"])
 async def test_a_handshake_negotiates_a_legacy_version(samples: SampleCatalog, version: str) -> None:
     client = ConnectionClient(samples, make_principal("ada"))
 
@@ -207,7 +209,7 @@ async def test_before_the_handshake_only_ping_is_answered(samples: SampleCatalog
     assert rejected["error"]["code"] == -32600
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {},
@@ -261,7 +263,7 @@ async def test_a_cancelled_call_is_stopped_and_gets_no_response(samples: SampleC
         assert [response["id"] for response in await client.receive_all()] == [2]
 
 
-@pytest.mark.parametrize("params", [{"requestId": 9}, {"requestId": None}, {"requestId": []}, {}])
+@each_case("params", [{"requestId": 9}, {"requestId": None}, {"requestId": []}, {}])
 async def test_a_cancellation_of_an_unknown_request_is_ignored(samples: SampleCatalog, params: Any) -> None:
     async with initialized(samples) as client:
         await client.send(message("notifications/cancelled", params))
@@ -374,7 +376,7 @@ async def test_a_batch_of_notifications_gets_no_response(samples: SampleCatalog)
         assert await client.receive_all() == []
 
 
-@pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
+@each_case("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
 async def test_a_batch_is_rejected_where_the_version_has_no_batches(samples: SampleCatalog, version: str) -> None:
     async with initialized(samples, version) as client:
         await client.send([message("ping", {}, 1)])
@@ -436,7 +438,7 @@ def _response_ids(responses: list[Any]) -> Counter[Any]:
     return Counter(body["id"] for body in flat if "id" in body and "method" not in body)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(FRAMES)
 async def test_every_request_in_arbitrary_input_gets_one_response(frames: list[Any]) -> None:
     client = ConnectionClient(SampleCatalog(), make_principal("ada"))
@@ -457,7 +459,7 @@ async def test_every_request_in_arbitrary_input_gets_one_response(frames: list[A
     await client.connection.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.binary(max_size=40) | st.text(max_size=40), max_size=6))
 async def test_a_request_after_arbitrary_bytes_is_answered(frames: list[bytes | str]) -> None:
     client = ConnectionClient(SampleCatalog(), make_principal("ada"))

@@ -22,6 +22,7 @@ from config.errors import (
 from server.protocol.call import Call, InputRequest, InputRequired
 from server.protocol.catalog import McpPromptArgument, Tool, ToolResult
 from server.protocol.dispatcher import SERVER_INFO_KEY
+from tests.cases import each_case
 from tests.server.clients import ELICITATION, text_of
 from tests.server.protocol.dispatcher_fixture import (
     CountingLimit,
@@ -52,19 +53,19 @@ def _with_tool(samples: SampleCatalog, handler: Any, **options: Any) -> Dispatch
 # -- eras -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [*MODERN_ONLY, "initialize", "no/such", "", "tools/call "])
+@each_case("method", [*MODERN_ONLY, "initialize", "no/such", "", "tools/call "])
 async def test_modern_and_unknown_methods_are_not_found_in_the_legacy_era(ada: DispatcherClient, method: str) -> None:
     with pytest.raises(MethodNotFound):
         await ada.legacy(method)
 
 
-@pytest.mark.parametrize("method", [*LEGACY_ONLY, "initialize", "no/such", "roots/list"])
+@each_case("method", [*LEGACY_ONLY, "initialize", "no/such", "roots/list"])
 async def test_methods_removed_from_the_modern_era_are_not_found(ada: DispatcherClient, method: str) -> None:
     with pytest.raises(MethodNotFound):
         await ada.modern(method)
 
 
-@pytest.mark.parametrize("method", [*LISTS, "server/discover", "resources/read"])
+@each_case("method", [*LISTS, "server/discover", "resources/read"])
 async def test_a_modern_result_has_cache_hints_and_server_info(ada: DispatcherClient, method: str) -> None:
     result = await ada.modern(method, {"uri": "test://plain"} if method == "resources/read" else {})
 
@@ -88,7 +89,7 @@ async def test_a_modern_tool_result_has_no_cache_hints(ada: DispatcherClient) ->
     assert "ttlMs" not in result
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "error"),
     [
         ({"version": None}, InvalidParams),
@@ -132,7 +133,7 @@ async def test_content_blocks_are_returned_unchanged(samples: SampleCatalog) -> 
     assert result == {"content": [{"type": "text", "text": "a"}], "structuredContent": {"n": 1}, "isError": True}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "expected_text"),
     [
         ({"times": "many"}, "times: expected `int`, got `str`"),
@@ -149,13 +150,13 @@ async def test_an_invalid_argument_is_reported_in_the_tool_result(
     assert expected_text in text_of(result)
 
 
-@pytest.mark.parametrize("params", [{"name": "nowhere"}, {"name": 7}, {"name": None}, {}, {"name": ["echo"]}])
+@each_case("params", [{"name": "nowhere"}, {"name": 7}, {"name": None}, {}, {"name": ["echo"]}])
 async def test_an_unknown_tool_is_a_protocol_error(ada: DispatcherClient, params: Any) -> None:
     with pytest.raises(InvalidParams):
         await ada.legacy("tools/call", params)
 
 
-@pytest.mark.parametrize("arguments", [[], "text", 7, True])
+@each_case("arguments", [[], "text", 7, True])
 async def test_arguments_that_are_not_an_object_are_a_protocol_error(ada: DispatcherClient, arguments: Any) -> None:
     with pytest.raises(InvalidParams, match="arguments: expected an object"):
         await ada.legacy("tools/call", {"name": "echo", "arguments": arguments})
@@ -292,7 +293,7 @@ async def test_each_user_reads_a_template_with_its_variables(samples: SampleCata
     assert [contents[0]["text"] for contents in responses] == ["ada reads a b", "ben reads a b"]
 
 
-@pytest.mark.parametrize("uri", ["test://nowhere", "test://lost/1", ""])
+@each_case("uri", ["test://nowhere", "test://lost/1", ""])
 async def test_a_missing_resource_has_the_error_code_of_its_era(ada: DispatcherClient, uri: str) -> None:
     with pytest.raises(ResourceNotFound) as legacy:
         await ada.legacy("resources/read", {"uri": uri})
@@ -310,7 +311,7 @@ async def test_a_prompt_is_filled_with_its_arguments(ada: DispatcherClient) -> N
     assert result["messages"][0]["content"]["text"] == "ada greets Ben"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("params", "expected_message"),
     [
         ({"name": "greet"}, "requires the argument 'name'"),
@@ -335,7 +336,7 @@ async def test_a_log_level_is_stored_in_the_session(ada: DispatcherClient) -> No
     assert ada.session.log_level == "error"
 
 
-@pytest.mark.parametrize("level", ["loud", None, 7, [], {}])
+@each_case("level", ["loud", None, 7, [], {}])
 async def test_an_unknown_log_level_is_rejected_with_the_known_ones(ada: DispatcherClient, level: Any) -> None:
     with pytest.raises(InvalidParams, match="expected one of debug, info"):
         await ada.legacy("logging/setLevel", {"level": level})
@@ -374,7 +375,7 @@ async def test_progress_is_sent_to_a_client_with_a_progress_token(samples: Sampl
     ]
 
 
-@pytest.mark.parametrize("token", [1.5, True, [], {}])
+@each_case("token", [1.5, True, [], {}])
 async def test_a_progress_token_of_the_wrong_type_is_rejected(ada: DispatcherClient, token: Any) -> None:
     with pytest.raises(FlorilegiumError, match="progressToken"):
         await ada.modern("tools/list", progress_token=token)
@@ -404,7 +405,7 @@ async def test_input_the_client_cannot_provide_is_not_requested(ada: DispatcherC
     assert missing.value.data == {"requiredCapabilities": {"elicitation": {}}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "extra",
     [
         {"inputResponses": []},

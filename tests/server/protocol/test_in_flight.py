@@ -9,6 +9,7 @@ import pytest
 from config.errors import FlorilegiumError
 from server.protocol.in_flight import InFlightRequests
 from server.protocol.messages import Response
+from tests.cases import each_case
 
 
 async def _run_until_cancelled(in_flight: InFlightRequests, connection: str, request_id: Any) -> bool:
@@ -46,7 +47,7 @@ async def test_a_cancellation_affects_only_its_own_connection() -> None:
     assert await ben is True
 
 
-@pytest.mark.parametrize("request_id", [2, "1", None, [], {}, 1.5])
+@each_case("request_id", [2, "1", None, [], {}, 1.5])
 async def test_a_cancellation_of_an_unknown_or_invalid_id_is_ignored(request_id: Any) -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
     call = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))

@@ -12,6 +12,7 @@ from server.protocol.profiles import EVERYTHING, Profile, Profiles
 from sessions.session import Session
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
 from sessions.store import InProcessSessionStore
+from tests.cases import each_case
 from tests.server.clients import handshake
 from tests.server.protocol.dispatcher_fixture import make_principal
 
@@ -91,7 +92,7 @@ async def test_an_expired_session_leaves_no_state(fixture: SessionFixture) -> No
     assert await fixture.defaults(session) is None
 
 
-@pytest.mark.parametrize("address_profile", [None, "narrow", "other", "default"])
+@each_case("address_profile", [None, "narrow", "other", "default"])
 async def test_a_session_is_found_at_its_profile_and_at_the_address_without_profile(
     fixture: SessionFixture, address_profile: str | None
 ) -> None:
@@ -104,7 +105,7 @@ async def test_a_session_is_found_at_its_profile_and_at_the_address_without_prof
             await fixture.sessions.find(session.id, ADA, address_profile)
 
 
-@pytest.mark.parametrize("address_profile", [None, "narrow", "other"])
+@each_case("address_profile", [None, "narrow", "other"])
 async def test_a_restricted_caller_finds_its_own_session_at_every_address(
     fixture: SessionFixture, address_profile: str | None
 ) -> None:

@@ -9,6 +9,7 @@ from auth.principal import READ, WRITE
 from config.errors import (
     InvalidParams,
 )
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
     make_dispatcher,
@@ -29,7 +30,7 @@ def ada(samples: SampleCatalog) -> DispatcherClient:
     return DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
 
-@pytest.mark.parametrize("method", LISTS)
+@each_case("method", LISTS)
 async def test_a_legacy_list_has_no_modern_fields(ada: DispatcherClient, method: str) -> None:
     assert set(await ada.legacy(method)) == {LISTS[method]}
 
@@ -74,7 +75,7 @@ async def test_pages_contain_every_tool_once_and_in_order(samples: SampleCatalog
     assert names == list(samples.catalog.tools)
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "MQ==", "MTp4", "MTotMQ==", "MTo5OTk5", 7, [], {}, True, "\x00", "é"])
+@each_case("cursor", ["", "x", "MQ==", "MTp4", "MTotMQ==", "MTo5OTk5", 7, [], {}, True, "\x00", "é"])
 async def test_an_invalid_cursor_is_rejected(ada: DispatcherClient, cursor: Any) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
         await ada.legacy("tools/list", {"cursor": cursor})

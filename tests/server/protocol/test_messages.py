@@ -22,13 +22,14 @@ from server.protocol.messages import (
     request_message,
     result_message,
 )
+from tests.cases import each_case
 from tests.server.mutated_messages import JSON
 
 IDS = st.text() | st.integers()
 FIELDS = st.sampled_from(("jsonrpc", "id", "method", "params", "result", "error"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "reason", "expected_id"),
     [
         (None, "must be a JSON object", None),
@@ -90,7 +91,7 @@ def test_any_bytes_are_json_or_a_parse_error(body: bytes) -> None:
     assert decode(encode(value)) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"",
@@ -109,7 +110,6 @@ def test_any_bytes_are_json_or_a_parse_error(body: bytes) -> None:
         b'{"a":' * 100_000,
         "a lone \ud800 surrogate",
     ],
-    ids=lambda body: ascii(body[:12]),
 )
 def test_invalid_json_is_a_parse_error(body: bytes | str) -> None:
     with pytest.raises(ParseError):

@@ -9,6 +9,7 @@ from auth.principal import READ, SCOPES
 from config.errors import Forbidden, InvalidParams, NotFound, ResourceNotFound
 from server.protocol.catalog import Catalog
 from server.protocol.profiles import Profile, Profiles, UnknownProfile
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
     FakeStreams,
@@ -102,7 +103,7 @@ async def test_a_restricted_caller_can_call_only_tools_of_its_profile(samples: S
     for name in ("shout", "ask_name", "ask.name"):
         with pytest.raises(InvalidParams, match=f"'{name}' is not part of the profile 'narrow' of this API key"):
             await restricted.call(name)
-    with pytest.raises(InvalidParams, match="unknown tool 'nothing'"):
+    with pytest.raises(InvalidParams, match="Unknown tool: nothing"):
         await restricted.call("nothing")
 
 
@@ -168,8 +169,8 @@ async def test_dotted_names_are_listed_for_a_tools_own_name_only(samples: Sample
     assert await tool_names(make_client(samples, "narrow", has_dotted_names=True)) == ["echo", "administer"]
 
 
-@pytest.mark.parametrize("is_dotted", [True, False])
-@pytest.mark.parametrize("name", ["write_note", "write.note"])
+@each_case("is_dotted", [True, False])
+@each_case("name", ["write_note", "write.note"])
 async def test_both_forms_of_a_name_are_callable_whichever_is_listed(
     samples: SampleCatalog, is_dotted: bool, name: str
 ) -> None:
@@ -206,7 +207,7 @@ async def test_a_call_is_recorded_under_the_tools_own_name(samples: SampleCatalo
 # -- choosing ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("restricted_to", "address_profile", "client_name", "expected"),
     [
         (None, None, "", "default"),
@@ -230,7 +231,7 @@ def test_the_credential_takes_precedence_over_the_address_and_the_address_over_t
     )
 
 
-@pytest.mark.parametrize("restricted_to", [None, "narrow"])
+@each_case("restricted_to", [None, "narrow"])
 def test_an_unknown_profile_is_rejected_with_the_known_names(restricted_to: str | None) -> None:
     with pytest.raises(UnknownProfile, match="'nowhere' not found; expected one of default, narrow, other") as caught:
         Profiles(PROFILES).choose(replace(make_principal("ada"), profile=restricted_to), "nowhere")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from auth.principal import Owner
 from config.errors import InvalidParams
 from server.protocol.request_state import LIFETIME_S, RequestStateSigner
+from tests.cases import each_case
 from tests.server.mutated_messages import JSON
 from tests.server.protocol.dispatcher_fixture import make_principal
 
@@ -42,7 +43,7 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     assert signer.verify(signed, ADA, "tools/call", {"arguments": {"b": 2, "a": 1}, "name": "ask"}) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("owner", "method", "params"),
     [
         (BEN, "tools/call", PARAMS),
@@ -54,7 +55,6 @@ def test_the_order_of_arguments_does_not_matter() -> None:
         (ADA, "tools/call", {**PARAMS, "uri": "x://y"}),
         (ADA, "tools/call", {"name": "ask"}),
     ],
-    ids=["other user", "other client", "since disabled", "method", "tool", "arguments", "uri", "no arguments"],
 )
 def test_state_of_another_call_is_rejected(owner: Owner, method: str, params: dict[str, Any]) -> None:
     signer = RequestStateSigner()

@@ -19,6 +19,7 @@ from server.protocol.schema import (
     output_schema,
     read_arguments,
 )
+from tests.cases import each_case
 from tests.server.mutated_messages import JSON
 from tests.server.sample_catalog import RegionInput
 
@@ -152,7 +153,7 @@ def test_arguments_are_coerced_where_the_meaning_is_unambiguous() -> None:
     assert (query.limit, query.range and query.range.low, query.title) == (7, 3, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "expected_message"),
     [
         ({}, "query: required argument is missing"),

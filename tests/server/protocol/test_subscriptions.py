@@ -11,6 +11,7 @@ from config.errors import (
 )
 from server.protocol.changes import Change
 from server.protocol.subscriptions import SUBSCRIPTION_KEY
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,
     FakeStreams,
@@ -75,9 +76,7 @@ async def test_listening_acknowledges_and_then_sends_the_subscribed_changes(samp
     assert streams.entered == []
 
 
-@pytest.mark.parametrize(
-    "notifications", [None, [], "all", {"resourceSubscriptions": "a://1"}, {"resourceSubscriptions": [1]}]
-)
+@each_case("notifications", [None, [], "all", {"resourceSubscriptions": "a://1"}, {"resourceSubscriptions": [1]}])
 async def test_malformed_subscriptions_are_rejected(ada: DispatcherClient, notifications: Any) -> None:
     with pytest.raises(InvalidParams):
         await ada.modern("subscriptions/listen", {"notifications": notifications})

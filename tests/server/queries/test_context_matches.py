@@ -28,8 +28,9 @@ async def test_knowledge_search_marks_and_excludes_context_matches(ada: LibraryU
     marked = await ada.search("knowledge_search", "Lisbon", dedupe="off")
     without = await ada.search("knowledge_search", "Lisbon", filters={"chats": {"by": "no_context"}}, dedupe="off")
 
-    assert [hit.get("via") for hit in marked] == [None, "context"]
-    assert [hit["loc"]["message_index"] for hit in without] == [0]
+    (conversation,) = marked
+    assert [passage["snippet"] for passage in conversation["passages"]] == ["Gladly. When?"], "without its context"
+    assert ["passages" in hit for hit in without] == [False]
     assert [hit["loc"]["message_index"] for hit in await ada.search("chats_search", "Lisbon", by="no_context")] == [0]
 
 
@@ -42,7 +43,7 @@ async def test_context_in_a_script_without_spaces_is_shown_as_written(ada: Libra
 
 
 async def test_long_context_leaves_room_for_the_message(ada: LibraryUser) -> None:
-    await ada.add_chat("Talk", f"{'The weather was fine. ' * 50} Lisbon. {'It rained. ' * 50}", "When?")
+    await ada.add_chat("Talk", f"{'The weather was fine. ' * 8} Lisbon. {'It rained. ' * 8}", "When?")
 
     (_, hit) = await ada.search("chats_search", "Lisbon", snippet_length=120)
 

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import pytest
-
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "query", "word"),
     [
         ("How to bake sourdough bread", "sourdoh", "sourdough"),
@@ -39,7 +38,7 @@ async def test_misspelled_word_finds_the_word_that_was_meant(
         assert f"did you mean {word}?" in response["read_as"]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_every_source_reports_and_highlights_the_near_word(ada: LibraryUser, source: str) -> None:
     await ada.add_item(source, "Voyage", "The lighthouse keeper wrote a letter.")
 
@@ -83,7 +82,7 @@ async def test_word_is_not_counted_again_as_the_beginning_of_a_compound(ada: Lib
     assert scores["Tax"] == alone["score"] > scores["Form"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "text", "word"),
     [
         ("Erklärung", "Steuererklärung und Einkommensteuererklärung", "Steuererklärung"),
@@ -99,7 +98,7 @@ async def test_several_near_words_count_like_one(ada: LibraryUser, query: str, t
     assert 0 < near["score"] < exact["score"]
 
 
-@pytest.mark.parametrize("query", ["Steuer", "Steuererklaerung", "Erklärung", "steuererklärng"])
+@each_case("query", ["Steuer", "Steuererklaerung", "Erklärung", "steuererklärng"])
 async def test_compounds_and_umlauts(ada: LibraryUser, query: str) -> None:
     await ada.add_note("Tax", "Die Steuererklärung für 2023 liegt bereit.")
 
@@ -148,7 +147,7 @@ async def test_another_user_has_another_vocabulary(ada: LibraryUser, ben: Librar
     assert (response["results"], response.get("read_as")) == ([], None)
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_suggestions_follow_every_write(ada: LibraryUser, api: RestClient, source: str) -> None:
     await ada.add_item(source, "Voyage", "The lighthouse keeper wrote a letter.")
     assert "read_as" not in await ada.call("knowledge_search", query="harbuor")

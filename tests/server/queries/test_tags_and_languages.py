@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.cases import each_case
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("tag", "query"), [("kubernetes", "kubernetes"), ("東京", "東京"), ("größe", "Groesse")])
+@each_case("source", SOURCES)
+@each_case(("tag", "query"), [("kubernetes", "kubernetes"), ("東京", "東京"), ("größe", "Groesse")])
 async def test_item_is_found_by_a_tag(ada: LibraryUser, ben: LibraryUser, source: str, tag: str, query: str) -> None:
     await ada.add_item(source, "Plan", "Upgrade the cluster.", tags=[tag, "work"])
     await ben.add_item(source, "Plan", "Upgrade the cluster.", tags=[tag])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import each_case
 from tests.sources.source_fixture import LibraryUser
 
 
@@ -23,7 +24,7 @@ async def test_phrase_quoted_in_a_sentence_comes_first_and_is_not_required(ada: 
     assert await titles(ada, 'who wrote "peace treaty" in 1869?') == ["Similar", "Exact"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "query"),
     [
         ("Лев Толстой написал Войну и мир за шесть лет.", "Кто написал «Война и мир»?"),
@@ -137,7 +138,7 @@ async def test_exclusion_that_removes_everything_is_ignored_and_reported(ada: Li
 # -- syntax of other query languages -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "note"),
     [
         ("NEAR(jaguar car, 5)", "ignored NEAR (it has no meaning here)"),

@@ -317,6 +317,7 @@ async def test_a_process_does_not_continue_its_own_import(tmp_path: Path, redis_
         assert (one.outcomes, await count_notes(libraries)) == ({"done": 1}, 7)
 
 
+@pytest.mark.slow("kills processes")
 async def test_the_import_of_a_killed_process_is_continued_once(tmp_path: Path, redis_settings: RedisSettings) -> None:
     """What a killed process leaves behind: the file, and an import on the board whose lease ends."""
     settings = Settings(**redis_settings)

@@ -8,6 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from tests.cases import each_case
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
 from tests.server.http_client import fetch
@@ -42,7 +43,7 @@ async def test_a_session_opened_at_one_server_continues_at_the_other(
         second = await structured(at(other, client), "knowledge_search", query="galleon")
 
         assert first["session"] == second["session"]
-        assert (len(first["results"]), first["exhausted"], second["exhausted"]) == (1, False, True)
+        assert (len(first["results"]), "exhausted" in first, second["exhausted"]) == (1, False, True)
 
 
 async def test_a_session_ended_at_one_server_is_unknown_to_the_other(
@@ -72,7 +73,7 @@ async def test_another_user_cannot_use_a_session_at_any_server(tmp_path: Path, r
         assert (await client.request("ping")).status == 200
 
 
-@pytest.mark.parametrize("text", ["*", "}:{", "a:b", "../../x", "%00", "x" * 1_000])
+@each_case("text", ["*", "}:{", "a:b", "../../x", "%00", "x" * 1_000])
 async def test_a_hostile_session_id_is_not_found(tmp_path: Path, redis_settings: RedisSettings, text: str) -> None:
     async with two_servers(tmp_path, redis_settings) as (one, _):
         client = await LegacyClient.open(one, "ada")

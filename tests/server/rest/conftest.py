@@ -1,4 +1,4 @@
-"""A REST client, with Ada and Ben as users."""
+"""A REST client of a server without users: tests create those that they need."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,20 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.server.rest.rest_client import RestClient, open_rest_client
-from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
     async with open_rest_client(tmp_path) as client:
         yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.library_user("ben")

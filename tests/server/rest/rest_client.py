@@ -84,14 +84,16 @@ class HttpLibraryUser(LibraryUser, frozen=True):
 
 
 @asynccontextmanager
-async def open_rest_client_with_users(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
-    """Yields a client of a server on which Ada and Ben have empty libraries."""
-    async with open_rest_client(copy_libraries(_create_users, root), **changes) as api:
+async def open_rest_client(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
+    """Yields a client of a server. In a new data directory, Ada and Ben have empty libraries."""
+    if not root.exists() or not any(root.iterdir()):
+        copy_libraries(_create_users, root)
+    async with _open_client(root, **changes) as api:
         yield api
 
 
 async def _create_users(root: Path) -> None:
-    async with open_rest_client(root) as api:
+    async with _open_client(root) as api:
         for name in ("ada", "ben"):
             user = await api.library_user(name)
             async with user.libraries.library(user.context) as library:
@@ -99,7 +101,7 @@ async def _create_users(root: Path) -> None:
 
 
 @asynccontextmanager
-async def open_rest_client(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
+async def _open_client(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
     async with open_runtime(make_settings(root, **changes)) as runtime:
         yield rest_client_of(LiveServer(runtime, "http://127.0.0.1"))
 

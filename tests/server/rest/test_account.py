@@ -11,6 +11,7 @@ from auth.oauth.grants import GrantRequest, OAuthGrants
 from auth.oauth.resources import TokenResource
 from auth.principal import ADMIN, READ, SCOPES, WRITE
 from config.times import format_time_seconds
+from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -67,7 +68,7 @@ async def test_people_create_list_and_revoke_their_own_keys(api: RestClient) -> 
     assert actions == [("key.revoke", key["id"]), ("key.create", key["id"])]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("own", "requested"),
     [
         ((READ,), [WRITE]),
@@ -119,9 +120,7 @@ async def test_a_lesser_key_cannot_revoke_a_more_powerful_one(api: RestClient) -
     assert (await send(api, reader, "DELETE", f"{KEYS}/{writing['id']}")).status == 403
 
 
-@pytest.mark.parametrize(
-    "limits", [{"profile": "full"}, {"profile": "default"}, {"profile": "bus"}, {"sources": ["notes"]}]
-)
+@each_case("limits", [{"profile": "full"}, {"profile": "default"}, {"profile": "bus"}, {"sources": ["notes"]}])
 async def test_restricted_keys_change_nothing(api: RestClient, limits: dict[str, Any]) -> None:
     restricted = await key_of(api, "ada", *SCOPES, **limits)
     await api.server.user("ben")
@@ -139,7 +138,7 @@ async def test_restricted_keys_change_nothing(api: RestClient, limits: dict[str,
         assert (await send(api, restricted, method, path, body)).status == 403, path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "message"),
     [
         ({"name": ""}, "name: expected 1 to 255 printable characters"),
@@ -176,7 +175,7 @@ async def test_connections_are_listed_and_ended(api: RestClient) -> None:
             sources=frozenset(("notes",)),
         )
         await grants.approve(request, "challenge")
-    ada, ben = await key_of(api, "ada", READ), await key_of(api, "ben", READ)
+    ada, ben = await api.server.bearer("ada"), await api.server.bearer("ben")
     [mine] = (await send(api, ada, "GET", "/api/v1/connections")).json()["connections"]
     assert (mine["client_name"], mine["scopes"], mine["sources"]) == ("Reader", [READ], ["notes"])
     assert (await send(api, ben, "DELETE", f"/api/v1/connections/{mine['id']}")).status == 404
@@ -216,22 +215,23 @@ async def test_administration_needs_the_scope_and_the_role(api: RestClient, scop
 
 async def test_administrators_manage_users(api: RestClient) -> None:
     ada = await key_of(api, "ada", READ, ADMIN)
-    added = await send(api, ada, "POST", "/api/v1/users", {"name": "ben", "role": "reader"})
+    added = await send(api, ada, "POST", "/api/v1/users", {"name": "dan", "role": "reader"})
     assert (added.status, added.json()["role"]) == (201, "reader")
-    assert (await send(api, ada, "POST", "/api/v1/users", {"name": "Ben"})).status == 409
-    ben = await key_of(api, "ben", READ)
-    assert (await send(api, ada, "PATCH", "/api/v1/users/ben", {"role": "writer"})).json()["role"] == "writer"
-    assert (await send(api, ada, "PATCH", "/api/v1/users/ben", {"is_disabled": True})).json()["is_disabled"] is True
-    assert (await send(api, ben, "GET", "/api/v1/account")).status == 401
-    assert (await send(api, ada, "PATCH", "/api/v1/users/ben", {"is_disabled": False})).json()["is_disabled"] is False
-    assert [user["name"] for user in (await send(api, ada, "GET", "/api/v1/users")).json()["users"]] == ["ada", "ben"]
+    assert (await send(api, ada, "POST", "/api/v1/users", {"name": "Dan"})).status == 409
+    dan = await key_of(api, "dan", READ)
+    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"role": "writer"})).json()["role"] == "writer"
+    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": True})).json()["is_disabled"] is True
+    assert (await send(api, dan, "GET", "/api/v1/account")).status == 401
+    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": False})).json()["is_disabled"] is False
+    users = (await send(api, ada, "GET", "/api/v1/users")).json()["users"]
+    assert [user["name"] for user in users] == ["ada", "ben", "dan"]
     invited = (await send(api, ada, "POST", "/api/v1/invitations", {"role": "reader", "name": "carl"})).json()
     assert invited["url"].startswith("http://127.0.0.1")
-    assert (await send(api, ada, "POST", "/api/v1/users/ben/password-reset")).status == 201
-    assert (await send(api, ada, "DELETE", "/api/v1/users/ben")).status == 200
-    assert (await send(api, ada, "GET", "/api/v1/users/ben")).status == 404
+    assert (await send(api, ada, "POST", "/api/v1/users/dan/password-reset")).status == 201
+    assert (await send(api, ada, "DELETE", "/api/v1/users/dan")).status == 200
+    assert (await send(api, ada, "GET", "/api/v1/users/dan")).status == 404
     status = (await send(api, ada, "GET", "/api/v1/server")).json()
-    assert (status["users"], status["imports_running"]) == (1, 0)
+    assert (status["users"], status["imports_running"]) == (2, 0)
     events = (await send(api, ada, "GET", "/api/v1/audit")).json()["events"]
     assert [event["action"] for event in reversed(events)] == [
         "user.add",

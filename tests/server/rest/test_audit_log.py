@@ -9,6 +9,7 @@ import pytest
 from auth.principal import ADMIN, READ, WRITE
 from sources.drafts import ObservationDraft
 from sources.records import Segment
+from tests.cases import each_case
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -139,6 +140,7 @@ async def test_only_administrators_see_events_of_others(api: RestClient) -> None
     ada, ben = await api.server.user("ada"), await api.server.user("ben")
     audit.record("sign_in", ada.id, address="192.0.2.1")
     audit.record("sign_in", ben.id, address="192.0.2.2")
+    audit.record("user.disable", ben.id, target=ada.id)
     _, writer = await key_of(api, "ada", READ, WRITE)
     _, admin = await key_of(api, "ben", READ, ADMIN)
 
@@ -148,6 +150,8 @@ async def test_only_administrators_see_events_of_others(api: RestClient) -> None
         assert (await call_app(api.app, "GET", path, writer)).status == 403
     everyone = (await get(api, "/api/v1/audit?action=sign_in", admin))["events"]
     assert {event["user"] for event in everyone} == {"ada", "ben"}
+    [disabled] = (await get(api, "/api/v1/audit?action=user.disable", admin))["events"]
+    assert (disabled["target"], disabled["target_name"]) == (ada.id, "ada")
     assert [event["user"] for event in (await get(api, "/api/v1/audit?user=ada", admin))["events"]] == ["ada"]
     assert (await call_app(api.app, "GET", "/api/v1/audit?user=nobody", admin)).status == 404
     await registry.set_role(ben.id, "writer")
@@ -167,7 +171,7 @@ async def test_events_are_paged_and_filtered_by_time(api: RestClient) -> None:
     assert (await call_app(api.app, "GET", "/api/v1/audit?since=soon", key)).status == 400
 
 
-@pytest.mark.parametrize("limits", [{"profile": "research"}, {"profile": "compact"}, {"sources": ["notes"]}])
+@each_case("limits", [{"profile": "research"}, {"profile": "compact"}, {"sources": ["notes"]}])
 async def test_restricted_keys_do_not_see_the_log(tmp_path: Path, limits: dict[str, Any]) -> None:
     async with open_rest_client(tmp_path) as api:
         _, key = await key_of(api, "ada", READ, **limits)

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from auth.browser_sessions import csrf_token, session_cookie_name
+from tests.cases import each_case
 from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
@@ -40,9 +40,7 @@ async def test_people_who_signed_in_use_their_own_library(api: RestClient, ada: 
     assert stream.status == 200
 
 
-@pytest.mark.parametrize(
-    "attack", ["no token", "token of another", "wrong token", "cross-site", "other origin", "null"]
-)
+@each_case("attack", ["no token", "token of another", "wrong token", "cross-site", "other origin", "null"])
 async def test_forged_requests_are_rejected(api: RestClient, attack: str) -> None:
     cookie, token = await sign_in(api, "ada")
     _, foreign = await sign_in(api, "ben")

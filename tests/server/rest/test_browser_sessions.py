@@ -23,7 +23,7 @@ async def sign_in(api: RestClient, name: str, agent: str) -> UserRecord:
 async def test_people_see_and_end_only_their_own_browser_sessions(api: RestClient) -> None:
     for name, agent in (("ada", "Mozilla/5.0 (iPhone) Safari/605"), ("ada", "curl/8"), ("ben", "Firefox/140 Linux")):
         await sign_in(api, name, agent)
-    ada, ben = await key_of(api, "ada", READ), await key_of(api, "ben", READ)
+    ada, ben = await api.server.bearer("ada"), await api.server.bearer("ben")
     listed = (await send(api, ada, "GET", SESSIONS)).json()["sessions"]
     assert {one["browser"] for one in listed} == {"Safari on iPhone", "curl/8"}
     assert [one["is_current"] for one in listed] == [False, False]
@@ -83,12 +83,13 @@ async def test_people_delete_their_account_with_everything(api: RestClient, ada:
 
 
 async def test_the_last_administrator_cannot_be_deleted(api: RestClient) -> None:
-    ada = await key_of(api, "ada", *SCOPES)
+    ada, ben = await key_of(api, "ada", *SCOPES), await api.server.user("ben")
+    await api.server.runtime.registry.set_role(ben.id, "writer")
     token = (await send(api, ada, "POST", "/api/v1/account/deletion")).json()["token"]
     refused = await send(api, ada, "DELETE", f"/api/v1/account?token={token}")
     assert (refused.status, "only administrator" in message_of(refused)) == (409, True)
 
-    await api.server.runtime.registry.add_user("ben", role="admin")
+    await api.server.runtime.registry.set_role(ben.id, "admin")
     assert (await send(api, ada, "DELETE", f"/api/v1/account?token={token}")).status == 200
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from auth.principal import READ, WRITE
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.http_client import HttpResponse, fetch
 
@@ -45,7 +46,8 @@ class PageHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     roots = (str(tmp_path / "vaults" / "{user}"), str(tmp_path / "shared"))
-    settings = make_settings(tmp_path / "data", follow_roots=roots, follow_url_hosts=("127.0.0.1",), **NO_RATE_LIMITS)
+    follow = {"follow_roots": roots, "follow_url_hosts": ("127.0.0.1",), "follow_poll_s": 0.05}
+    settings = make_settings(tmp_path / "data", **follow, **NO_RATE_LIMITS)
     async with live(settings) as running:
         yield running
 
@@ -177,6 +179,7 @@ def swap_folders(folders: Sequence[Path], target: Path, stop: Event) -> None:
             folder.with_suffix(".moved").rename(folder)
 
 
+@pytest.mark.slow("swaps folders as fast as possible while they are read")
 async def test_folders_that_are_swapped_while_they_are_read_lead_nowhere(server: LiveServer, tmp_path: Path) -> None:
     ben = write_note(tmp_path / "vaults" / "ben", "Tea", "# Tea\nSecret of Ben.").parent
     ada = tmp_path / "vaults" / "ada"
@@ -232,9 +235,7 @@ async def test_url_is_fetched_again_only_if_it_changed(server: LiveServer) -> No
         pages.shutdown()
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.2/", "http://[::1]/", "https://localhost/", "http://169.254.169.254/latest"]
-)
+@each_case("url", ["http://127.0.0.2/", "http://[::1]/", "https://localhost/", "http://169.254.169.254/latest"])
 async def test_url_of_a_private_address_is_refused(server: LiveServer, url: str) -> None:
     source = (await add(server, "ada", url)).json()["id"]
     async with asyncio.timeout(WAIT_MAX_S):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams
 from server.rest.forms import MULTIPART, URLENCODED, FormFile, FormSpec, read_form
+from tests.cases import each_case
 
 FORM = FormSpec(frozenset(("files",)), 20)
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
@@ -62,7 +63,7 @@ def test_arbitrary_bodies_are_parsed_or_rejected(body: bytes, content_type: str)
         assert read_form(FORM, content_type, body)["files"] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sent_name", "expected"),
     [
         ("note.txt", "note.txt"),
@@ -84,7 +85,7 @@ def test_an_empty_file_field_is_no_file() -> None:
     assert multipart(part("files", b""))["files"] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parts", "expected_message"),
     [
         ([part("a", b"1"), part("a", b"2")], "a: expected one value, got several"),

@@ -19,6 +19,7 @@ from tests.server.mutated_messages import JSON
 from tests.server.rest.rest_client import JSON as JSON_BODY
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES
+from tests.tiers import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -95,7 +96,7 @@ def check(target: FuzzTarget, path: str, method: str, response: HttpResponse, *,
     assert [str(problem) for problem in jsonschema_rs.iter_errors(resolved, response.json())] == []
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(data=st.data())
 @pytest.mark.parametrize("mistakes", [False, True])
 async def test_search_responses_match_the_document(target: FuzzTarget, mistakes: bool, data: st.DataObject) -> None:
@@ -111,7 +112,7 @@ async def test_search_responses_match_the_document(target: FuzzTarget, mistakes:
         assert response.status == 200 or {"session", "filters", "deadline_ms"} & body.keys(), response.body
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 @pytest.mark.parametrize("path", ["/api/v1/items/{source}/{id}", "/api/v1/items"])
 async def test_read_responses_match_the_document(target: FuzzTarget, path: str, data: st.DataObject) -> None:
@@ -131,7 +132,7 @@ async def test_read_responses_match_the_document(target: FuzzTarget, path: str, 
         check(target, path, "get", response)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(body=st.binary(max_size=60), content_type=st.sampled_from([JSON_BODY["Content-Type"], "text/plain", ""]))
 async def test_arbitrary_bodies_get_a_documented_error(target: FuzzTarget, body: bytes, content_type: str) -> None:
     response = await target.api.request("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, body)

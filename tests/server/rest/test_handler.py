@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from auth.context import RequestContext
 from auth.principal import READ, SCOPES, WRITE
+from config.errors import ControlDatabaseLocked, DatabaseUnavailable, FlorilegiumError, SourceTimeout, Unavailable
 from server.console.browser import BrowserGuard
 from server.error_responses import ErrorFormat
 from server.rest.errors import Unprocessable
@@ -21,6 +22,7 @@ from server.rest.handler import RestHandler
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation, Upload, UploadRequest
 from server.rest.reference_page import reference_body
+from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
 from tests.server.rest.rest_client import JSON, RestClient, open_rest_client
@@ -76,7 +78,7 @@ async def test_a_credential_without_the_scope_is_rejected_with_403(api: RestClie
 
 
 @all_endpoints
-@pytest.mark.parametrize("header", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
+@each_case("header", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
 async def test_unknown_origins_and_hosts_are_rejected_before_the_credential(
     api: RestClient, endpoint: Any, header: Mapping[str, str]
 ) -> None:
@@ -96,7 +98,8 @@ async def test_single_user_mode_needs_no_credential(tmp_path: Path) -> None:
         user = await api.library_user(api.server.runtime.settings.single_user_name)
         note = await user.add_note("Voyage", "a galleon under sail")
 
-        assert [hit["id"] for hit in (await api.search({"query": "galleon"}, None)).json()["results"]] == [note]
+        (hit,) = (await api.search({"query": "galleon"}, None)).json()["results"]
+        assert hit["uri"] == f"notes://{note}"
         assert (await api.get(f"/api/v1/items/notes/{note}", None)).status == 200
         assert (await api.get(f"/items/notes/{note}", None)).status == 200
 
@@ -119,7 +122,7 @@ async def test_a_tool_and_its_operation_share_a_rate_limit(tmp_path: Path) -> No
         assert (await api.get("/api/v1/items/notes/none")).status == 404
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("profile", "may_search", "may_read"),
     [("compact", True, True), ("research", False, True), ("memory", False, False), ("full", True, True)],
 )
@@ -141,7 +144,7 @@ async def test_a_key_restricted_to_a_profile_can_use_the_operations_of_its_tools
 # -- input ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "expected"),
     [
         ({}, "query: required argument is missing"),
@@ -166,7 +169,7 @@ async def test_an_invalid_body_is_rejected_with_a_reason(api: RestClient, body: 
     assert expected in error_message(response)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "expected"),
     [
         ("mode=all", "mode: expected one of auto, chunk, chunk_with_siblings, full, snippet, got 'all'"),
@@ -205,7 +208,7 @@ async def test_a_too_large_body_is_rejected_with_and_without_content_length(tmp_
     assert undeclared.json()["error"]["data"] == {"limit_bytes": 1024}
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+@each_case("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
 async def test_a_body_without_json_content_type_is_rejected(api: RestClient, content_type: str) -> None:
     response = await api.request("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, b'{"query": "x"}')
 
@@ -213,7 +216,7 @@ async def test_a_body_without_json_content_type_is_rejected(api: RestClient, con
     assert "expected application/json" in error_message(response)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "allowed"),
     [
         ("GET", "/api/v1/search", "POST"),
@@ -230,7 +233,7 @@ async def test_an_unsupported_method_is_rejected_with_the_allowed_ones(
     assert (response.status, response.header("allow")) == (405, allowed)
 
 
-@pytest.mark.parametrize("path", ["/api/", "/api/v2/search", "/api/v1/search/"])
+@each_case("path", ["/api/", "/api/v2/search", "/api/v1/search/"])
 async def test_an_unknown_path_gets_a_json_error(api: RestClient, path: str) -> None:
     response = await api.get(path)
 
@@ -310,7 +313,7 @@ async def test_values_from_path_query_and_body_are_passed_to_the_handler(api: Re
     )
 
 
-@pytest.mark.parametrize("extra", [{"id": "8"}, {"id": "7", "loud": False}, {"id": None}])
+@each_case("extra", [{"id": "8"}, {"id": "7", "loud": False}, {"id": None}])
 async def test_a_body_cannot_contradict_the_path_or_the_query(api: RestClient, extra: Mapping[str, Any]) -> None:
     response = await _request_operation(api, RENAME, msgspec.json.encode({"title": "New", **extra}), b"loud=True")
 
@@ -456,3 +459,13 @@ async def _request_operation(
     dashed = {name.replace("_", "-").title(): value for name, value in headers.items()}
     all_headers = {**JSON, **await api.server.bearer("ada"), **dashed}
     return await call_app(routed, operation.method, "/things/7", all_headers, body)
+
+
+@each_case("error", [DatabaseUnavailable(), ControlDatabaseLocked(), SourceTimeout("notes", 1), Unavailable("busy")])
+async def test_every_503_says_when_to_try_again(tmp_path: Path, error: FlorilegiumError) -> None:
+    async def fail(context: RequestContext, args: RenameRequest) -> RenameResponse:
+        raise error
+
+    async with open_rest_client(tmp_path / type(error).__name__) as api:
+        response = await _request_operation(api, replace(RENAME, handler=fail), b'{"title": "New"}')
+    assert (response.status, response.header("retry-after")) == (503, "1")

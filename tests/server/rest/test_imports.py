@@ -25,6 +25,7 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts
+from tests.cases import each_case
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.importers.line_format import LINES, Line, write_lines
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
@@ -286,7 +287,7 @@ async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) 
         assert [job.id for job in await jobs.list(ada)] == [of_ada.id]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "expected"),
     [
         ("export.zip", "export.zip"),

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from auth.principal import READ
+from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -22,7 +22,7 @@ async def titles(api: RestClient, query: str, user: str = "ada") -> list[str]:
     return [hit["title"] for hit in (await api.search({"query": query}, user)).json()["results"]]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_every_kind_is_created_updated_tagged_and_deleted(
     api: RestClient, ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
@@ -57,7 +57,7 @@ async def test_every_kind_is_created_updated_tagged_and_deleted(
     assert (await api.get(path)).status == 404
 
 
-@pytest.mark.parametrize("source", TEXT_SOURCES)
+@each_case("source", TEXT_SOURCES)
 async def test_a_uri_is_accepted_in_place_of_source_and_id(api: RestClient, ada: LibraryUser, source: str) -> None:
     uri = f"{source}://{await ada.add_item(source, 'Voyage', 'a galleon')}"
 
@@ -97,7 +97,7 @@ async def test_a_write_over_rest_answers_what_the_tool_answers(api: RestClient, 
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "body", "sentence"),
     [
         ("POST", "/api/v1/items/web", {"title": "x"}, "source: expected one of"),

@@ -13,6 +13,7 @@ from server.console.assets import asset_url
 from server.http_services import build_http_services
 from server.rest.routes import rest_operations
 from server.version import VERSION
+from tests.cases import each_case
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import JSON, RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -218,7 +219,8 @@ async def test_a_client_that_uses_operations_as_tools_can_search_and_read(api: R
         return await api.request(operation["method"].upper(), f"{path}?{urlencode(query)}", "ada", JSON, body)
 
     (hit,) = (await call_tool("search_knowledge", query="galleon", limit=5, explain=True)).json()["results"]
-    by_id = await call_tool("read_item", source=hit["source"], id=hit["id"], mode="full", prefer_prechunked=True)
+    note = hit["uri"].removeprefix("notes://")
+    by_id = await call_tool("read_item", source=hit["source"], id=note, mode="full", prefer_prechunked=True)
     by_uri = await call_tool("read_item_by_uri", uri=hit["uri"], mode="full")
 
     assert by_id.json()["content"] == by_uri.json()["content"] == "a galleon under sail"
@@ -270,7 +272,7 @@ async def test_the_index_needs_no_credential(api: RestClient) -> None:
     assert index.header("vary") == "Accept"
 
 
-@pytest.mark.parametrize("path", ["/", "/openapi.json", "/docs", asset_url("console.css")])
+@each_case("path", ["/", "/openapi.json", "/docs", asset_url("console.css")])
 async def test_documentation_is_not_served_for_an_unknown_host(api: RestClient, path: str) -> None:
     assert (await api.get(path, None, host="evil.example")).status == 403
 

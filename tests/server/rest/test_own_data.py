@@ -12,6 +12,7 @@ from auth.principal import READ, WRITE
 from auth.state_keys import StateKeys
 from auth.used_tokens import InProcessUsedTokens
 from server.rest.own_data import Confirmations
+from tests.cases import each_case
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send
 from tests.sources.source_fixture import LibraryUser
@@ -80,7 +81,7 @@ async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUs
     assert len((await send(api, mine, "POST", "/api/v1/search", query)).json()["results"]) == 1
 
 
-@pytest.mark.parametrize("limits", [{"scopes": (READ,)}, {"profile": "full"}, {"sources": ["notes"]}])
+@each_case("limits", [{"scopes": (READ,)}, {"profile": "full"}, {"sources": ["notes"]}])
 async def test_agents_and_readers_cannot_delete_everything(api: RestClient, limits: dict[str, Any]) -> None:
     scopes = limits.pop("scopes", (READ, WRITE))
     key = await key_of(api, "ada", *scopes, **limits)

@@ -5,7 +5,6 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from server.web_addresses import is_web_address
 from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
 from sources.records import Segment
+from tests.cases import each_case
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -33,7 +33,7 @@ ELEMENTS = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_an_item_of_any_source_has_a_page(api: RestClient, ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, f"One of the {source}", "a galleon under sail")
 
@@ -79,7 +79,7 @@ async def test_a_client_that_accepts_json_gets_the_response_of_read_item(api: Re
     assert from_permalink.body == from_api.body
 
 
-@pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "text/html, application/json"])
+@each_case("accept", ["text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "text/html, application/json"])
 async def test_a_browser_gets_the_page(api: RestClient, ada: LibraryUser, accept: str) -> None:
     response = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", accept=accept)
 
@@ -101,7 +101,7 @@ async def test_links_of_the_search_tool_open_only_for_their_user(
     assert statuses == {"ada": [200] * len(links), "ben": [404] * len(links)}
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_link_of_a_hit_opens_at_the_marked_passage(
     api: RestClient, ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
@@ -271,7 +271,7 @@ async def test_an_api_key_is_accepted_as_password_for_pages_only(api: RestClient
     assert [response.status for response in (page, json, operation)] == [200, 401, 401]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status", "heading"),
     [
         ("/items/notes/none", 404, "Not found"),
@@ -286,7 +286,7 @@ async def test_errors_are_shown_as_pages(api: RestClient, path: str, status: int
     assert f"<h1>{heading}</h1>" in response.body.decode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "is_link"),
     [
         ("https://example.com/a?b=c&d", True),

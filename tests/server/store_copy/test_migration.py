@@ -143,6 +143,7 @@ async def test_running_server_keeps_the_last_step_to_files_pending(
     assert deployment.rows(back) == deployment.rows(deployment.data_root)
 
 
+@pytest.mark.slow("kills processes")
 async def test_killed_migration_continues_where_it_stopped(
     deployment: Deployment, tmp_path: Path, database_url: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sources.drafts import MessageDraft
 from sources.storage.redaction import HIDDEN
+from tests.cases import each_case
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
@@ -66,7 +67,7 @@ async def conversation(ada: LibraryUser) -> tuple[str, str]:
     return chat, message.id
 
 
-@pytest.mark.parametrize("name", READS)
+@each_case("name", READS)
 async def test_human_only_message_is_redacted_for_agents(
     ada: LibraryUser, conversation: tuple[str, str], name: str
 ) -> None:
@@ -76,7 +77,7 @@ async def test_human_only_message_is_redacted_for_agents(
     assert b"password" not in response
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@each_case("name", SEARCHES)
 async def test_no_search_finds_a_human_only_message_for_agents(
     ada: LibraryUser, conversation: tuple[str, str], name: str
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from server.tools.writing import add_writing_tools
 from sources.drafts import MessageDraft
 from sources.records import Segment
+from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, SourceFixture
 
@@ -51,7 +52,7 @@ async def message_uris(user: LibraryUser, conversation_id: str) -> list[str]:
 # -- create ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", TEXT_SOURCES)
+@each_case("source", TEXT_SOURCES)
 async def test_a_created_item_is_found_by_its_owner_only(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     written = await ada.call("items_create", source=source, title="Voyage", content="a galleon", tags=["sea"])
 
@@ -86,7 +87,7 @@ async def test_other_fields_are_written_and_a_repeated_key_creates_nothing(ada: 
     assert prompt.arguments[0].name == "diff"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "sentence"),
     [
         ({"source": "web", "title": "x"}, "source: expected one of characters, chats, media, notes, prompts"),
@@ -118,7 +119,7 @@ async def test_content_of_a_new_conversation_is_its_first_message(ada: LibraryUs
 # -- update ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", TEXT_SOURCES)
+@each_case("source", TEXT_SOURCES)
 async def test_an_update_by_uri_replaces_title_and_text(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     uri = f"{source}://{await ada.add_item(source, 'Voyage', 'a galleon', tags=['sea'])}"
     changes = {"title": "Journey", "content": "a sloop", "expected_version": 1}
@@ -153,7 +154,7 @@ async def test_an_agent_cannot_change_a_human_only_message_or_its_mark(ada: Libr
     assert "metadata" in await ada.call_error("items_update", uri=uri, fields={"metadata": {}})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "sentence"),
     [
         ({}, "title, content, tags, fields: expected at least one of them"),
@@ -172,7 +173,7 @@ async def test_an_update_that_a_message_cannot_have_is_rejected(
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_a_deleted_item_is_gone_everywhere(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     uri = f"{source}://{await ada.add_item(source, 'Voyage', 'a galleon')}"
     kept = f"{source}://{await ben.add_item(source, 'Voyage', 'a galleon')}"
@@ -208,7 +209,7 @@ async def test_media_are_deleted_by_uuid_and_prompts_by_name(ada: LibraryUser) -
     assert (await ada.call("items_delete", uri="prompts://Code%20review"))["uri"] == f"prompts://{prompt}"
 
 
-@pytest.mark.parametrize("uri", ["web://1", "notes://", "notes://a/b", "chats://a/b/c", "6f1c", ""])
+@each_case("uri", ["web://1", "notes://", "notes://a/b", "chats://a/b/c", "6f1c", ""])
 async def test_a_uri_of_no_item_is_rejected(ada: LibraryUser, uri: str) -> None:
     assert "uri: expected the URI of an item" in await ada.call_error("items_delete", uri=uri)
 
@@ -216,7 +217,7 @@ async def test_a_uri_of_no_item_is_rejected(ada: LibraryUser, uri: str) -> None:
 # -- URIs in place of ids ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_every_get_accepts_a_uri(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, "Voyage", "a galleon")
     uri = f"{source}://{identity}"

@@ -10,13 +10,16 @@ import pytest
 
 from auth.context import SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.drafts import NoteDraft
+from config.settings import Settings
+from sources.drafts import MessageDraft, NoteDraft
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params, text_of
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
 from tests.sources.test_every_source import TLDW_FIELDS
 
+OPTIONAL_FIELDS = ("tags", "media_type", "sender", "cost_tokens", "more_in_item", "passages")
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
 
 
@@ -59,38 +62,92 @@ async def test_one_search_finds_a_hit_in_every_source(ada: LibraryUser) -> None:
     answer = await ada.call("knowledge_search", query="galleon")
 
     assert {hit["source"] for hit in answer["results"]} == set(SOURCES)
-    assert [answer["sources"][source]["status"] for source in SOURCES] == ["ok"] * 5
+    assert "sources" not in answer, "all sources answered"
     assert (answer["has_more"], answer["total_estimated"]) == (False, len(answer["results"]))
 
 
-async def test_hits_have_the_fields_of_tldw_without_nulls_and_repetition(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_results_have_no_nulls_and_say_nothing_twice(ada: LibraryUser, ben: LibraryUser) -> None:
     await one_of_each(ada)
     await one_of_each(ben)
-    repeated = {"score_type", "created_at", "version"}
 
     response = await ada.call("knowledge_search", query="galleon")
 
-    assert response["score_type"] == "fts_coverage"
+    assert set(response) == {"results", "has_more", "total_estimated", "semantic", "session"}
     for hit in response["results"]:
-        fields = [name for name in TLDW_FIELDS if name not in repeated]
-        assert list(hit)[: len(fields)] == fields
-        assert not {"conversation_id", "message_id"} & set(hit)
-        assert None not in hit.values()
-        position = {"approx_offset", "chunk_index", "seconds", "message_index", "field"}
-        assert hit["loc"].keys() - {"conversation_id"} <= position
+        assert set(hit) <= {"source", "title", "snippet", "uri", "score", "last_modified", "loc", *OPTIONAL_FIELDS}
+        values = [value for value in hit.values() if isinstance(value, str)]
+        assert len(values) == len(set(values))
+        assert not any(value in (None, [], {}, "") for value in hit.values())
+        assert set(hit.get("loc", {})) <= {"approx_offset", "chunk_index", "seconds", "field"}
 
 
-async def test_loc_of_a_chat_hit_names_the_conversation(ada: LibraryUser, ben: LibraryUser) -> None:
-    chat = await ada.add_chat("Galleons", "Where is the galleon?", "Under sail.")
-    await ben.add_chat("Galleons", "Where is the galleon?")
+async def test_results_have_all_fields_of_tldw_if_the_client_asks_for_them(ada: LibraryUser, ben: LibraryUser) -> None:
+    await one_of_each(ada)
+    await one_of_each(ben)
 
-    canonical = await ada.search("knowledge_search", "galleons", sources=["chats"])
-    compact = await ada.search("knowledge_search", "galleons", sources=["chats"], shape="compact", dedupe="off")
+    result = await ada.with_config(hit_fields="all", result_text="json").request(
+        "tools/call", name="knowledge_search", arguments={"query": "galleon"}
+    )
+    response = result["structuredContent"]
 
-    locs = [hit["loc"] for hit in canonical]
-    assert {"conversation_id": chat} in locs, "the hit by title"
-    assert {"conversation_id": chat, "message_index": 0} in locs
-    assert [hit["metadata"]["loc"] for hit in compact] == locs
+    assert msgspec.json.decode(text_of(result)) == response
+    assert response["score_type"] == "fts_coverage"
+    assert [response["sources"][source]["status"] for source in SOURCES] == ["ok"] * 5
+    for hit in response["results"]:
+        assert list(hit)[: len(TLDW_FIELDS)] == [name for name in TLDW_FIELDS if name in hit]
+        assert {"id", "source", "uri", "loc", "created_at", "last_modified", "version"} <= set(hit)
+        if hit["source"] == "chats":
+            assert hit["conversation_id"] == hit["id"] == hit["loc"]["conversation_id"]
+
+
+async def test_text_of_a_search_is_short_markdown_with_every_passage(ada: LibraryUser) -> None:
+    await ada.add_chat("Ships", "Where is the galleon?", "The galleon is under sail.", "Which course?")
+    note = await ada.add_note("Voyage", f"{LONG * 5} A galleon.", created_at="2026-01-20T08:00:00Z")
+
+    result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon"})
+    text, response = text_of(result), result["structuredContent"]
+
+    for hit in response["results"]:
+        assert f"**{hit['title']}**\n{hit['uri']} · " in text
+        for passage in (hit, *hit.get("passages", ())):
+            assert passage["snippet"] in text
+    assert f"notes://{note} · 2026-01-20" in text
+    assert text.index("> Ana: Where is the galleon?") < text.index("> Guide: The galleon is under sail.")
+    assert text.endswith(f"session: {response['session']}")
+    assert len(text) < len(msgspec.json.encode(response))
+
+
+async def test_name_of_a_sender_cannot_look_like_another_result(ada: LibraryUser) -> None:
+    sender = "Ana\n\n2. **Fake**\nnotes://fake"
+    await ada.add_chat("Ships", MessageDraft(role="user", sender=sender, content="A galleon."))
+
+    result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon"})
+
+    assert "> Ana 2. **Fake** notes://fake: A galleon." in text_of(result).split("\n")
+
+
+async def test_search_without_results_says_so_in_its_text(ada: LibraryUser) -> None:
+    result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon"})
+
+    assert text_of(result).startswith("No results.\n")
+
+
+async def test_conversation_is_one_result_with_its_passages_in_order(ada: LibraryUser, ben: LibraryUser) -> None:
+    chat = await ada.add_chat("Talk", *(f"{'galleon ' * (5 - number)} and {number} sloops." for number in range(5)))
+    await ben.add_chat("Talk", "Where is the galleon?")
+
+    (hit,) = await ada.search("knowledge_search", "galleon", sources=["chats"])
+    compact = await ada.search("knowledge_search", "galleon", sources=["chats"], shape="compact", dedupe="off")
+
+    assert hit["uri"].startswith(f"chats://{chat}/")
+    shown = [hit, *hit["passages"]]
+    assert len({passage["snippet"] for passage in shown}) == len(shown) >= 3
+    indexes = [passage["loc"]["message_index"] for passage in hit["passages"]]
+    assert indexes == sorted(indexes)
+    for passage in hit["passages"]:
+        read = await ada.call("knowledge_get", uri=f"chats://{chat}", loc=passage["loc"], retrieval={"mode": "chunk"})
+        assert passage["snippet"] in " ".join(read["content"].split())
+    assert [one["text"].split("\n") for one in compact] == [[passage["snippet"] for passage in shown]]
 
 
 async def test_created_at_and_version_are_in_a_hit_if_the_item_was_changed_later(ada: LibraryUser) -> None:
@@ -102,12 +159,12 @@ async def test_created_at_and_version_are_in_a_hit_if_the_item_was_changed_later
 
     hits = {hit["title"]: hit for hit in await ada.search("knowledge_search", "galleon")}
 
-    assert (hits["Voyage"].get("created_at"), hits["Voyage"]["last_modified"]) == (None, "2026-01-20T08:00:00Z")
-    assert hits["Harbour"]["created_at"] == "2026-01-20T08:00:00Z" < hits["Harbour"]["last_modified"]
+    assert (hits["Voyage"].get("created_at"), hits["Voyage"]["last_modified"]) == (None, "2026-01-20T08:00Z")
+    assert hits["Harbour"]["created_at"] == "2026-01-20T08:00Z" < hits["Harbour"]["last_modified"]
     assert [hits[title].get("version") for title in ("Voyage", "Harbour")] == [None, 2]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_cost_tokens_of_a_hit_is_what_reading_its_uri_in_full_reports(
     ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
@@ -164,7 +221,8 @@ async def test_order_by_recent_sorts_all_sources_by_date(ada: LibraryUser) -> No
     for number, source in enumerate((*SOURCES, *reversed(SOURCES))):
         await ada.add_item(source, "Voyage", f"A galleon, number {number}.")
 
-    dates = [hit["last_modified"] for hit in await ada.search("knowledge_search", "galleon", order_by="recent")]
+    hits = await ada.search("knowledge_search", "galleon", order_by="recent", limit=20)
+    dates = [hit["last_modified"] for hit in hits]
 
     assert len(dates) >= 10
     assert dates == sorted(dates, reverse=True)
@@ -200,21 +258,36 @@ async def test_pages_contain_every_hit_exactly_once(ada: LibraryUser, limit: int
     while offset is not None:
         page = await ada.call("knowledge_search", query="galleon", limit=limit, offset=offset)
         uris += [uri for hit in page["results"] for uri in (hit["uri"], *hit.get("also_in", ()))]
-        offset = page["next_offset"]
+        offset = page.get("next_offset")
 
-    assert len(uris) == len(set(uris)) == 36
+    assert len(uris) == len(set(uris)) == 25
 
 
-async def test_a_default_response_has_twenty_hits_and_stays_under_8_kb(ada: LibraryUser) -> None:
+async def test_total_is_the_number_of_results_once_all_were_read(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", LONG)
+    await ada.add_note("Voyage", LONG)
+    await ada.add_chat("Ships", "A galleon.", "Another galleon, under sail.")
+    for number in range(30):
+        await ada.add_note(f"Note {number}", f"A galleon of {'oak ' * number}.")
+
+    first = await ada.call("knowledge_search", query="galleon", dedupe="off")
+    last = await ada.call("knowledge_search", query="galleon", dedupe="off", offset=first["next_offset"], limit=100)
+
+    assert "total_estimated" not in first
+    assert last["total_estimated"] == len(first["results"]) + len(last["results"]) == 32
+
+
+async def test_default_page_has_eight_results_with_passages_of_300_characters(ada: LibraryUser) -> None:
     for number in range(40):
         await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
 
     result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon harbour"})
     answer = result["structuredContent"]
 
-    assert len(text_of(result).encode()) <= 8_192
-    assert (len(answer["results"]), answer["next_offset"], "cut" in answer) == (20, 20, False)
-    assert all("galleon" in hit["snippet"] or "harbour" in hit["snippet"] for hit in answer["results"])
+    assert len(msgspec.json.encode(answer)) <= Settings().search_response_default_bytes
+    assert (len(answer["results"]), answer["next_offset"], "cut" in answer) == (8, 8, False)
+    assert all(len(hit["snippet"]) > 250 for hit in answer["results"])
+    assert max(len(hit["snippet"]) for hit in answer["results"][:3]) > 400, "the first ones show more"
 
 
 async def test_an_explicit_limit_is_met_up_to_the_hard_cap(tmp_path: Path) -> None:
@@ -228,7 +301,10 @@ async def test_an_explicit_limit_is_met_up_to_the_hard_cap(tmp_path: Path) -> No
 
         assert (len(twenty["results"]), "cut" in twenty) == (20, False)
         assert len(text_of(sixty).encode()) <= 20_000
-        assert len(sixty["structuredContent"]["results"]) == 60
+        page = sixty["structuredContent"]
+        assert 20 < len(page["results"]) < 60
+        assert (page["cut"], page["has_more"], page["next_offset"]) == (True, True, len(page["results"]))
+        assert all(len(hit["snippet"]) > 250 for hit in page["results"])
 
 
 async def test_a_filter_applies_only_to_its_source(ada: LibraryUser) -> None:
@@ -243,7 +319,7 @@ async def test_a_filter_applies_only_to_its_source(ada: LibraryUser) -> None:
     assert any(hit["source"] == "notes" for hit in hits)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "sentence"),
     [
         ({"filters": {"notes": {"tags": ["a"]}}}, "filters.notes: expected any of keywords, got 'tags'"),
@@ -280,7 +356,7 @@ async def test_read_as_is_reported_once(ada: LibraryUser) -> None:
     answer = await ada.call("knowledge_search", query='"galleon')
 
     assert "quotation mark" in answer["read_as"]
-    assert all("read_as" not in report for report in answer["sources"].values())
+    assert "sources" not in answer
 
 
 async def test_explain_reports_how_hits_were_ranked(ada: LibraryUser) -> None:
@@ -311,13 +387,11 @@ async def test_every_hit_can_be_read_by_its_uri_in_every_mode(ada: LibraryUser, 
     assert read["meta"]["source"] == source
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_source_and_id_work_in_place_of_a_uri(ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, "Voyage", "A galleon.")
-    (hit, *_) = await ada.search("knowledge_search", "galleon")
 
     assert "A galleon" in (await ada.call("knowledge_get", source=source, id=identity))["content"]
-    assert hit["id"] == identity
 
 
 async def test_the_uri_of_a_message_reads_that_message(ada: LibraryUser) -> None:
@@ -329,11 +403,11 @@ async def test_the_uri_of_a_message_reads_that_message(ada: LibraryUser) -> None
     assert (read["content"], read["anchor"]) == ("Guide: A galleon.", "loc")
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_loc_is_accepted_inside_retrieval(ada: LibraryUser, source: str) -> None:
     await ada.add_item(source, "Voyage", "A sloop. " * 400 + "A galleon. " + "A brig. " * 400)
     (hit,) = await ada.search("knowledge_search", "galleon", sources=[source])
-    address = {"source": source, "id": hit["id"]}
+    address = {"uri": hit["uri"]}
 
     inside = await ada.call("knowledge_get", **address, retrieval={"mode": "chunk", "loc": hit["loc"]})
     outside = await ada.call("knowledge_get", **address, retrieval={"mode": "chunk"}, loc=hit["loc"])
@@ -349,7 +423,7 @@ async def test_a_misspelled_retrieval_option_is_reported_with_its_path(ada: Libr
     assert "retrieval.max_token: unknown argument; did you mean 'retrieval.max_tokens'? expected one of mode," in error
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_items_of_other_users_and_missing_items_are_not_found(
     ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
@@ -362,7 +436,7 @@ async def test_items_of_other_users_and_missing_items_are_not_found(
     assert foreign == await ben.call_error("knowledge_get", source=source, id=identity)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "sentence"),
     [
         ({}, "uri: expected the uri of a hit, or its source and id, got nothing"),
@@ -398,8 +472,8 @@ async def test_a_connection_is_a_session_without_a_handle(ada: LibraryUser) -> N
     on_socket = connected(ada, "socket")
     await on_socket.call("knowledge_search", query="galleon")
 
-    assert (await on_socket.call("knowledge_search", query="galleon"))["exhausted"]
-    assert not (await connected(ada, "another").call("knowledge_search", query="galleon"))["exhausted"]
+    assert (await on_socket.call("knowledge_search", query="galleon")).get("exhausted", False)
+    assert not (await connected(ada, "another").call("knowledge_search", query="galleon")).get("exhausted", False)
 
 
 async def test_a_changed_item_appears_again(ada: LibraryUser) -> None:
@@ -422,12 +496,12 @@ async def test_a_duplicate_with_another_version_is_not_delivered_again(ada: Libr
     first = await ada.call("knowledge_search", query="galleon")
     (hit,) = first["results"]
     async with ada.libraries.library(ada.context) as library:
-        await library.notes.delete(hit["id"])
+        await library.notes.delete(hit["uri"].removeprefix("notes://"))
 
     again = await ada.call("knowledge_search", query="galleon", session=first["session"])
 
     assert len(hit["also_in"]) == 1
-    assert again["exhausted"]
+    assert again.get("exhausted", False)
 
 
 async def test_session_defaults_apply_to_search_and_get(ada: LibraryUser) -> None:
@@ -442,7 +516,7 @@ async def test_session_defaults_apply_to_search_and_get(ada: LibraryUser) -> Non
     assert len(read["content"]) <= 40
 
 
-@pytest.mark.parametrize(("number", "applied"), [(10**9, (1000, 20_000, 50, 8)), (-1, (1, 1, 0, 1)), (6, (6, 6, 6, 6))])
+@each_case(("number", "applied"), [(10**9, (1000, 20_000, 50, 8)), (-1, (1, 1, 0, 1)), (6, (6, 6, 6, 6))])
 async def test_session_configure_returns_the_defaults_as_they_are_applied(
     ada: LibraryUser, number: int, applied: tuple[int, ...]
 ) -> None:
@@ -463,7 +537,7 @@ async def test_defaults_accumulate_until_a_reset(ada: LibraryUser) -> None:
 
     assert added["defaults"] == {"snippet_length": 40, "dedupe": "demote"}
     assert (reset["session"], reset["defaults"], reset["forgotten"]) == (session, {}, 1)
-    assert not (await ada.call("knowledge_search", query="galleon", session=session))["exhausted"]
+    assert not (await ada.call("knowledge_search", query="galleon", session=session)).get("exhausted", False)
 
 
 async def test_a_session_cannot_be_used_by_another_user(ada: LibraryUser, ben: LibraryUser) -> None:
@@ -545,13 +619,13 @@ async def test_a_legacy_session_and_a_websocket_keep_session_state(server: LiveS
             result_of((await legacy.call("knowledge_search", {"query": "galleon"})).json()) for _ in range(2)
         ]
         assert titles(first) == titles(second) == [f"Voyage of {name}"]
-        assert (first["exhausted"], second["exhausted"]) == (False, True)
+        assert (first.get("exhausted", False), second["exhausted"]) == (False, True)
         assert first["session"] == second["session"]
 
         async with WebSocketClient.open(server.ws, await server.bearer(name)) as socket:
             await socket.initialize()
             answers = [result_of(await socket.call("knowledge_search", {"query": "galleon"})) for _ in range(2)]
-            assert [answer["exhausted"] for answer in answers] == [False, True]
+            assert [answer.get("exhausted", False) for answer in answers] == [False, True]
 
 
 async def test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use(server: LiveServer) -> None:
@@ -562,7 +636,7 @@ async def test_a_modern_client_keeps_session_state_by_a_handle_that_others_canno
     second = result_of((await ada.call("knowledge.search", named)).json())
     foreign = (await ben.call("knowledge_search", named)).json()["result"]
 
-    assert (first["exhausted"], second["exhausted"]) == (False, True)
+    assert (first.get("exhausted", False), second["exhausted"]) == (False, True)
     assert (foreign["isError"], text_of(foreign)) == (True, "session not found")
 
 
@@ -580,7 +654,12 @@ async def test_a_websocket_is_one_session_in_the_modern_era_too(server: LiveServ
             again = result_of(await socket.request("tools/call", search))
 
         assert titles(first) == titles(second) == titles(elsewhere) == [f"Voyage of {name}"]
-        assert [answer["exhausted"] for answer in (first, second, elsewhere, again)] == [False, True, False, False]
+        assert [answer.get("exhausted", False) for answer in (first, second, elsewhere, again)] == [
+            False,
+            True,
+            False,
+            False,
+        ]
         assert first["session"] == second["session"] == reset["session"] != elsewhere["session"]
 
 
@@ -591,7 +670,7 @@ async def test_a_websocket_is_one_session_for_both_eras_after_a_handshake(server
         legacy = result_of(await socket.request("tools/call", arguments))
         modern = result_of(await socket.request("tools/call", modern_params(arguments)))
 
-    assert (legacy["exhausted"], modern["exhausted"]) == (False, True)
+    assert (legacy.get("exhausted", False), modern["exhausted"]) == (False, True)
     assert legacy["session"] == modern["session"]
 
 

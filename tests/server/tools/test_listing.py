@@ -14,6 +14,7 @@ from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Tool
 from server.protocol.schema import input_schema, read_arguments
 from server.reference import product_catalog
+from tests.cases import each_case
 
 CATALOG = product_catalog()
 TOOLS = [pytest.param(tool, id=name) for name, tool in CATALOG.tools.items()]
@@ -50,7 +51,7 @@ def test_the_fifteen_default_tools_cost_at_most_4000_tokens() -> None:
     assert count_tokens(msgspec.json.encode({"tools": listed}).decode()) <= 4_000
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_a_name_fits_every_client(tool: Tool) -> None:
     assert len(f"florilegium:{tool.name}") <= CURSOR_NAME_MAX_CHARS
     assert len(tool.name) <= 40
@@ -58,7 +59,7 @@ def test_a_name_fits_every_client(tool: Tool) -> None:
     assert tool.name.islower()
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_a_description_is_short_and_its_example_is_valid(tool: Tool) -> None:
     example = example_of(tool)
 
@@ -67,7 +68,7 @@ def test_a_description_is_short_and_its_example_is_valid(tool: Tool) -> None:
     assert isinstance(read_arguments(example, tool.input), tool.input)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_every_tool_has_a_title_and_all_four_hints(tool: Tool) -> None:
     listed = tool.as_listed()
 
@@ -76,7 +77,7 @@ def test_every_tool_has_a_title_and_all_four_hints(tool: Tool) -> None:
     assert {type(listed["annotations"][name]) for name in ("idempotentHint", "openWorldHint")} == {bool}
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_schemas_use_only_keywords_that_every_client_supports(tool: Tool) -> None:
     listed = tool.as_listed()
     arguments, answer = listed["inputSchema"], listed.get("outputSchema", {"type": "object"})
@@ -89,7 +90,7 @@ def test_schemas_use_only_keywords_that_every_client_supports(tool: Tool) -> Non
         assert isinstance(schema.get("type", ""), str), "some clients reject a list of types"
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_every_parameter_has_a_type_and_a_description(tool: Tool) -> None:
     for name, declared in parameters(tool.as_listed()["inputSchema"]):
         assert declared.get("description"), name
@@ -97,7 +98,7 @@ def test_every_parameter_has_a_type_and_a_description(tool: Tool) -> None:
         assert declared.get("type") != "array" or "type" in declared["items"], name
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_case("tool", TOOLS)
 def test_a_listed_schema_contains_every_argument(tool: Tool) -> None:
     """A listed schema may abbreviate an argument, but never omits one."""
     listed, whole = tool.as_listed()["inputSchema"], input_schema(tool.input)

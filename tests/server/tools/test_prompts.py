@@ -8,6 +8,7 @@ import pytest
 
 from config.errors import InvalidParams
 from sources.records import SavedPromptArgument
+from tests.cases import each_case
 from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
@@ -85,14 +86,14 @@ async def test_braces_that_are_not_placeholders_are_kept(ada: LibraryUser) -> No
     assert await texts(ada, "prompt_1") == [("user", text)]
 
 
-@pytest.mark.parametrize("name", ["prompt_1", "prompt_1_code_review", "prompt_1_an_older_name"])
+@each_case("name", ["prompt_1", "prompt_1_code_review", "prompt_1_an_older_name"])
 async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: LibraryUser, name: str) -> None:
     await ada.add_prompt("Code review", "Review.")
 
     assert await texts(ada, name) == [("user", "Review.")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name", ["prompt_2", "prompt_", "prompt_01x", "Code review", "character_1", "prompt_99999999999999999999", ""]
 )
 async def test_any_other_name_is_unknown(ada: LibraryUser, name: str) -> None:
@@ -166,7 +167,7 @@ async def test_another_greeting_can_be_selected_and_completed(ada: LibraryUser) 
     assert completed["completion"]["values"] == ["0", "1"]
 
 
-@pytest.mark.parametrize("greeting", ["2", "-1", "first", "９"])
+@each_case("greeting", ["2", "-1", "first", "９"])
 async def test_an_unknown_greeting_is_rejected(ada: LibraryUser, greeting: str) -> None:
     await merlin(ada)
 

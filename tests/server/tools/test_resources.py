@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from config.errors import InvalidParams
+from tests.cases import each_case
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 
 every_source = pytest.mark.parametrize("source", SOURCES)
@@ -91,7 +92,7 @@ async def test_pages_list_every_item_of_every_source_once(tmp_path: Path) -> Non
     assert set(seen) == expected
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 26])
+@each_case("size", [1, 2, 3, 26])
 async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path: Path, size: int) -> None:
     async with open_source_fixture(tmp_path, offer={"page_size": size}) as fixture:
         await fixture.ada.add_note("One", "text")
@@ -108,7 +109,7 @@ async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path:
     assert sizes[-1] > 0
 
 
-@pytest.mark.parametrize("cursor", ["MTo5OjA=", "MTowOjk5", "MToxOi0x", "MTo5OTk5OjA=", "Mjow", "x"])
+@each_case("cursor", ["MTo5OjA=", "MTowOjk5", "MToxOi0x", "MTo5OTk5OjA=", "Mjow", "x"])
 async def test_a_forged_list_cursor_is_rejected(ada: LibraryUser, cursor: str) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
         await ada.request("resources/list", cursor=cursor)
@@ -155,7 +156,7 @@ async def test_completion_without_a_match_is_empty(ada: LibraryUser, source: str
     assert await complete(ada, source, "zeppelin") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri", ["notes://", "notes://a/b", "notes://%00", "chats://x/y/z", "media://abc", "media://-1", "prompts://9" * 40]
 )
 async def test_a_malformed_uri_is_not_found(ada: LibraryUser, uri: str) -> None:

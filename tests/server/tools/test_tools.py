@@ -3,6 +3,7 @@
 import jsonschema_rs
 import pytest
 
+from tests.cases import each_case
 from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
 
 TOOLS = [
@@ -41,7 +42,7 @@ async def test_every_source_tool_is_read_only_and_closed_world(ada: LibraryUser)
         }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_responses_match_the_listed_output_schema(ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, "Voyage", "A galleon. " * 300)
     schemas = {tool["name"]: tool["outputSchema"] for tool in (await ada.request("tools/list"))["tools"]}

@@ -9,6 +9,7 @@ import pytest
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 
@@ -44,8 +45,8 @@ async def search(server: LiveServer, transport: str, name: str) -> Any:
     return body["result"]["structuredContent"]
 
 
-@pytest.mark.parametrize("transport", ["legacy", "modern", "websocket"])
-@pytest.mark.parametrize("name", ["ada", "ben"])
+@each_case("transport", ["legacy", "modern", "websocket"])
+@each_case("name", ["ada", "ben"])
 async def test_each_user_finds_their_own_note_through_every_transport(
     server: LiveServer, transport: str, name: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from auth.principal import READ
 from server.tools.writing import add_writing_tools
 from sources.drafts import CharacterDraft
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
@@ -77,7 +78,7 @@ async def test_an_empty_update_is_rejected(ada: LibraryUser) -> None:
     assert "title, content, tags: expected at least one of them" in refusal
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tool", "change"),
     [("notes_update", {"content": "Lost."}), ("notes_append", {"text": "Lost."}), ("notes_delete", {})],
 )
@@ -238,7 +239,7 @@ async def test_a_text_is_added_as_media_and_found_by_passage(ada: LibraryUser, b
 # -- tags --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_case("source", SOURCES)
 async def test_an_item_of_every_source_can_be_tagged(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     item = await ada.add_item(source, "Voyage", "A galleon.", tags=["Sea", "inbox"])
     uri = f"{source}://{item}"
@@ -259,12 +260,12 @@ async def test_concurrent_tagging_loses_no_tag(ada: LibraryUser) -> None:
     assert sorted(hit["tags"]) == ["tag0", "tag1", "tag2", "tag3"]
 
 
-@pytest.mark.parametrize("uri", ["", "notes://", "news://1", "notes://a/b", "6f1c"])
+@each_case("uri", ["", "notes://", "news://1", "notes://a/b", "6f1c"])
 async def test_an_invalid_uri_is_rejected(ada: LibraryUser, uri: str) -> None:
     assert "uri: expected the URI of an item" in await ada.call_error("items_tag", uri=uri, add=["x"])
 
 
-@pytest.mark.parametrize("identity", ["0", "x", "9" * 30, "٣", "-1"])
+@each_case("identity", ["0", "x", "9" * 30, "٣", "-1"])
 async def test_an_unknown_id_is_not_found(ada: LibraryUser, identity: str) -> None:
     async with ada.libraries.library(ada.context) as library:
         await library.characters.create(CharacterDraft(name="Ana"))

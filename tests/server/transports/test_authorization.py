@@ -18,6 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from auth.principal import ADMIN, READ, SCOPES, WRITE
 from auth.signatures import sign
+from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
@@ -251,7 +252,7 @@ ENDPOINTS: dict[str, Callable[[LiveServer, Mapping[str, str]], Awaitable[str]]] 
 }
 
 
-@pytest.mark.parametrize(("state", "endpoint", "expected"), _cells())
+@each_case(("state", "endpoint", "expected"), _cells())
 async def test_each_endpoint_handles_each_credential_as_in_the_table(
     server: LiveServer, state: str, endpoint: str, expected: str
 ) -> None:
@@ -287,7 +288,7 @@ BODIES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer invalid"}], ids=["none", "bad"])
+@each_case("headers", [{}, {"Authorization": "Bearer invalid"}])
 async def test_without_a_valid_credential_every_body_gets_the_same_response(
     server: LiveServer, headers: dict[str, str]
 ) -> None:
@@ -299,7 +300,7 @@ async def test_without_a_valid_credential_every_body_gets_the_same_response(
     assert responses.pop()[0] == 401
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS", "PATCH"])
+@each_case("method", ["GET", "DELETE", "PUT", "OPTIONS", "PATCH"])
 async def test_without_a_credential_no_method_reveals_a_session(server: LiveServer, method: str) -> None:
     ada = await LegacyClient.open(server, "ada")
     without_session = await fetch(server.url, method, "/mcp")
@@ -344,7 +345,7 @@ async def test_a_ticket_opens_one_connection_of_its_user(server: LiveServer) -> 
     assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "401"
 
 
-@pytest.mark.parametrize("ticket", ["", "unknown", "%00", "a&ticket=b", "%FF%FE"])
+@each_case("ticket", ["", "unknown", "%00", "a&ticket=b", "%FF%FE"])
 async def test_an_unknown_ticket_is_rejected(server: LiveServer, ticket: str) -> None:
     assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "401"
 
@@ -384,7 +385,7 @@ async def test_unused_tickets_per_user_are_limited(tmp_path: Path, samples: Samp
 # -- scopes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scopes", "hidden"),
     [
         ((READ,), {"write_note", "administer"}),
@@ -412,7 +413,7 @@ async def test_every_transport_lists_the_same_tools_for_the_same_scopes(
         assert {tool["name"] for tool in response["result"]["tools"]} == set(shared.catalog.tools) - hidden
 
 
-@pytest.mark.parametrize(("tool", "scope"), [("write_note", WRITE), ("administer", ADMIN), ("write.note", WRITE)])
+@each_case(("tool", "scope"), [("write_note", WRITE), ("administer", ADMIN), ("write.note", WRITE)])
 async def test_calling_a_tool_without_its_scope_is_forbidden(server: LiveServer, tool: str, scope: str) -> None:
     headers = await server.bearer("ada", (READ,))
     legacy = LegacyClient(server, headers)

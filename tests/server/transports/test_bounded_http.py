@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 from config.settings import Settings
 from server.transports.bounded_http import bounded_http
 from server.transports.client_connections import ClientConnections
+from tests.cases import each_case
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, message
 from tests.server.http_client import RawConnection, fetch, request_bytes
@@ -57,7 +58,7 @@ async def test_endless_headers_are_rejected_before_authentication(server: LiveSe
         await connection.closed()
 
 
-@pytest.mark.parametrize("filler", [b"x", b"a: b\r\n"], ids=["one line", "many lines"])
+@each_case("filler", [b"x", b"a: b\r\n"])
 async def test_headers_over_the_limit_are_rejected_with_400(filler: bytes) -> None:
     async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
         await connection.send(b"GET / HTTP/1.1\r\na: ")
@@ -68,7 +69,7 @@ async def test_headers_over_the_limit_are_rejected_with_400(filler: bytes) -> No
         await connection.closed()
 
 
-@pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 400)])
+@each_case(("size", "status"), [(1000, 200), (1001, 400)])
 async def test_header_bytes_are_counted_exactly(size: int, status: int) -> None:
     head = b"GET / HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n"
     async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
@@ -101,7 +102,7 @@ async def test_a_body_does_not_count_as_headers() -> None:
         assert (await fetch(url, "POST", "/", {}, b"x" * 100_000)).status == 200
 
 
-@pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+@each_case("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"])
 async def test_late_headers_close_the_connection(sent: bytes) -> None:
     async with listening(head_timeout_s=0.05) as url, RawConnection.open(url) as connection:
         await connection.send(sent)

@@ -20,6 +20,7 @@ from server.protocol.catalog import Catalog, Tool
 from server.server_info import ServerInfoTool
 from server.transports.bridge import DELAY_MAX_S, DELAY_MIN_S, Bridge, RemoteServer, backoff
 from tests.aggregator.aggregator_fixture import FakeLibraries, FakeLibrary
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
@@ -266,7 +267,7 @@ async def test_a_client_that_starts_before_the_server_gets_an_error_and_is_serve
         assert client.bridge.has_connected
 
 
-@pytest.mark.parametrize("token", ["", "flo_" + "x" * 43, "not.a.token"])
+@each_case("token", ["", "flo_" + "x" * 43, "not.a.token"])
 async def test_a_rejected_credential_is_reported_as_the_reason(tmp_path: Path, token: str) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.mcp, token) as client:
@@ -345,7 +346,7 @@ async def test_a_wrong_path_is_reported_with_a_hint(tmp_path: Path) -> None:
         assert "check the URL" in (await client.request(modern(1, "tools/list")))["error"]["message"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "expected"),
     [
         ("https://kb.example.com/mcp", "wss://kb.example.com/mcp/ws"),
@@ -360,7 +361,7 @@ def test_the_websocket_url_is_derived_from_the_endpoint(url: str, expected: str)
     assert RemoteServer.at(url).url == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "",
@@ -390,7 +391,7 @@ def test_an_unencrypted_url_requires_insecure() -> None:
     )
 
 
-@pytest.mark.parametrize("token", ["two words", "line\nbreak", "é"])
+@each_case("token", ["two words", "line\nbreak", "é"])
 def test_an_invalid_token_is_rejected_without_being_shown(token: str) -> None:
     with pytest.raises(ConfigurationError) as rejected:
         RemoteServer.at("https://kb.example.com/mcp", token)

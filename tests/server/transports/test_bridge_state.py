@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from config.errors import ParseError, Unavailable
 from server.protocol.messages import MalformedMessage
 from server.transports.bridge_state import BridgeState
+from tests.cases import each_case
 
 LOST = Unavailable("the connection was lost")
 HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -47,7 +48,7 @@ def test_a_frame_of_several_lines_becomes_one_line() -> None:
     assert json.loads(output)["params"] == {"text": "a\nb"}
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"\xff\xfe", b'{"jsonrpc":', b'"\\ud800'])
+@each_case("garbage", [b"garbage", b"\xff\xfe", b'{"jsonrpc":', b'"\\ud800'])
 def test_invalid_json_is_not_passed_to_the_server(garbage: bytes) -> None:
     with pytest.raises(ParseError):
         BridgeState().from_client(garbage)
@@ -144,9 +145,7 @@ def test_initialized_is_repeated_only_if_the_client_had_sent_it() -> None:
     assert state.repeat_initialized() is None
 
 
-@pytest.mark.parametrize(
-    "response", [{"result": {"protocolVersion": "2025-06-18"}}, {"error": {"code": 503, "message": "full"}}]
-)
+@each_case("response", [{"result": {"protocolVersion": "2025-06-18"}}, {"error": {"code": 503, "message": "full"}}])
 def test_a_session_that_cannot_be_resumed_is_reported(response: dict[str, Any]) -> None:
     state = with_session()
     repeated = state.repeat_handshake()

@@ -15,6 +15,7 @@ from auth.principal import READ
 from auth.signatures import sign
 from server.transports.headers import Headers
 from server.transports.repeated_refusals import RepeatedRefusals
+from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake, message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse, fetch
@@ -65,7 +66,7 @@ async def test_two_credentials_that_differ_are_rejected(server: LiveServer) -> N
     assert same.json()["result"]["structuredContent"]["user"] == "ada"
 
 
-@pytest.mark.parametrize("extra", [[], ["mcp"]])
+@each_case("extra", [[], ["mcp"]])
 async def test_token_as_subprotocol_identifies_the_user(server: LiveServer, extra: list[str]) -> None:
     for name in ("ada", "ben"):
         for credential in (await key_of(server, name), await server.token(name)):
@@ -123,7 +124,7 @@ def _signed(claims: dict[str, Any]) -> str:
     return sign(msgspec.json.encode(claims), JWT_SECRET, "JWT")
 
 
-@pytest.mark.parametrize("header", ["Authorization", "X-API-KEY", "Cookie"])
+@each_case("header", ["Authorization", "X-API-KEY", "Cookie"])
 async def test_refusal_is_repeated_only_to_the_same_caller(header: str) -> None:
     refusals = RepeatedRefusals(None)
     result = {"content": [], "isError": True, "_meta": {"florilegium/retryAfterS": 5.0}}

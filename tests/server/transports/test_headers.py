@@ -11,6 +11,7 @@ from config.errors import HeaderMismatch, InvalidRequest
 from server.protocol.messages import Request
 from server.protocol.schema import MirroredParameter
 from server.transports.headers import Headers, check_headers
+from tests.cases import each_case
 
 VERSION = "2026-07-28"
 REGION = MirroredParameter(("where", "region"), "Region", "string")
@@ -36,7 +37,7 @@ def _encoded(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         b"authorization",
@@ -67,7 +68,7 @@ def test_whitespace_around_a_value_is_stripped(before: str, after: str) -> None:
     assert Headers([(b"mcp-name", f"{before}a b{after}".encode())]).get(b"mcp-name") == "a b"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("accept", "json", "events"),
     [
         (None, True, True),
@@ -101,17 +102,17 @@ def test_a_printable_name_matches_literally(name: str) -> None:
     assert _matches(Request(1, "tools/call", {"name": name}), mcp_name=name) or name.startswith("=?base64?")
 
 
-@pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete"])
+@each_case("method", ["tools/list", "server/discover", "completion/complete"])
 def test_methods_without_a_name_need_no_name_header(method: str) -> None:
     assert _matches(Request(1, method, {"name": "x"}))
 
 
-@pytest.mark.parametrize("name", [5, ["a"], {"a": 1}, True])
+@each_case("name", [5, ["a"], {"a": 1}, True])
 def test_a_name_that_is_not_a_string_matches_no_header(name: Any) -> None:
     assert not _matches(Request(1, "tools/call", {"name": name}), mcp_name=str(name))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parameter", "arguments", "header", "expected"),
     [
         (REGION, {"where": {"region": "eu"}}, "eu", True),

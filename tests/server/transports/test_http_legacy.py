@@ -9,6 +9,7 @@ import pytest
 from server.protocol.changes import Change
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
 from server.transports.http import WATCH_AFTER_S
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, LegacyClient, handshake, message, text_of
 from tests.server.http_client import WAIT_MAX_S, fetch
@@ -22,7 +23,7 @@ UNKNOWN_SESSION = {"Mcp-Session-Id": "no-such-session"}
 # -- handshake and session --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [*LEGACY_VERSIONS, "2024-10-07", "2026-07-28", "", "latest"])
+@each_case("version", [*LEGACY_VERSIONS, "2024-10-07", "2026-07-28", "", "latest"])
 async def test_the_handshake_returns_the_requested_or_the_latest_legacy_version(
     server: LiveServer, version: str
 ) -> None:
@@ -64,7 +65,7 @@ async def test_a_request_without_a_session_is_rejected_with_400(server: LiveServ
     assert (response.json()["id"], response.json()["error"]["code"]) == (5, -32600)
 
 
-@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@each_case("method", ["POST", "GET", "DELETE"])
 async def test_an_unknown_session_is_not_found(server: LiveServer, method: str) -> None:
     headers = {**JSON_AND_EVENTS, **await server.bearer("ada"), **UNKNOWN_SESSION}
     body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}' if method == "POST" else None
@@ -82,7 +83,7 @@ async def test_a_deleted_session_is_not_found(server: LiveServer) -> None:
     assert (await other.request("ping")).status == 200
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@each_case("method", ["GET", "DELETE"])
 async def test_get_and_delete_without_a_session_are_not_allowed(server: LiveServer, method: str) -> None:
     response = await fetch(server.url, method, "/mcp", await server.bearer("ada"))
 
@@ -90,7 +91,7 @@ async def test_get_and_delete_without_a_session_are_not_allowed(server: LiveServ
     assert response.header("allow") == "POST, GET, DELETE"
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
+@each_case("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
 async def test_other_methods_are_not_allowed(server: LiveServer, method: str) -> None:
     assert (await fetch(server.url, method, "/mcp", await server.bearer("ada"))).status == 405
 
@@ -104,7 +105,7 @@ async def test_a_trailing_slash_is_served_without_a_redirect(server: LiveServer)
     assert "Mcp-Session-Id" in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("version", ["2025-11-26", "latest", "1", ""])
+@each_case("version", ["2025-11-26", "latest", "1", ""])
 async def test_an_unknown_version_header_is_rejected_with_400(server: LiveServer, version: str) -> None:
     ada = await LegacyClient.open(server, "ada")
 
@@ -115,7 +116,7 @@ async def test_an_unknown_version_header_is_rejected_with_400(server: LiveServer
     assert response.json()["error"]["data"]["requested"] == version
 
 
-@pytest.mark.parametrize("version", LEGACY_VERSIONS)
+@each_case("version", LEGACY_VERSIONS)
 async def test_each_legacy_version_header_is_accepted(server: LiveServer, version: str) -> None:
     ada = await LegacyClient.open(server, "ada", version=version)
 
@@ -158,14 +159,14 @@ async def test_a_call_without_notifications_returns_plain_json(server: LiveServe
     assert response.header("mcp-session-id") is None
 
 
-@pytest.mark.parametrize("request_id", [0, 1, -7, 2**53, 2**80, "", "a", "日本", "\x00", "x" * 1000])
+@each_case("request_id", [0, 1, -7, 2**53, 2**80, "", "a", "日本", "\x00", "x" * 1000])
 async def test_any_request_id_is_returned_unchanged(server: LiveServer, request_id: Any) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.post(message("ping", {}, request_id))).json()["id"] == request_id
 
 
-@pytest.mark.parametrize("method", ["no/such", "server/discover/x", "subscriptions/listen", "rpc.discover", ""])
+@each_case("method", ["no/such", "server/discover/x", "subscriptions/listen", "rpc.discover", ""])
 async def test_an_unknown_method_is_an_error_with_status_200(server: LiveServer, method: str) -> None:
     ada = await LegacyClient.open(server, "ada")
 
@@ -186,7 +187,7 @@ async def test_an_unexpected_error_is_reported_under_the_request_id(server: Live
     assert "RuntimeError" in failures.pop()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         message("notifications/initialized"),
@@ -359,7 +360,7 @@ async def test_a_batch_without_requests_is_accepted(server: LiveServer) -> None:
     assert (response.status, response.body) == (202, b"")
 
 
-@pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
+@each_case("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
 async def test_a_batch_is_rejected_in_every_other_version(server: LiveServer, version: str) -> None:
     ada = await LegacyClient.open(server, "ada", version=version)
 
@@ -368,7 +369,7 @@ async def test_a_batch_is_rejected_in_every_other_version(server: LiveServer, ve
     assert (response.status, response.json()["error"]["code"]) == (400, -32600)
 
 
-@pytest.mark.parametrize("count", [0, 33])
+@each_case("count", [0, 33])
 async def test_an_empty_or_too_large_batch_is_rejected(server: LiveServer, count: int) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 

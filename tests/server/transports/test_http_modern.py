@@ -13,6 +13,7 @@ from server.protocol.changes import Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
 from server.protocol.subscriptions import SUBSCRIPTION_KEY
 from server.transports.http import WATCH_AFTER_S, _DisconnectWatch
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
@@ -55,7 +56,7 @@ async def test_a_call_needs_no_handshake_and_creates_no_session(server: LiveServ
     assert len(server.runtime.sessions) == 0
 
 
-@pytest.mark.parametrize("method", LISTS)
+@each_case("method", LISTS)
 async def test_a_list_is_cacheable_by_its_caller_only(server: LiveServer, method: str) -> None:
     result = (await (await ModernClient.of(server, "ada")).request(method)).json()["result"]
 
@@ -74,14 +75,14 @@ async def test_a_session_header_is_ignored(server: LiveServer) -> None:
     assert response.header("mcp-session-id") is None
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@each_case("method", ["GET", "DELETE"])
 async def test_get_and_delete_are_not_allowed(server: LiveServer, method: str) -> None:
     headers = {**await server.bearer("ada"), "MCP-Protocol-Version": MODERN, "Mcp-Session-Id": "anything"}
 
     assert (await fetch(server.url, method, "/mcp", headers)).status == 405
 
 
-@pytest.mark.parametrize("method", [*REMOVED, "no/such"])
+@each_case("method", [*REMOVED, "no/such"])
 async def test_a_removed_or_unknown_method_is_not_found(server: LiveServer, method: str) -> None:
     response = await (await ModernClient.of(server, "ada")).request(method, request_id="m")
 
@@ -101,7 +102,7 @@ async def test_a_notification_is_accepted_and_a_response_is_rejected(server: Liv
 # -- meta and headers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "meta",
     [
         {"version": None, "capabilities": None},
@@ -116,7 +117,7 @@ async def test_incomplete_meta_is_rejected_as_invalid_params(server: LiveServer,
     assert _error(response) == (400, 3, -32602)
 
 
-@pytest.mark.parametrize("params", [{}, {"_meta": None}, {"_meta": []}])
+@each_case("params", [{}, {"_meta": None}, {"_meta": []}])
 async def test_a_request_without_meta_is_rejected_as_invalid_params(server: LiveServer, params: dict[str, Any]) -> None:
     headers = {**modern_headers("tools/list", {}), **await server.bearer("ada")}
 
@@ -125,7 +126,7 @@ async def test_a_request_without_meta_is_rejected_as_invalid_params(server: Live
     assert _error(response) == (400, 3, -32602)
 
 
-@pytest.mark.parametrize("version", ["2099-01-01", "2025-11-25", "draft"])
+@each_case("version", ["2099-01-01", "2025-11-25", "draft"])
 async def test_an_unsupported_version_is_rejected_with_the_supported_ones(server: LiveServer, version: str) -> None:
     ada = await ModernClient.of(server, "ada")
 
@@ -135,7 +136,7 @@ async def test_an_unsupported_version_is_rejected_with_the_supported_ones(server
     assert response.json()["error"]["data"] == {"supported": [MODERN], "requested": version}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "headers",
     [
         {"MCP-Protocol-Version": None},
@@ -159,7 +160,7 @@ async def test_a_missing_or_different_header_is_rejected(server: LiveServer, hea
     assert _error(response) == (400, "h", -32020)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "headers",
     [
         {"Mcp-Name": "=?base64?ZWNobw==?="},
@@ -172,7 +173,7 @@ async def test_an_equivalent_header_is_accepted(server: LiveServer, headers: dic
     assert (await (await ModernClient.of(server, "ada")).request("tools/call", ECHO, headers=headers)).status == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params"),
     [("prompts/get", {"name": "greet", "arguments": {"name": "x"}}), ("resources/read", {"uri": "test://plain"})],
 )
@@ -197,7 +198,7 @@ async def test_a_non_ascii_name_is_sent_in_base64(server: LiveServer) -> None:
     assert name in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "headers", "status"),
     [
         ({"region": "eu"}, {"Mcp-Param-Region": "eu"}, 200),
@@ -343,7 +344,7 @@ async def test_state_of_another_user_is_rejected(server: LiveServer) -> None:
     assert _error(rejected) == (400, "again", -32602)
 
 
-@pytest.mark.parametrize("state", ["", "invalid", "AAAA", 7, [], "=" * 100])
+@each_case("state", ["", "invalid", "AAAA", 7, [], "=" * 100])
 async def test_invalid_state_is_rejected(server: LiveServer, state: Any) -> None:
     assert _error(await _second_round(await ModernClient.of(server, "ada"), state)) == (400, "again", -32602)
 

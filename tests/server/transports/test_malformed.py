@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from server.transports.http import HttpTransport
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import (
     JSON_AND_EVENTS,
@@ -32,6 +33,7 @@ from tests.server.http_client import WAIT_MAX_S, HttpResponse, RawConnection, fe
 from tests.server.in_process import call_app
 from tests.server.mutated_messages import LEGACY, MODERN, is_request, mutated
 from tests.server.sample_catalog import Gate
+from tests.tiers import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,7 +53,7 @@ async def still_serving(server: LiveServer) -> AsyncIterator[None]:
 # -- HTTP: bodies -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "code"),
     [
         (b"", -32700),
@@ -89,7 +91,6 @@ async def still_serving(server: LiveServer) -> AsyncIterator[None]:
         (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
         (b'{"id":1,"method":"ping"}', -32600),
     ],
-    ids=lambda value: ascii(value[:24]) if isinstance(value, bytes) else str(value),
 )
 async def test_a_malformed_body_is_rejected_with_the_code_of_the_specification(
     server: LiveServer, body: bytes, code: int
@@ -109,7 +110,7 @@ async def test_the_last_of_duplicate_keys_is_used(server: LiveServer) -> None:
     assert response.json() == {"jsonrpc": "2.0", "id": 2, "result": {}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {"name": "echo", "arguments": {"text": {"a": [1, {"b": None}]}}},
@@ -158,14 +159,13 @@ async def test_a_deeply_nested_value_is_rejected_like_any_other(server: LiveServ
         assert len(response.body) < 2_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params"),
     [
         ("x" * 1_000_000, {}),
         ("tools/call", {"name": "x" * 1_000_000}),
         ("logging/setLevel", {"level": "x" * 1_000_000}),
     ],
-    ids=["method", "tool", "level"],
 )
 async def test_a_long_name_is_truncated_in_the_error(server: LiveServer, method: str, params: Any) -> None:
     ada = await LegacyClient.open(server, "ada")
@@ -222,7 +222,7 @@ async def test_the_body_limit_is_exact(server: LiveServer) -> None:
 # -- HTTP: headers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "status"),
     [
         ({"Content-Type": "text/plain"}, 415),
@@ -258,9 +258,7 @@ async def test_a_missing_accept_header_accepts_everything_and_a_missing_content_
     assert (await fetch(server.url, "POST", "/mcp", without_type, msgspec.json.encode(PING))).status == 415
 
 
-@pytest.mark.parametrize(
-    "header", ["Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Origin"]
-)
+@each_case("header", ["Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Origin"])
 async def test_a_repeated_unique_header_is_rejected(server: LiveServer, header: str) -> None:
     ada = await LegacyClient.open(server, "ada")
     value = ada.headers.get(header, server.url if header == "Origin" else "2025-11-25")
@@ -279,7 +277,7 @@ async def test_whitespace_around_header_values_is_ignored(server: LiveServer) ->
     assert (await fetch(server.url, "POST", "/mcp", padded, msgspec.json.encode(PING))).status == 200
 
 
-@pytest.mark.parametrize("session", ["", " ", "é", "x" * 8_000, "a b", "../..", "%00", '"quoted"'])
+@each_case("session", ["", " ", "é", "x" * 8_000, "a b", "../..", "%00", '"quoted"'])
 async def test_an_unusual_session_id_is_not_found(server: LiveServer, session: str) -> None:
     ada = LegacyClient(server, {**await server.bearer("ada"), "Mcp-Session-Id": session})
 
@@ -289,7 +287,7 @@ async def test_an_unusual_session_id_is_not_found(server: LiveServer, session: s
 # -- HTTP: raw bytes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "raw",
     [
         b"\r\n\r\n\r\n",
@@ -310,7 +308,6 @@ async def test_an_unusual_session_id_is_not_found(server: LiveServer, session: s
         b"GET /%ff%00/../mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
         b"GET http://[::1/mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     ],
-    ids=lambda raw: ascii(raw[:40]),
 )
 async def test_bytes_that_are_not_a_request_are_rejected_or_the_connection_is_closed(
     server: LiveServer, raw: bytes
@@ -323,7 +320,7 @@ async def test_bytes_that_are_not_a_request_are_rejected_or_the_connection_is_cl
                 assert 400 <= status < 500
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.3, 0.6, 0.99])
+@each_case("fraction", [0.01, 0.3, 0.6, 0.99])
 async def test_a_partial_request_is_harmless(server: LiveServer, fraction: float) -> None:
     ada = await LegacyClient.open(server, "ada")
     whole = request_bytes("POST", "/mcp", {"Host": "127.0.0.1", **ada.headers}, msgspec.json.encode(PING))
@@ -456,10 +453,9 @@ class RawSocket:
                 return int(struct.unpack("!H", data[:2])[0])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "code"),
     [("", -32700), ("{", -32700), ("null", -32600), ("[]", -32600), ("17", -32600), ("[" * 100_000, -32700)],
-    ids=["empty", "open", "null", "array", "number", "deep"],
 )
 async def test_a_malformed_frame_is_rejected_and_the_connection_stays_open(
     server: LiveServer, text: str, code: int
@@ -526,7 +522,7 @@ async def test_invalid_utf_8_closes_with_1007(server: LiveServer, failures: list
     failures.clear()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "raw",
     [
         Frame(Opcode.TEXT, b"{}").serialize(mask=False),
@@ -535,7 +531,6 @@ async def test_invalid_utf_8_closes_with_1007(server: LiveServer, failures: list
         bytes((0x89, 0xFE, 0x00, 0x7E)) + b"\x00" * 130,
         Frame(Opcode.CONT, b"x").serialize(mask=True),
     ],
-    ids=["unmasked", "reserved bits", "reserved opcode", "long ping", "unexpected continuation"],
 )
 async def test_a_frame_that_violates_the_protocol_closes_with_1002(server: LiveServer, raw: bytes) -> None:
     async with RawSocket.open(server) as socket:
@@ -544,7 +539,7 @@ async def test_a_frame_that_violates_the_protocol_closes_with_1002(server: LiveS
         assert await socket.close_code() == 1002
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@each_case("count", [1, 2, 5, 9])
 async def test_a_partial_frame_is_harmless(server: LiveServer, count: int) -> None:
     whole = Frame(Opcode.TEXT, msgspec.json.encode(handshake())).serialize(mask=True)
 
@@ -618,7 +613,7 @@ def _responses(response: HttpResponse) -> list[Any]:
     return [one for one in flat if "method" not in one]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(request=_requests())
 async def test_arbitrary_requests_get_one_response_under_their_id(
     server: LiveServer, request: tuple[dict[str, str], Any, bool]
@@ -637,7 +632,7 @@ async def test_arbitrary_requests_get_one_response_under_their_id(
         assert response.body == b""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(body=st.binary(max_size=60), headers=st.dictionaries(st.sampled_from(("accept", "mcp-name", "x")), HEADER_TEXT))
 async def test_arbitrary_bytes_get_a_json_rpc_error(server: LiveServer, body: bytes, headers: dict[str, str]) -> None:
     all_headers = {**await server.bearer("fuzz"), "content-type": "application/json", **headers}

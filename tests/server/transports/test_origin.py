@@ -8,6 +8,7 @@ from websockets.exceptions import InvalidStatus
 from config.errors import OriginRejected
 from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient, handshake
 from tests.server.http_client import RawConnection, fetch
@@ -41,7 +42,7 @@ def _is_allowed(guard: OriginGuard, host: str, origin: str | None) -> bool:
     return True
 
 
-@pytest.mark.parametrize("origin", FOREIGN)
+@each_case("origin", FOREIGN)
 async def test_an_unknown_origin_is_rejected_despite_a_valid_token(server: LiveServer, origin: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
@@ -52,30 +53,28 @@ async def test_an_unknown_origin_is_rejected_despite_a_valid_token(server: LiveS
     assert response.header("www-authenticate") is None
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1", "https://[::1]:3000"])
+@each_case("origin", ["http://localhost:5173", "http://127.0.0.1", "https://[::1]:3000"])
 async def test_a_loopback_origin_is_accepted_on_a_loopback_address(server: LiveServer, origin: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Origin": origin})).status == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a b", "[::1].evil.test"]
-)
+@each_case("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a b", "[::1].evil.test"])
 async def test_an_unknown_host_is_rejected_on_a_loopback_address(server: LiveServer, host: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Host": host})).status in (400, 403)
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:80", "127.9.9.9"])
+@each_case("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:80", "127.9.9.9"])
 async def test_every_loopback_host_is_accepted(server: LiveServer, host: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Host": host})).status == 200
 
 
-@pytest.mark.parametrize("path", ["/mcp/ticket", "/mcp"])
+@each_case("path", ["/mcp/ticket", "/mcp"])
 async def test_the_origin_is_checked_before_the_credential(server: LiveServer, path: str) -> None:
     headers = {**JSON_AND_EVENTS, "Origin": "https://evil.example"}
 
@@ -177,7 +176,7 @@ async def test_with_a_public_url_other_loopback_origins_are_rejected(tmp_path: P
     assert statuses == [200, 403, 403]
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/api/v1/items", "/"])
+@each_case("path", ["/mcp", "/api/v1/items", "/"])
 async def test_a_request_that_another_site_causes_is_rejected(server: LiveServer, path: str) -> None:
     """Such as the address of an image: the browser sends no Origin header with it."""
     headers = {**await server.bearer("ada"), "Accept": "*/*", "Sec-Fetch-Site": "cross-site"}
@@ -198,7 +197,7 @@ async def test_a_listed_origin_of_another_site_is_accepted(tmp_path: Path, sampl
         assert (await ada.post(handshake(), {"Origin": page, "Sec-Fetch-Site": "cross-site"})).status == 200
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@each_case("path", ["/healthz", "/readyz", "/metrics"])
 async def test_the_endpoints_of_operators_check_the_host(server: LiveServer, path: str) -> None:
     headers = await server.bearer("ada")
     hosts = ("evil.example", "[::1].evil.test", "localhost", "10.1.2.3:8765")
@@ -208,7 +207,7 @@ async def test_the_endpoints_of_operators_check_the_host(server: LiveServer, pat
     assert statuses == [403, 403, 200, 200]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status"), [("/healthz", 200), ("/mcp", 401), ("/", 303), ("/nowhere", 404), ("/api/v1/items", 401)]
 )
 async def test_every_response_forbids_sniffing_and_embedding(server: LiveServer, path: str, status: int) -> None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient, WebSocketClient, handshake, message, text_of
 from tests.server.http_client import fetch
@@ -173,16 +174,11 @@ async def observe(library: FilledServer, transport: str, case: Case, layers: fro
             await call_tool("knowledge_search", {"query": "galleon", "limit": 1})
         response = await call_tool(case.tool, arguments)
     if case.tool == "knowledge_search":
-        return [(hit["uri"], hit["snippet"]) for hit in response["results"]], response["suppressed"]
+        return [(hit["uri"], hit["snippet"]) for hit in response["results"]], response.get("suppressed", 0)
     return response["content"], response["tokens"]
 
 
-@pytest.mark.parametrize("layers", COMBINATIONS, ids=lambda layers: "+".join(sorted(layers)) or "none")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key}={case.argument}")
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_the_first_layer_that_sets_an_option_decides(
-    library: FilledServer, transport: str, case: Case, layers: frozenset[str]
-) -> None:
+async def check_first_layer(library: FilledServer, transport: str, case: Case, layers: frozenset[str]) -> None:
     expected = case.expected(layers)
 
     result = await observe(library, transport, case, layers)
@@ -191,8 +187,26 @@ async def test_the_first_layer_that_sets_an_option_decides(
     assert result == await observe(library, transport, case, explicit, expected)
 
 
-@pytest.mark.parametrize("layers", COMBINATIONS, ids=lambda layers: "+".join(sorted(layers)) or "none")
-@pytest.mark.parametrize("transport", ["legacy", "websocket"])
+@each_case(("number", "option"), enumerate(itertools.product(CASES, COMBINATIONS)))
+async def test_the_first_layer_that_sets_an_option_decides(
+    library: FilledServer, number: int, option: tuple[Case, frozenset[str]]
+) -> None:
+    """The transports take turns."""
+    await check_first_layer(library, tuple(TRANSPORTS)[number % len(TRANSPORTS)], *option)
+
+
+@pytest.mark.slow("makes hundreds of calls")
+@each_case("layers", COMBINATIONS)
+@each_case("case", CASES)
+@each_case("transport", TRANSPORTS)
+async def test_the_first_layer_decides_over_all_transports(
+    library: FilledServer, transport: str, case: Case, layers: frozenset[str]
+) -> None:
+    await check_first_layer(library, transport, case, layers)
+
+
+@each_case("layers", COMBINATIONS)
+@each_case("transport", ["legacy", "websocket"])
 async def test_the_search_of_a_single_source_uses_the_same_layers(
     library: FilledServer, transport: str, layers: frozenset[str]
 ) -> None:
@@ -207,7 +221,7 @@ async def test_the_search_of_a_single_source_uses_the_same_layers(
     assert all(0.6 * expected <= len(hit["snippet"]) <= expected for hit in response["results"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key}={case.argument}")
+@each_case("case", CASES)
 async def test_each_value_in_the_table_has_a_visible_effect(library: FilledServer, case: Case) -> None:
     """Otherwise the table would prove nothing."""
     values = {case.argument, case.session, case.config, case.default}

@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft, PromptDraft
+from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import (
     JSON_AND_EVENTS,
@@ -91,7 +92,7 @@ async def create_key(server: LiveServer, user: str, profile: str | None) -> dict
 # -- by address -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "expected"),
     [
         ("/mcp/compact", COMPACT),
@@ -130,8 +131,8 @@ async def test_a_tool_that_an_address_does_not_list_can_still_be_called(server: 
     assert response.json()["result"]["structuredContent"]["user"] == "ada"
 
 
-@pytest.mark.parametrize("path", ["/mcp/nowhere", "/mcp/ws", "/mcp/research/more", "/mcp/%F0%9F%A6%8A"])
-@pytest.mark.parametrize("has_credential", [True, False])
+@each_case("path", ["/mcp/nowhere", "/mcp/ws", "/mcp/research/more", "/mcp/%F0%9F%A6%8A"])
+@each_case("has_credential", [True, False])
 async def test_an_unknown_profile_is_not_found_and_the_error_lists_the_known_ones(
     server: LiveServer, path: str, has_credential: bool
 ) -> None:
@@ -157,7 +158,7 @@ async def test_instructions_depend_on_the_profile(server: LiveServer) -> None:
     assert "msg_search" in instructions["/mcp/bus"]
 
 
-@pytest.mark.parametrize("profile", ["", "/research"])
+@each_case("profile", ["", "/research"])
 async def test_resource_metadata_is_served_below_each_profile(server: LiveServer, profile: str) -> None:
     response = await fetch(server.url, "GET", f"/.well-known/oauth-protected-resource/mcp{profile}", {})
 
@@ -200,7 +201,7 @@ async def test_the_name_of_a_modern_client_has_no_effect(server: LiveServer) -> 
 # -- over WebSocket ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/mcp/research/ws", "/mcp/ws?profile=research"])
+@each_case("path", ["/mcp/research/ws", "/mcp/ws?profile=research"])
 async def test_a_websocket_has_the_profile_of_its_address_in_both_eras(server: LiveServer, path: str) -> None:
     async with WebSocketClient.open(server.url.replace("http", "ws", 1) + path, await server.bearer("ada")) as socket:
         assert tool_names(await socket.request("tools/list", modern_params())) == RESEARCH
@@ -219,7 +220,7 @@ async def test_a_configured_legacy_client_gets_its_profile_over_websocket(server
         assert len(tool_names(await socket.request("tools/list", modern_params()))) == 15
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status"),
     [
         ("/mcp/nowhere/ws", 404),
@@ -243,7 +244,7 @@ async def test_a_websocket_with_an_invalid_address_is_refused_with_a_specific_st
 # -- by API key -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/research", "/mcp/compact", "/mcp/full"])
+@each_case("path", ["/mcp", "/mcp/research", "/mcp/compact", "/mcp/full"])
 async def test_a_restricted_key_has_its_profile_at_every_address(server: LiveServer, path: str) -> None:
     restricted = await create_key(server, "ada", "research")
 

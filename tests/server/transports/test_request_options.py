@@ -21,6 +21,7 @@ from server.protocol.catalog import Catalog, Tool
 from server.protocol.versions import BATCH_VERSION
 from server.transports.request_options import decode_config, profile_in
 from sessions.state import handle_for
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import (
     LegacyClient,
@@ -143,7 +144,7 @@ INVALID = {
 
 
 @on_shared_server
-@pytest.mark.parametrize("case", INVALID)
+@each_case("case", INVALID)
 async def test_an_invalid_config_is_rejected_with_400_wherever_it_is_sent(server: LiveServer, case: str) -> None:
     config, expected_message = INVALID[case]
     ada = await LegacyClient.open(server, "ada")
@@ -184,7 +185,7 @@ async def test_an_undecodable_config_is_rejected(
 
 
 @on_shared_server
-@pytest.mark.parametrize("config", [{"api_key": "hunter2"}, {"limit": 1}, [1], "x" * 300])
+@each_case("config", [{"api_key": "hunter2"}, {"limit": 1}, [1], "x" * 300])
 async def test_a_websocket_with_an_invalid_config_is_refused(server: LiveServer, config: Any) -> None:
     url = f"{server.ws}?config={quote(encode(config))}"
     with pytest.raises(InvalidStatus) as refused:
@@ -242,7 +243,7 @@ def test_deeply_nested_json_is_rejected() -> None:
         decode_config(base64.b64encode(b'{"max_tokens":' + b"[" * 100_000).decode(), 1_000_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "expected"),
     [
         ("/mcp", None),

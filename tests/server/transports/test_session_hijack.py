@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, message, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse
@@ -28,7 +29,7 @@ async def _with_session(client: LegacyClient, session_id: str, method: str) -> H
             return await client.post(message(method, {"name": "echo", "requestId": 1}, None if "/c" in method else 1))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "method", ["GET", "DELETE", "batch", "ping", "tools/list", "tools/call", "notifications/cancelled", "no/such"]
 )
 async def test_another_users_session_gets_the_same_response_as_an_unknown_one(server: LiveServer, method: str) -> None:

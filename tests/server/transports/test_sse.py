@@ -9,6 +9,7 @@ from auth.context import SessionId
 from server.protocol.changes import Change
 from server.protocol.versions import BATCH_VERSION
 from sessions.state import handle_for
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, SseClient, handshake, message, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
@@ -73,8 +74,8 @@ async def test_the_address_of_a_profile_serves_that_profile(tmp_path: Path) -> N
     assert (elsewhere.status, unknown.status) == (404, 404)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-@pytest.mark.parametrize(
+@each_case("method", ["GET", "POST", "DELETE"])
+@each_case(
     ("headers", "status"),
     [
         ({}, 401),

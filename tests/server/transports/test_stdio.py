@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import pytest
 
 from auth.authenticator import local_principal
 from server.lifespan import open_runtime
 from server.runtime import Runtime
 from server.transports.stdio import serve_stdio
+from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S
@@ -90,7 +90,7 @@ async def test_a_response_is_one_line(tmp_path: Path, samples: SampleCatalog) ->
         assert (await pipes.receive())["result"]["structuredContent"]["text"] == text
 
 
-@pytest.mark.parametrize("line", [b"not json\n", b"\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"[" * 5000 + b"\n"])
+@each_case("line", [b"not json\n", b"\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"[" * 5000 + b"\n"])
 async def test_a_malformed_line_gets_an_error_and_the_next_is_served(
     tmp_path: Path, samples: SampleCatalog, line: bytes
 ) -> None:
@@ -111,7 +111,7 @@ async def test_blank_lines_and_carriage_returns_are_ignored(tmp_path: Path, samp
         assert (await pipes.receive())["id"] == 1
 
 
-@pytest.mark.parametrize("size", [1025, 5000, 3_000_000])
+@each_case("size", [1025, 5000, 3_000_000])
 async def test_a_too_long_line_is_skipped_and_reported(tmp_path: Path, samples: SampleCatalog, size: int) -> None:
     async with open_pipes(tmp_path, samples, body_max_bytes=1024) as pipes:
         await pipes.send(b"x" * size + b"\n")

@@ -11,6 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from server.protocol.changes import Change
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import MODERN, WebSocketClient, handshake, message, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, fetch
@@ -51,9 +52,7 @@ async def test_a_legacy_request_requires_a_handshake(server: LiveServer) -> None
         assert (await socket.request("tools/list"))["result"]["tools"]
 
 
-@pytest.mark.parametrize(
-    ("offered", "selected"), [(["mcp"], "mcp"), (["x", "mcp"], "mcp"), (["x"], None), (None, None)]
-)
+@each_case(("offered", "selected"), [(["mcp"], "mcp"), (["x", "mcp"], "mcp"), (["x"], None), (None, None)])
 async def test_the_subprotocol_is_selected_if_offered(server: LiveServer, offered: Any, selected: str | None) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada"), offered) as socket:
         assert socket.connection.subprotocol == selected
@@ -72,7 +71,7 @@ async def test_responses_are_sent_when_ready(server: LiveServer, gate: Gate) -> 
         assert (await socket.receive())["id"] == "slow"
 
 
-@pytest.mark.parametrize("params", [{}, {"_meta": None}], ids=["legacy", "modern"])
+@each_case("params", [{}, {"_meta": None}])
 async def test_a_cancelled_call_is_stopped_and_gets_no_response(
     server: LiveServer, gate: Gate, params: dict[str, Any]
 ) -> None:
@@ -198,7 +197,7 @@ async def test_plain_http_requests_are_rejected(server: LiveServer) -> None:
     assert (await fetch(server.url, "POST", "/mcp/ws", headers, b"{}")).status in (404, 405, 426)
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/", "/mcp/ws/x", "/metrics"])
+@each_case("path", ["/mcp", "/", "/mcp/ws/x", "/metrics"])
 async def test_other_paths_accept_no_websocket(server: LiveServer, path: str) -> None:
     url = f"{server.url.replace('http', 'ws', 1)}{path}"
 

@@ -122,7 +122,7 @@ def run_workers(data_dir: Path, **changes: Any) -> Iterator[WorkersDeployment]:
 def _environment(settings: Settings, changes: Mapping[str, Any]) -> dict[str, str]:
     shared = {
         name: getattr(settings, name)
-        for name in ("data_dir", "port", "jwt_secret", "metrics_token", "shutdown_grace_s")
+        for name in ("data_dir", "port", "jwt_secret", "metrics_token", "shutdown_grace_s", "semantic_model")
     }
     variables = {f"FLORILEGIUM_{name.upper()}": str(value) for name, value in {**shared, **changes}.items()}
     return {"PATH": os.environ["PATH"], "HOME": settings.data_dir, "PYTHONPATH": str(ROOT), **variables}

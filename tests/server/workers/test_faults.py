@@ -23,6 +23,8 @@ from tests.server.workers.load import BusyUser, Fault, wait_until_served
 from tests.servers.postgres import PostgresProcess, own_postgres
 from tests.servers.valkey import ValkeyProcess, own_valkey
 
+pytestmark = pytest.mark.slow("kills processes")
+
 KILLS = int(os.environ.get("FAULT_KILLS", "1"))
 USERS = ("ada", "ben", "cleo", "dora")
 Kill = Callable[[int], Awaitable[None]]

@@ -25,6 +25,8 @@ from tests.servers.aging import age_embedding_users, age_keys
 from tests.servers.postgres import create_database, drop_database
 from tests.servers.shared import SharedServer
 
+pytestmark = pytest.mark.slow("kills processes")
+
 NOTES = 300
 PAUSE_S = 0.05
 FILE = {"Content-Type": "application/octet-stream"}

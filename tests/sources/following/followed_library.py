@@ -12,6 +12,7 @@ from config.settings import Settings
 from server.following.runs import run_source
 from sources.following.state import SyncReport
 from sources.storage.contract import Library
+from tests.sources.following.followed_vault import owner_of
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
 
 T = TypeVar("T")
@@ -77,4 +78,4 @@ class FollowedLibrary:
         libraries = await self._open()
         assert self._record is not None
         async with libraries.library("ada") as library:
-            return await run_source(library, self._record, libraries.context("ada"), self._settings)
+            return await run_source(library, self._record, owner_of(libraries.context("ada")), self._settings)

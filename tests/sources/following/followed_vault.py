@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from auth.context import RequestContext
 from auth.follows import FollowRecord
+from auth.registry import UserRecord
 from config.settings import Settings
 from server.following.runs import run_source
 from sources.following.layout import SourceLayout, source_layout
@@ -20,6 +22,10 @@ def write(folder: Path, **notes: str) -> Path:
     for title, text in notes.items():
         (folder / f"{title}.md").write_text(text)
     return folder
+
+
+def owner_of(context: RequestContext) -> UserRecord:
+    return UserRecord(context.user_id, "ada", "", "ada", 0.0, None, 0, 0.0, "writer", "operator")
 
 
 class FollowedVault:
@@ -54,8 +60,8 @@ class FollowedVault:
 
     async def run(self, before_batch: Callable[[], Awaitable[None]] | None = None, **fields: Any) -> None:
         async with self.library() as library, asyncio.timeout(RUN_MAX_S):
-            context = self._libraries.context("ada")
-            await run_source(library, self.record(**fields), context, self.settings, before_batch=before_batch)
+            owner = owner_of(self._libraries.context("ada"))
+            await run_source(library, self.record(**fields), owner, self.settings, before_batch=before_batch)
 
     async def texts(self) -> str:
         async with self.library() as library:

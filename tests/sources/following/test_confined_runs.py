@@ -57,6 +57,23 @@ async def test_subfolder_replaced_after_the_scan_is_not_read(followed: FollowedV
     assert await followed.texts() == "Steep."
 
 
+async def test_subfolder_that_was_replaced_for_a_moment_is_read_again(followed: FollowedVault) -> None:
+    write(followed.vault / "a", First="Steep.")
+    write(followed.vault / "b", Second="Pour.")
+    for file in followed.vault.glob("*/*.md"):
+        os.utime(file, (1, 1))  # files that changed a moment ago are read again anyway
+
+    async def swap() -> None:
+        if not (followed.vault / "b").is_symlink():
+            replace_by_link(followed.vault / "b", followed.outside)
+
+    await followed.run(swap)
+    (followed.vault / "b").unlink()
+    (followed.vault / "b-moved").rename(followed.vault / "b")
+    await followed.run()
+    assert "Pour." in await followed.texts()
+
+
 async def test_note_is_not_written_through_a_subfolder_replaced_after_the_scan(followed: FollowedVault) -> None:
     write(followed.vault / "b", Tea="Steep.")
     # The same file by another name, so that its signature does not tell the folders apart.

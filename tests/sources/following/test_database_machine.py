@@ -4,12 +4,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner
 from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
+
+pytestmark = pytest.mark.slow("is a long run against a model")
 
 conversations = st.sampled_from(["c1", "c2", "c3"])
 messages = st.integers(1, 3)

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,6 +13,8 @@ from msgspec import Struct
 from sources.drafts import NoteDraft
 from sources.records import Note
 from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
+
+pytestmark = pytest.mark.slow("is a long run against a model")
 
 NAMES = [f"{folder}{name}.md" for folder in ("", "a/", "b/") for name in ("one", "two", "three")]
 names = st.sampled_from(NAMES)

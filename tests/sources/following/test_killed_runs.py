@@ -9,10 +9,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.server.cli.program import EXECUTABLE, Program
 from tests.servers.storage import uses_postgres
 from tests.sources.following.followed_library import KILLS
 from tests.sources.storage.sqlite.file_checks import check_files
+
+pytestmark = pytest.mark.slow("kills processes")
 
 FILES = 150
 # Runs take about two seconds, most of it to start.

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -12,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.sources.following.database_owner import DatabaseOwner
 from tests.sources.following.followed_library import STEPS, STEPS_PER_EXAMPLE, FollowedLibrary
 from tests.sources.importers.tldw_files import CHACHA, NEWER_CHACHA, SYNC_LOG
+
+pytestmark = pytest.mark.slow("is a long run against a model")
 
 NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
 notes = st.integers(1, 4)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sources.importers.engine.imported_items import ImportEvent
 from sources.importers.registry import FORMATS, all_importers, importer_by_name
 from tests.sources.importers.format_samples import SAMPLES
-from tests.sources.importers.single_files import LIMITS, write
+from tests.sources.importers.single_files import LIMITS, in_process, write
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -27,7 +27,7 @@ def golden_file(format_name: str) -> Path:
 def sample_events(name: str) -> list[dict[str, Any]]:
     """Returns the events of a sample. It is read as an upload, whose ids and times depend on its content only."""
     format_name, data = SAMPLES[name]
-    importer = importer_by_name(format_name, all_importers())
+    importer = in_process(importer_by_name(format_name, all_importers()))
     limits = replace(LIMITS, has_stable_path=False)
     with TemporaryDirectory() as folder:
         events = list(importer.read(write(Path(folder, name), data), limits, lambda _: None, None))

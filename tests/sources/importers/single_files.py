@@ -1,6 +1,6 @@
 """Reads files with one importer, as the import runner does, and damages them at random."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +11,15 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
+from sources.importers.engine.discovery import discover
 from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import ImportEvent
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.parsing_importer import ParsingImporter
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
 from sources.importers.parsers.delimited_table import parse_table
 from sources.importers.parsers.epub import parse_epub
@@ -26,7 +30,8 @@ from sources.importers.parsers.parser_process import DocumentKind, parse_in_subp
 from sources.importers.parsers.rich_text import parse_rich_text
 from sources.importers.parsers.spreadsheet import parse_workbook
 from sources.importers.parsers.web_page import parse_page
-from sources.importers.registry import select_importer
+from sources.importers.registry import all_importers, select_importer
+from sources.storage.contract import Library
 
 _PARSERS: Mapping[str, Callable[[Path, ImportLimits], ParsedDocument]] = {
     "html": parse_page,
@@ -72,9 +77,24 @@ def importer_for(path: Path) -> str | None:
 
 
 def in_process(importer: Importer) -> Importer:
-    """Returns an importer that parses documents in this process, which is faster and can be observed. PDF is parsed in
-    a process of its own: damaged files can crash pdfium."""
-    return type(importer)(_parse_here) if isinstance(importer, ParsingImporter) else importer
+    """Returns an importer that reads files and parses documents in this process, which is faster and can be observed:
+    processes read with the registered importers only. PDF is parsed in a process of its own, because damaged files can
+    crash pdfium."""
+    return type(importer)(_parse_here) if isinstance(importer, ParsingImporter) else type(importer)()
+
+
+async def import_here(
+    library: Library | None,
+    *paths: Path,
+    importers: Sequence[Importer] | None = None,
+    settings: Settings | None = None,
+    rereads_unchanged: bool = True,
+) -> ImportSummary:
+    """Imports files, which are read in this process."""
+    settings = settings or Settings()
+    here = [in_process(importer) for importer in importers or all_importers()]
+    results = list(discover(paths, import_limits(settings), here))
+    return await run_import(library, results, settings, ImportProgress(), rereads_unchanged=rereads_unchanged)
 
 
 def _parse_here(document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:

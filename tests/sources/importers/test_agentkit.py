@@ -31,6 +31,7 @@ from tests.sources.importers.chat_files import (
 from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.importers.test_conversations import AT, conversation, message
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
+from tests.tiers import examples
 
 SCHEMA = """
     CREATE TABLE conversations (
@@ -120,7 +121,7 @@ def sample() -> bytes:
         return database(Path(folder, "a.db")).read_bytes()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(damaged(sample()))
 def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

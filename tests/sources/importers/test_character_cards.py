@@ -17,13 +17,13 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.formats.character_cards import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.single_files import (
     damaged_files,
     importer_for,
     read,
     read_draft,
     read_or_reject,
-    short_id,
     write,
 )
 
@@ -104,7 +104,7 @@ def test_version_1_card_has_six_fields(tmp_path: Path) -> None:
     assert (character.message_example, character.card, character.created_at) == ("<START>", {}, UNSET)
 
 
-@pytest.mark.parametrize("name", ["v3.json", "itxt.png", "v3.charx"])
+@each_case("name", ["v3.json", "itxt.png", "v3.charx"])
 def test_version_3_card_keeps_every_field(tmp_path: Path, name: str) -> None:
     character = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
 
@@ -123,7 +123,7 @@ def test_version_3_card_keeps_every_field(tmp_path: Path, name: str) -> None:
     assert character.card == {**remaining, "spec": "chara_card_v3", "spec_version": "3.7"}
 
 
-@pytest.mark.parametrize("name", ["v2.png", "ztxt.png"])
+@each_case("name", ["v2.png", "ztxt.png"])
 def test_card_is_read_from_png_text_chunks(tmp_path: Path, name: str) -> None:
     character = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
 
@@ -155,12 +155,12 @@ def test_character_is_identified_by_its_file(tmp_path: Path) -> None:
     assert read_draft(IMPORTER, write(tmp_path / "b.png", SAMPLES["v2.png"])).uuid != before.uuid
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_every_form_of_card_is_recognized(tmp_path: Path, name: str) -> None:
     assert importer_for(write(tmp_path / name, SAMPLES[name])) == "character_cards"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data"),
     [
         ("photo.png", png()),
@@ -169,13 +169,12 @@ def test_every_form_of_card_is_recognized(tmp_path: Path, name: str) -> None:
         ("book.json", b'{"spec": "lorebook_v3", "data": {"entries": []}}'),
         ("other.zip", charx(V3).replace(b"card.json", b"bard.json")),
     ],
-    ids=short_id,
 )
 def test_other_files_are_not_recognized(tmp_path: Path, name: str, data: bytes) -> None:
     assert importer_for(write(tmp_path / name, data)) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "problem"),
     [
         ("no card.png", png(), "PNG contains no character card"),
@@ -192,14 +191,13 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, data: bytes) 
         ("empty.charx", charx(V3).replace(b"card.json", b"bard.json"), "'card.json' is missing"),
         ("torn.charx", charx(V3)[:-30], "not a valid zip file"),
     ],
-    ids=short_id,
 )
 def test_invalid_card_is_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):
         read(IMPORTER, write(tmp_path / name, data))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "make_card"),
     [
         ("bomb.png", lambda: png(chunk(b"zTXt", b"chara\0\0" + zlib.compress(bytes(64 << 20))))),
@@ -207,7 +205,6 @@ def test_invalid_card_is_rejected(tmp_path: Path, name: str, data: bytes, proble
         ("lie.png", lambda: png(struct.pack(">I", 0x7FFFFFFF) + b"tEXtchara\0short")),
         ("large.json", lambda: b'{"name": "' + b"x" * (33 << 20) + b'"}'),
     ],
-    ids=["zTXt", "iTXt", "a length", "JSON"],
 )
 def test_oversized_card_is_rejected(tmp_path: Path, name: str, make_card: Callable[[], bytes]) -> None:
     with pytest.raises(TooLarge):

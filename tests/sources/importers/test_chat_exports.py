@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from sources.importers.engine.imported_items import (
@@ -16,6 +15,7 @@ from sources.importers.engine.imported_items import (
     SkippedItem,
 )
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.chat_exports import (
     CHAT_SAMPLES,
     CHATBOT_UI,
@@ -222,7 +222,7 @@ def test_whatsapp_keeps_names_times_and_lines(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "times", "is_doubtful"),
     [
         ("[31/12/2023, 23:59:59] A: x", ["2023-12-31T23:59:59.000Z"], False),
@@ -261,7 +261,7 @@ def test_whatsapp_export_with_fewer_messages_has_the_same_ids(tmp_path: Path) ->
     assert [message.uuid for message in fewer] == [message.uuid for message in all_messages]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "spoken", "notices"),
     [
         (
@@ -466,8 +466,8 @@ def test_failed_message_is_reported_and_the_rest_is_imported(tmp_path: Path) -> 
     assert len(failures(events)) == 4
 
 
-@pytest.mark.parametrize("name", [name for name in CHAT_SAMPLES if name.endswith((".json", ".jsonl"))])
-@pytest.mark.parametrize(
+@each_case("name", [name for name in CHAT_SAMPLES if name.endswith((".json", ".jsonl"))])
+@each_case(
     "hostile",
     [
         lambda data: data.replace(b": [", b": " + b"[" * 200_000 + b"[", 1),
@@ -477,14 +477,13 @@ def test_failed_message_is_reported_and_the_rest_is_imported(tmp_path: Path) -> 
         lambda data: b'{"messages": ' * 50_000,
         lambda data: b'[{"a": "' + b"\\" * 300_001,
     ],
-    ids=["deep list", "deep member", "truncated", "no quotes", "deep objects", "open string"],
 )
 def test_hostile_json_is_read_or_rejected(tmp_path: Path, name: str, hostile: Any) -> None:
     format_name, data = CHAT_SAMPLES[name]
     read_or_reject(importer_by_name(format_name, all_importers()), write(tmp_path / name, hostile(data)))
 
 
-@pytest.mark.parametrize("name", [name for name in CHAT_SAMPLES if name.endswith(".zip")])
+@each_case("name", [name for name in CHAT_SAMPLES if name.endswith(".zip")])
 def test_zip_that_unpacks_to_too_much_is_rejected(tmp_path: Path, name: str) -> None:
     format_name, data = CHAT_SAMPLES[name]
     importer = importer_by_name(format_name, all_importers())
@@ -492,7 +491,7 @@ def test_zip_that_unpacks_to_too_much_is_rejected(tmp_path: Path, name: str) -> 
     assert "larger than 50 bytes" in failures(events)[0][1]
 
 
-@pytest.mark.parametrize("name", CHAT_SAMPLES)
+@each_case("name", CHAT_SAMPLES)
 def test_values_of_other_types_are_read_or_rejected(tmp_path: Path, name: str) -> None:
     format_name, data = CHAT_SAMPLES[name]
     for old, new in ((b'"id"', b'"no id"'), (b": [", b': 7, "a": ['), (b": {", b': [], "a": {'), (b"2024-", b"20x4-")):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.importers.formats.chatgpt.browser import IMPORTER
 from sources.importers.formats.chatgpt.export import message_uuid
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -28,6 +29,7 @@ from tests.sources.importers.chat_files import (
     read_or_reject,
     skip_reasons,
 )
+from tests.tiers import examples
 
 TEA = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a01"
 BREAD = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a02"
@@ -79,7 +81,7 @@ def main_database(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("role", "imported"), [("", ""), (None, ""), ("critic", "tool")])
+@each_case(("role", "imported"), [("", ""), (None, ""), ("critic", "tool")])
 def test_message_without_a_role_is_not_attributed_to_a_tool(tmp_path: Path, role: str | None, imported: str) -> None:
     path = database(tmp_path / "c.db", CANONICAL, [(TEA, 1, 1, "Tea")], [("a", TEA, role, parts("Tea?"), 1, 0)])
 
@@ -142,7 +144,7 @@ def test_canonical_export_is_read_by_position(tmp_path: Path) -> None:
     assert confidence(IMPORTER, path) == 0.9
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "text"),
     [
         ("plain text", "plain text"),
@@ -201,7 +203,7 @@ def test_oversized_conversation_is_reported(tmp_path: Path) -> None:
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "create_messages",
     [
         f"CREATE VIEW messages (id, conversation_id, role, content, create_time, parent_id) AS {ENDLESS}",
@@ -244,7 +246,7 @@ def _sample() -> bytes:
 
 
 @given(damaged(_sample()) | st.binary(max_size=300))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.db")

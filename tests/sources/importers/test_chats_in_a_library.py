@@ -6,21 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from config.settings import Settings
-from sources.importers.engine.discovery import discover
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.registry import all_importers, select_importer
+from tests.cases import each_case
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
 from tests.sources.importers.chat_exports import GEMINI, encoded
 from tests.sources.importers.chat_files import LIMITS, failures, imported_conversations, json_file, read, zip_file
 from tests.sources.importers.note_exports import KEEP
 from tests.sources.importers.office_files import packed
+from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
 SETTINGS = Settings()
@@ -45,16 +42,15 @@ def sillytavern(folder: Path) -> Path:
 
 
 async def import_chats(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
-    results = list(discover([path], import_limits(SETTINGS), all_importers()))
     async with libraries.library(owner) as library:
-        return await run_import(library, results, SETTINGS, ImportProgress())
+        return await import_here(library, path, settings=SETTINGS)
 
 
 def all_unchanged(counts: OutcomeCounts) -> OutcomeCounts:
     return OutcomeCounts(unchanged=counts.total)
 
 
-@pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
+@each_case("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
 async def test_chats_are_searchable_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
     async with open_library_fixture(tmp_path / "data") as libraries:
@@ -68,7 +64,7 @@ async def test_chats_are_searchable_and_a_second_import_changes_nothing(tmp_path
     assert "80 degrees." in hits[0].text
 
 
-@pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
+@each_case("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
 def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
     strange = path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff" + os.fsencode(path.suffix)))

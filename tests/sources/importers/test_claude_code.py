@@ -12,14 +12,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from server.compat.conversation_memory.conversation_paths import find_conversation
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.claude_code import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -41,7 +37,9 @@ from tests.sources.importers.session_files import (
     read_from,
     write_session,
 )
+from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
+from tests.tiers import examples
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -259,7 +257,7 @@ LATER = (
 )
 
 
-@pytest.mark.parametrize("cut", range(1, len(OPENING + LATER)))
+@each_case("cut", range(1, len(OPENING + LATER)))
 def test_reading_in_two_steps_equals_reading_at_once(tmp_path: Path, cut: int) -> None:
     whole = OPENING + LATER
     at_once = read(IMPORTER, session(tmp_path, *whole))
@@ -354,8 +352,7 @@ async def test_items_before_the_position_count_as_unchanged(tmp_path: Path) -> N
 
 async def import_session(libraries: LibraryFixture, path: Path) -> ImportSummary:
     async with libraries.library("ada") as library:
-        results = list(discover([path], import_limits(Settings()), [IMPORTER]))
-        return await run_import(library, results, Settings(), ImportProgress())
+        return await import_here(library, path, importers=[IMPORTER])
 
 
 # -- malformed input ---------------------------------------------------------------------------------------------------
@@ -379,7 +376,7 @@ def test_failed_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -> N
     assert [message.metadata for message in imported_messages(events)][-1] == {"line_start": 7, "line_end": 7}
 
 
-@pytest.mark.parametrize("folder", ["/", "..", "C:\\work\\kettle", "/a/~", "/x/a:b`", 7, "", "/a/\u0000"])
+@each_case("folder", ["/", "..", "C:\\work\\kettle", "/a/~", "/x/a:b`", 7, "", "/a/\u0000"])
 def test_archive_path_contains_no_special_characters(tmp_path: Path, folder: Any) -> None:
     (chat,) = imported_conversations(read(IMPORTER, session(tmp_path, {**OPENING[1], "cwd": folder})))
     path = dict(chat.draft.metadata or {})["path"]
@@ -394,13 +391,12 @@ def test_only_sessions_are_recognized_and_one_without_an_id_is_rejected(tmp_path
         read(IMPORTER, write_session(tmp_path / "x.jsonl", {"type": "user", "sessionId": "../x"}))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "first",
     [
         {"type": "file-history-snapshot", "messageId": "m", "snapshot": {"files": "x" * 2_000_000}},
         {"message": {"role": "user", "content": "x" * 100_000}, "type": "user"},
     ],
-    ids=["snapshot", "prompt"],
 )
 def test_session_with_a_large_first_line_is_recognized(tmp_path: Path, first: SessionRecord) -> None:
     path = session(tmp_path, first, *OPENING)
@@ -424,7 +420,7 @@ def test_session_without_messages_is_reported(tmp_path: Path) -> None:
 SAMPLE = encode_lines(*OPENING)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(data=damaged(SAMPLE) | st.binary(max_size=300))
 def test_damaged_session_is_read_or_rejected(data: bytes) -> None:
     with TemporaryDirectory() as folder:

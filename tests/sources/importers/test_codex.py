@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams
-from config.settings import Settings
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.codex import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     confidence,
     damaged,
@@ -38,7 +34,9 @@ from tests.sources.importers.session_files import (
     read_from,
     write_session,
 )
+from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
+from tests.tiers import examples
 
 SESSION = "cccccccc-0000-7000-8000-000000000001"
 TIME = "2026-11-15T08:00:0{}.000Z"
@@ -133,7 +131,7 @@ def test_observations_are_derived(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payload", "content"),
     [
         ({"command": ["apply_patch", "x y"]}, "[apply_patch]\ninput: apply_patch 'x y'"),
@@ -147,7 +145,7 @@ def test_command_forms_are_normalized(tmp_path: Path, payload: Any, content: str
     assert message_contents(read(IMPORTER, session(tmp_path, META, call("shell", "c", 1, **payload)))) == [content]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "content"),
     [
         ("plain", "[tool: result]\nplain"),
@@ -172,7 +170,7 @@ def test_summary_becomes_a_system_message_and_an_observation(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("cut", range(1, 2 * len(LINES) - 1))
+@each_case("cut", range(1, 2 * len(LINES) - 1))
 def test_reading_in_two_steps_equals_reading_at_once(tmp_path: Path, cut: int) -> None:
     whole = LINES + LINES[1:]
     at_once = read(IMPORTER, session(tmp_path, *whole))
@@ -191,9 +189,7 @@ async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_pat
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        results = list(discover([path], import_limits(Settings()), [IMPORTER]))
-        first = await run_import(ada, results, Settings(), ImportProgress())
-        second = await run_import(ada, results, Settings(), ImportProgress())
+        first, second = [await import_here(ada, path, importers=[IMPORTER]) for _ in range(2)]
         assert await total_items(ben) == 0
     assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=8), OutcomeCounts(new=3))
     assert (second.kinds["messages"], second.kinds["observations"]) == (
@@ -216,7 +212,7 @@ def test_only_sessions_are_recognized_and_one_without_an_id_is_rejected(tmp_path
         read(IMPORTER, other)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(data=damaged(encode_lines(*LINES)) | st.binary(max_size=300))
 def test_damaged_session_is_read_or_rejected(data: bytes) -> None:
     with TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
 """Commit messages extracted from shell commands; messages that a shell must evaluate are left out."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.importers.formats.agent_sessions.commits import commit_messages
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "messages"),
     [
         ("git commit -m 'auth: refuse tokens'", ("auth: refuse tokens",)),
@@ -25,7 +25,7 @@ def test_message_is_extracted_from_the_command(command: str, messages: tuple[str
     assert commit_messages(command) == messages
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         "",

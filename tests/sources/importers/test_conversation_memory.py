@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from server.compat.conversation_memory.conversation_paths import find_conversation
 from sources.drafts import ObservationDraft
-from sources.importers.engine.discovery import discover
 from sources.importers.engine.ids import observation_id
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.conversation_memory import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     confidence,
     failures,
@@ -32,8 +28,10 @@ from tests.sources.importers.chat_files import (
     skip_reasons,
 )
 from tests.sources.importers.session_files import imported_observations
+from tests.sources.importers.single_files import import_here
 from tests.sources.importers.tldw_files import Content, database
 from tests.sources.storage.library_fixture import make_search, open_library_fixture, total_items
+from tests.tiers import examples
 
 SCHEMA = (
     (
@@ -46,7 +44,8 @@ SCHEMA = (
     ),
     (
         "CREATE TABLE exchanges (id TEXT PRIMARY KEY, project, timestamp, user_message, assistant_message, "
-        "archive_path, line_start, line_end, parent_uuid, is_sidechain, session_id, cwd, git_branch, claude_version)"
+        "archive_path, line_start, line_end, parent_uuid, is_sidechain, session_id, cwd, git_branch, claude_version, "
+        "compressed_tool_summary)"
     ),
     "CREATE TABLE tool_calls (id, exchange_id, tool_name, tool_input, tool_result, is_error, timestamp)",
 )
@@ -83,6 +82,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "line_start": 10,
             "line_end": 12,
             "session_id": "s1",
+            "compressed_tool_summary": "Read: lid.py",
         },
         {
             "id": "f1",
@@ -95,6 +95,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "line_end": 5,
             "session_id": "s1",
             "git_branch": "main",
+            "compressed_tool_summary": "Bash: ls | Edit: raw",
         },
     ],
     "tool_calls": [
@@ -161,15 +162,17 @@ def test_exchanges_of_a_file_become_one_chat_without_its_path(tmp_path: Path) ->
         ("tool", "[Edit]\nraw\n\n[Edit: error]\nno"),
         ("assistant", "Closed."),
         ("user", "And now?"),
+        # The calls themselves were not stored.
+        ("tool", "Read: lid.py"),
     ]
-    assert [message.metadata for message in chat.messages][3:] == [
+    assert [message.metadata for message in chat.messages][3:5] == [
         {"line_start": 1, "line_end": 5},
         {"line_start": 10, "line_end": 12},
     ]
     assert "/home/ada" not in str(events)
 
 
-@pytest.mark.parametrize("change", [{"session_id": "s2"}, {"session_id": None}, {"line_start": "first"}])
+@each_case("change", [{"session_id": "s2"}, {"session_id": None}, {"line_start": "first"}])
 def test_observation_of_a_session_without_exchanges_has_no_conversation(tmp_path: Path, change: dict[str, Any]) -> None:
     rows = {**ROWS, "exchanges": [{**ROWS["exchanges"][1], **change}]}
 
@@ -182,7 +185,7 @@ def test_longest_file_of_a_session_is_the_conversation_of_its_observations(tmp_p
     task = {**ROWS["exchanges"][1], "id": "x", "archive_path": "kettle/agent-7.jsonl"}
     events = read(IMPORTER, memory(tmp_path, {**ROWS, "exchanges": [*ROWS["exchanges"], task]}))
 
-    session = next(chat for chat in imported_conversations(events) if len(chat.messages) == 5)
+    session = next(chat for chat in imported_conversations(events) if len(chat.messages) == 6)
     drafts = imported_observations(events)
     assert {(draft.conversation_id, draft.line_end) for draft in drafts} == {(session.draft.uuid, 12)}
 
@@ -194,8 +197,7 @@ async def test_path_printed_by_the_plugin_finds_the_conversation_for_its_owner_o
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        results = list(discover([memory(tmp_path)], import_limits(Settings()), [IMPORTER]))
-        await run_import(ada, results, Settings(), ImportProgress())
+        await import_here(ada, memory(tmp_path), importers=[IMPORTER])
         [hit] = (await ada.observations.search(make_search("seal"))).hits
         [observation] = await ada.observations.get_many([str(hit.id)])
 
@@ -214,14 +216,12 @@ async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_pat
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        results = list(discover([path], import_limits(Settings()), [IMPORTER]))
-        first = await run_import(ada, results, Settings(), ImportProgress())
-        second = await run_import(ada, results, Settings(), ImportProgress())
+        first, second = [await import_here(ada, path, importers=[IMPORTER]) for _ in range(2)]
         hits = (await ada.observations.search(make_search("seal"))).hits
         assert await total_items(ben) == 0
-    assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=5), OutcomeCounts(new=2))
+    assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=6), OutcomeCounts(new=2))
     assert (second.kinds["messages"], second.kinds["observations"]) == (
-        OutcomeCounts(unchanged=5),
+        OutcomeCounts(unchanged=6),
         OutcomeCounts(unchanged=2),
     )
     assert [hit.title for hit in hits] == ["The lid leaked"]
@@ -260,7 +260,7 @@ def test_only_conversation_memory_databases_are_recognized(tmp_path: Path) -> No
         read(IMPORTER, other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(stored=st.text(st.characters(codec="utf-8"), max_size=100) | st.binary(max_size=50) | st.integers(0, 1 << 62))
 def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     names = ("id", "session_id", "project", "timestamp", "title", "narrative", "facts", "files_read")

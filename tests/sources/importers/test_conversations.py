@@ -7,7 +7,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.conversations import IMPORTER
 from sources.importers.registry import all_importers, select_importer
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -33,6 +33,7 @@ from tests.sources.importers.chat_files import (
 )
 from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
+from tests.tiers import examples
 
 AT = "2025-10-09T19:37:47.783681+00:00"
 
@@ -78,7 +79,7 @@ async def test_exported_zip_is_imported_completely_and_exported_identically(tmp_
             assert await total_items(cyd) == 0
 
 
-@pytest.mark.parametrize("indent", [None, 2])
+@each_case("indent", [None, 2])
 async def test_agentkit_export_is_imported_alone_or_zipped(tmp_path: Path, indent: int | None) -> None:
     text = json.dumps(conversation(), indent=indent).encode()
     (tmp_path / "one.json").write_bytes(text)
@@ -130,7 +131,7 @@ def test_long_conversation_is_yielded_in_parts(tmp_path: Path) -> None:
     assert message_contents(events) == [f"turn {turn}" for turn in range(1_200)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [{"messages": []}, {"session_id": "s", "messages": [{"role": "user"}]}, [conversation()], {"mapping": {}}],
 )
@@ -146,7 +147,7 @@ def sample() -> bytes:
     return buffer.getvalue()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.one_of(damaged(sample()), damaged(json.dumps(conversation()).encode())))
 def test_damaged_file_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

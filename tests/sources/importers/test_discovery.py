@@ -3,17 +3,14 @@
 from pathlib import Path
 from zlib import crc32
 
-import pytest
-
 from config.settings import Settings
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles, discover
-from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.importers.registry import all_importers
+from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file
-from tests.sources.importers.single_files import write
+from tests.sources.importers.single_files import import_here, write
 
 SETTINGS = Settings()
 CONVERSATION = {"id": "c", "title": "Tea", "mapping": {}, "current_node": ""}
@@ -36,8 +33,7 @@ def problems_in(folder: Path) -> dict[str, str]:
 
 
 async def dry_run(*paths: Path, settings: Settings = SETTINGS) -> ImportSummary:
-    results = list(discover(paths, import_limits(settings), all_importers()))
-    return await run_import(None, results, settings, ImportProgress())
+    return await import_here(None, *paths, settings=settings)
 
 
 async def test_damaged_file_in_a_folder_is_reported_and_the_others_are_imported(tmp_path: Path) -> None:
@@ -52,7 +48,7 @@ async def test_damaged_file_in_a_folder_is_reported_and_the_others_are_imported(
     assert summary.skipped == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "content", "problem"),
     [
         ("empty.zip", b"", "archive: not a valid zip file"),
@@ -78,7 +74,7 @@ def test_file_whose_content_does_not_match_its_suffix_is_reported(
     assert isinstance(alone, ImportProblem)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "content"),
     [
         ("photo.png", b"\xff\xd8\xff\xe0\0\x10JFIF"),

@@ -20,6 +20,7 @@ from sources.importers.parsers.office import parse_slides, parse_word
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind, parse_in_subprocess
 from sources.importers.parsers.web_page import parse_page
+from tests.cases import each_case
 from tests.sources.importers.office_files import (
     ENCRYPTION,
     FOOTNOTES,
@@ -42,13 +43,15 @@ from tests.sources.importers.single_files import (
     LIMITS,
     damaged_files,
     importer_for,
+    in_process,
     read,
     read_draft,
     read_or_reject,
-    short_id,
     write,
 )
 
+# Parses in this process, except for PDF.
+HERE = in_process(IMPORTER)
 SAMPLES = {
     "a.txt": b"A plain text.\r\n",
     "a.html": PAGE.encode(),
@@ -81,7 +84,7 @@ PARSERS: dict[str, Callable[[Path, ImportLimits], ParsedDocument]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_documents_are_recognized_by_content(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, SAMPLES[name])
 
@@ -90,7 +93,7 @@ def test_documents_are_recognized_by_content(tmp_path: Path, name: str) -> None:
         assert importer_for(path.rename(tmp_path / "without a suffix")) == "documents"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text"),
     [
         ("a.txt", "A plain text."),
@@ -108,14 +111,14 @@ def test_documents_are_recognized_by_content(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_text_is_in_reading_order(tmp_path: Path, name: str, text: str) -> None:
-    media = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+    media = read_draft(HERE, write(tmp_path / name, SAMPLES[name]))
 
     assert media.content == text
     assert media.media_type == {"txt": "text"}.get(name[2:], name[2:])
-    assert read_draft(IMPORTER, tmp_path / name) == media
+    assert read_draft(HERE, tmp_path / name) == media
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "properties", "metadata"),
     [
         ("a.html", ("Tide & pools", "Mara Field", "2024-05-01T10:30:00.000Z"), {"keywords": "sea, tide"}),
@@ -140,10 +143,10 @@ def test_properties_of_the_document_are_used(
 
 
 def test_page_has_its_canonical_url(tmp_path: Path) -> None:
-    assert read_draft(IMPORTER, write(tmp_path / "a.html", PAGE)).url == "https://example.org/tide"
+    assert read_draft(HERE, write(tmp_path / "a.html", PAGE)).url == "https://example.org/tide"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "text"),
     [
         ("<html><p>été".encode("utf-8-sig"), "été"),
@@ -165,7 +168,7 @@ def test_page_has_its_canonical_url(tmp_path: Path) -> None:
     ],
 )
 def test_pages_are_read_as_in_browsers(tmp_path: Path, data: bytes, text: str) -> None:
-    assert read_draft(IMPORTER, write(tmp_path / "a.html", data)).content == text
+    assert read_draft(HERE, write(tmp_path / "a.html", data)).content == text
 
 
 def test_self_closing_xhtml_elements_are_empty(tmp_path: Path) -> None:
@@ -174,18 +177,16 @@ def test_self_closing_xhtml_elements_are_empty(tmp_path: Path) -> None:
     )
     page = f"{head}<body><iframe/><textarea/><svg/><noscript/><pre/><p>Low.</p></body></html>"
 
-    assert read_draft(IMPORTER, write(tmp_path / "a.xhtml", page)).content == "Low."
-    assert read_draft(IMPORTER, write(tmp_path / "a.epub", book(**{"OEBPS/text/two.xhtml": page}))).content.endswith(
-        "Low."
-    )
+    assert read_draft(HERE, write(tmp_path / "a.xhtml", page)).content == "Low."
+    assert read_draft(HERE, write(tmp_path / "a.epub", book(**{"OEBPS/text/two.xhtml": page}))).content.endswith("Low.")
 
 
 def test_markup_in_a_title_is_text(tmp_path: Path) -> None:
-    assert read_draft(IMPORTER, write(tmp_path / "a.html", "<html><title>a <b> c</title><p>x")).title == "a <b> c"
+    assert read_draft(HERE, write(tmp_path / "a.html", "<html><title>a <b> c</title><p>x")).title == "a <b> c"
 
 
 def test_hyphens_and_fonts_of_a_printed_pdf_are_decoded(tmp_path: Path) -> None:
-    media = read_draft(IMPORTER, write(tmp_path / "a.pdf", printed_pdf()))
+    media = read_draft(HERE, write(tmp_path / "a.pdf", printed_pdf()))
 
     assert media.content == (
         "Of the Shore\nThe first tide\ncomes in slowly, as the Anglo-Saxon word has it, at 5.30.\n"
@@ -199,10 +200,10 @@ def test_hyphens_and_fonts_of_a_printed_pdf_are_decoded(tmp_path: Path) -> None:
 
 
 def test_document_without_text_is_skipped(tmp_path: Path) -> None:
-    assert read(IMPORTER, write(tmp_path / "scan.pdf", pdf(""))) == [SkippedItem("document without text")]
+    assert read(HERE, write(tmp_path / "scan.pdf", pdf(""))) == [SkippedItem("document without text")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "problem"),
     [
         (pdf_of(PDF_CATALOGUE, "<< /Type /Pages /Kids [] /Count 0 >>", trailer=LOCK), "PDF is protected by a password"),
@@ -217,14 +218,13 @@ def test_document_without_text_is_skipped(tmp_path: Path) -> None:
         ),
         (b"%PDF-1.7\nnothing", "PDF is damaged"),
     ],
-    ids=["password", "empty", "cycle", "many", "torn"],
 )
 def test_unreadable_pdf_is_rejected_with_the_reason(tmp_path: Path, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):
-        read(IMPORTER, write(tmp_path / "a.pdf", data))
+        read(HERE, write(tmp_path / "a.pdf", data))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "problem"),
     [
         (
@@ -254,15 +254,14 @@ def test_unreadable_pdf_is_rejected_with_the_reason(tmp_path: Path, data: bytes,
         ("other.zip", packed({"a.txt": "x"}), "a zip file, but not a document"),
         ("a.txt", b"a\0b", "expected text, got a NUL character"),
     ],
-    ids=short_id,
 )
 def test_malicious_documents_are_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem) as rejected:
-        read(IMPORTER, write(tmp_path / name, data))
+        read(HERE, write(tmp_path / name, data))
     assert "root:" not in rejected.value.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data"),
     [
         (
@@ -272,20 +271,21 @@ def test_malicious_documents_are_rejected(tmp_path: Path, name: str, data: bytes
         ("bomb.epub", book(**{"OEBPS/text/two.xhtml": "<p>" + "x" * (12 << 20)})),
         ("long.html", b"<html>" + b"x" * (20 << 20)),
     ],
-    ids=["docx", "epub", "html"],
 )
 def test_document_with_too_much_text_is_rejected(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(InvalidParams, match="larger than"):
         read(IMPORTER, write(tmp_path / name, data))
 
 
-@pytest.mark.parametrize("markup", UNTERMINATED)
+@pytest.mark.slow("reads hostile documents")
+@each_case("markup", UNTERMINATED)
 def test_page_with_unterminated_markup_is_read_quickly(tmp_path: Path, markup: str) -> None:
     page = "<html><p>Low water.</p>" + markup * (400_000 // len(markup))
 
     assert read_draft(IMPORTER, write(tmp_path / "a.html", page), parser_cpu_s=1).content.startswith("Low water.")
 
 
+@pytest.mark.slow("reads hostile documents")
 def test_deep_page_is_read_unless_it_has_many_end_tags(tmp_path: Path) -> None:
     deep = "<html>" + "<div>" * 200_000 + "Low water."
 
@@ -294,14 +294,13 @@ def test_deep_page_is_read_unless_it_has_many_end_tags(tmp_path: Path) -> None:
         read(IMPORTER, write(tmp_path / "a.html", deep + "</p>" * 200_000), parser_cpu_s=2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "inside",
     [
         "<!--" + "x" * (2 << 20),
         f'<w:a b="{"x" * (2 << 20)}"/>',
         "<w:a " + " ".join(f"a{n}='1'" for n in range(200_000)) + "/>",
     ],
-    ids=["comment", "attribute", "attributes"],
 )
 def test_overlong_tag_is_rejected(tmp_path: Path, inside: str) -> None:
     data = word(WORD.replace("</w:body>", f"{inside}</w:body>"))
@@ -350,6 +349,7 @@ def test_document_may_use_its_cpu_time_on_a_busy_machine() -> None:
     assert LIMITS.parser_deadline_s > 10 * LIMITS.parser_cpu_s
 
 
+@pytest.mark.slow("reads hostile documents")
 def test_parser_time_is_limited(tmp_path: Path) -> None:
     path = write(tmp_path / "a.html", b"<html>" + b"<p>x" * 4_000_000)
 
@@ -368,9 +368,9 @@ def test_parser_failure_is_reported_as_damage(tmp_path: Path) -> None:
 
 def test_changed_file_is_the_same_item(tmp_path: Path) -> None:
     path = write(tmp_path / "a.docx", word())
-    before = read_draft(IMPORTER, path)
+    before = read_draft(HERE, path)
 
-    after = read_draft(IMPORTER, write(path, word(FOOTNOTES)))
+    after = read_draft(HERE, write(path, word(FOOTNOTES)))
 
     assert (after.uuid, after.content) == (before.uuid, "A footnote.\n\nA footnote.")
 
@@ -392,7 +392,7 @@ def test_damaged_xml_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
 @settings(max_examples=5)
 @given(damaged_files({"a.pdf": SAMPLES["a.pdf"]}))
 def test_damaged_pdf_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
-    read_or_reject(IMPORTER, *sample)
+    read_or_reject(HERE, *sample)
 
 
 @given(st.sampled_from(sorted(PARSERS)), st.binary(max_size=300))
@@ -411,8 +411,8 @@ def test_word_document_with_another_main_part_is_read(tmp_path: Path) -> None:
     }
     path = write(tmp_path / "a.docx", packed(parts))
     assert importer_for(path) == "documents"
-    content = read_draft(IMPORTER, path).content
-    assert content == read_draft(IMPORTER, write(tmp_path / "b.docx", word())).content
+    content = read_draft(HERE, path).content
+    assert content == read_draft(HERE, write(tmp_path / "b.docx", word())).content
 
 
 ARTICLE = (
@@ -421,7 +421,7 @@ ARTICLE = (
 MENU = "".join(f"<li><a href='/{name}'>{name}</a></li>" for name in ("Home", "Products", "Contact"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         f"<nav><ul>{MENU}</ul></nav>{ARTICLE}<footer>Imprint</footer>",
@@ -433,13 +433,13 @@ MENU = "".join(f"<li><a href='/{name}'>{name}</a></li>" for name in ("Home", "Pr
     ],
 )
 def test_menus_are_removed_from_a_page(tmp_path: Path, body: str) -> None:
-    content = read_draft(IMPORTER, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
+    content = read_draft(HERE, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
     assert content.startswith("# Tides\n\nThe sea rises")
     assert content.endswith("- Moon")
     assert not any(word in content for word in ("Home", "Products", "Contact", "Imprint"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         f"<ul>{MENU}</ul>",
@@ -450,5 +450,5 @@ def test_menus_are_removed_from_a_page(tmp_path: Path, body: str) -> None:
     ],
 )
 def test_page_that_is_mostly_links_keeps_them(tmp_path: Path, body: str) -> None:
-    content = read_draft(IMPORTER, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
+    content = read_draft(HERE, write(tmp_path / "a.html", f"<html><body>{body}</body></html>")).content
     assert all(word in content for word in ("Home", "Products", "Contact"))

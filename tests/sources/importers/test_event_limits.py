@@ -12,17 +12,14 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import ConversationDraft
 from sources.importers.engine.chat_messages import conversation_in_order
-from sources.importers.engine.discovery import discover
 from sources.importers.engine.event_limits import limit_events
-from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import SkippedItem
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
 from tests.sources.importers.office_files import packed
-from tests.sources.importers.single_files import LIMITS, write
+from tests.sources.importers.single_files import LIMITS, import_here, write
 from tests.sources.storage.library_fixture import open_library_fixture, total_items
 
 GOOD: Mapping[str, Any] = {"messages": [{"role": "user", "content": "Low water?"}]}
@@ -39,8 +36,7 @@ async def import_file(path: Path, **limits: int) -> ImportSummary:
     settings = Settings(**limits)  # type: ignore[arg-type]  # the tests below name limits only
     async with open_library_fixture(path.parent / "data") as libraries:
         async with libraries.library("ada") as ada:
-            results = list(discover([path], import_limits(settings), all_importers()))
-            summary = await run_import(ada, results, settings, ImportProgress())
+            summary = await import_here(ada, path, settings=settings)
         async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
     return summary
@@ -92,7 +88,7 @@ async def test_file_of_skipped_items_is_given_up(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("importer", "name", "data"),
     [
         ("message_lists", "a.json", json.dumps([{"messages": [{"role": "user"}] * 200 + [{"text": "unread"}]}])),
@@ -109,7 +105,7 @@ def test_list_of_skipped_items_is_given_up(tmp_path: Path, importer: str, name: 
         list(limit_events(events, limits))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data"),
     [
         ("result.json", json.dumps({**TELEGRAM, "messages": TELEGRAM["messages"] * 20}).encode()),
@@ -123,7 +119,7 @@ async def test_conversation_with_too_many_messages_is_rejected(tmp_path: Path, n
     assert "expected at most 10 messages in a conversation (import_messages_max)" in problems(summary)[-1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "problem"),
     [
         ("a.md", b"# A\n" + b"\n" * 1_000, "expected at most 1000 lines (import_lines_max), got at least 1001"),

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,13 +11,14 @@ from config.settings import Settings
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
-from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.format_samples import SAMPLES
-from tests.sources.importers.single_files import LIMITS, damaged_files, in_process, read_or_reject, write
-from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
+from tests.sources.importers.single_files import LIMITS, damaged_files, import_here, in_process, read_or_reject, write
+from tests.sources.storage.library_fixture import open_library_fixture, total_items
+from tests.tiers import examples
 
 
 def importers_of(folder: Path) -> Mapping[str, str]:
@@ -26,7 +26,7 @@ def importers_of(folder: Path) -> Mapping[str, str]:
     return {result.path.name: result.importer.name for result in results if isinstance(result, DiscoveredFile)}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_sample_is_recognized_by_exactly_one_format(tmp_path: Path, name: str) -> None:
     format_name, data = SAMPLES[name]
     probe = probe_file(write(tmp_path / name, data), LIMITS)
@@ -39,21 +39,19 @@ def test_sample_is_recognized_by_exactly_one_format(tmp_path: Path, name: str) -
     assert importers_of(tmp_path)[name] == format_name
 
 
-async def import_samples(libraries: LibraryFixture, owner: str, folder: Path) -> ImportSummary:
-    library_settings = Settings()
-    async with libraries.library(owner) as library:
-        results = list(discover([folder], import_limits(library_settings), all_importers()))
-        return await run_import(library, results, library_settings, ImportProgress())
-
-
 async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> None:
     for name, (_, data) in SAMPLES.items():
         write(tmp_path / "samples" / name, data)
-    async with open_library_fixture(tmp_path / "data") as libraries:
-        first = await import_samples(libraries, "ada", tmp_path / "samples")
-        second = await import_samples(libraries, "ada", tmp_path / "samples")
-        async with libraries.library("ben") as ben:
-            assert await total_items(ben) == 0
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
+        # In processes, as the product does. Reading in this process gives the same items.
+        results = list(discover([tmp_path / "samples"], LIMITS, all_importers()))
+        first = await run_import(ada, results, Settings(), ImportProgress())
+        second = await import_here(ada, tmp_path / "samples")
+        assert await total_items(ben) == 0
 
     assert (first.failures, first.problems) == (0, [])
     assert first.files == len(SAMPLES)
@@ -63,7 +61,7 @@ async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> N
     assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_truncated_sample_is_read_or_rejected(name: str) -> None:
     format_name, data = SAMPLES[name]
     importer = in_process(importer_by_name(format_name, all_importers()))
@@ -71,7 +69,7 @@ def test_truncated_sample_is_read_or_rejected(name: str) -> None:
         read_or_reject(importer, name, data[:end])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(damaged_files({name: data for name, (_, data) in SAMPLES.items()}))
 def test_damaged_sample_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
     name, data = sample

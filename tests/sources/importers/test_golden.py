@@ -2,13 +2,12 @@
 
 import json
 
-import pytest
-
+from tests.cases import each_case
 from tests.sources.importers.format_samples import SAMPLES
 from tests.sources.importers.golden import golden_file, sample_events
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_sample_is_read_as_its_golden_file_says(name: str) -> None:
     golden = json.loads(golden_file(SAMPLES[name][0]).read_text())
 

@@ -15,6 +15,8 @@ from tests.sources.importers.format_samples import SAMPLES
 from tests.sources.importers.hostile_variants import HostileVariant, hostile_variants
 from tests.sources.importers.single_files import LIMITS, in_process, write
 
+pytestmark = pytest.mark.slow("reads hostile files of every format")
+
 SIZE, GROWTH = 500, 4
 # Quadratic work would grow by sixteen.
 GROWTH_MAX = 8

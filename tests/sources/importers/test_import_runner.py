@@ -19,6 +19,7 @@ from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from sources.storage.contract import Library, Notes
+from tests.cases import each_case
 from tests.sources.importers.line_format import HEADER, LINES, Line, LineImporter, write_lines
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
@@ -214,7 +215,7 @@ def test_unsupported_and_oversized_files_are_reported(tmp_path: Path) -> None:
     assert problems[1].problem == TooLarge("b.lines", 1_024).message
 
 
-@pytest.mark.parametrize("limit", [{"batch_max_items": 10}, {"import_batch_chars": 1_024}])
+@each_case("limit", [{"batch_max_items": 10}, {"import_batch_chars": 1_024}])
 async def test_long_conversation_is_written_in_parts_and_counted_once(tmp_path: Path, limit: dict[str, Any]) -> None:
     file = write_lines(tmp_path / "a.lines", chat(1, 100), chat(2, 0))
     async with open_library_fixture(tmp_path / "data", **limit) as libraries:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.engine.json_stream import decode_object, iter_objects, require_depth
+from tests.cases import each_case
 from tests.sources.importers.chat_files import LIMITS, nested
 
 VALUES = st.recursive(
@@ -99,9 +100,7 @@ def test_boundaries_do_not_depend_on_the_block_size(data: bytes, read_max: int) 
     assert [element.data for element in slow if element.data] == [element.data for element in whole if element.data]
 
 
-@pytest.mark.parametrize(
-    "element", [nested(5), b'{"a": ' + nested(4) + b"}", b'{"a": "' + b"x" * 20_000 + b'", "b": [[[[]]]]}']
-)
+@each_case("element", [nested(5), b'{"a": ' + nested(4) + b"}", b'{"a": "' + b"x" * 20_000 + b'", "b": [[[[]]]]}'])
 def test_depth_is_counted_from_the_object(element: bytes) -> None:
     for before in (b"", b"{},"):
         assert split(b"[" + before + element + b"]", depth_max=5)[-1] == element
@@ -119,7 +118,7 @@ class Shape(Struct):
     rest: Raw = Raw(b"null")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("json_text", "text"),
     [
         (rb"a \ud83d\ude00 b", "a \U0001f600 b"),
@@ -138,7 +137,7 @@ def test_unpaired_surrogate_does_not_affect_other_fields() -> None:
     assert (shape.title, bytes(shape.rest)) == ("fine", rb'{"x": "\u0000"}')
 
 
-@pytest.mark.parametrize("data", [b"{", b'{"title": "\xff"}', b"", b'{"title": \x00}', b'{"title": "a\nb"}'])
+@each_case("data", [b"{", b'{"title": "\xff"}', b"", b'{"title": \x00}', b'{"title": "a\nb"}'])
 def test_invalid_json_is_rejected(data: bytes) -> None:
     with pytest.raises(InvalidParams, match="not valid JSON"):
         decode_object(data, Shape)

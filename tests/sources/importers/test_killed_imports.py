@@ -12,6 +12,8 @@ import pytest
 from tests.sources.importers.killed_import import import_file, write_exports
 from tests.sources.storage.sqlite.file_checks import check_files
 
+pytestmark = pytest.mark.slow("kills processes")
+
 KILLS = 30
 _TABLES = ("notes", "notes_tags", "conversations", "messages", "state")
 # Modification times differ between runs.

@@ -19,6 +19,7 @@ from sources.importers.engine.imported_items import (
 )
 from sources.importers.formats.mail.importer import IMPORTER
 from sources.importers.registry import all_importers, select_importer
+from tests.cases import each_case
 from tests.sources.importers.mail_files import EML, FIRST, MBOX, REPLY, mbox, message
 from tests.sources.importers.office_files import pdf
 from tests.sources.importers.single_files import LIMITS, damaged_files, importer_for, read, read_or_reject, write
@@ -92,7 +93,7 @@ def test_damaged_attachment_is_reported_and_the_rest_is_kept(tmp_path: Path) -> 
     assert [file["name"] for file in attachments] == ["torn.pdf", "good.pdf"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "text"),
     [
         (b"Content-Type: text/html; charset=iso-8859-1\r\n\r\n<p>\xe9t\xe9</p><script>x</script>", "été"),
@@ -131,14 +132,13 @@ def nested_parts(depth: int) -> bytes:
     return b"From: a@b\r\nMessage-ID: <x@y>\r\n" + parts + b"\r\nx\r\n" * 20_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "problem"),
     [
         (nested_parts(2_000), "too many parts"),
         (b"From: a@b\r\nMessage-ID: <x@y>\r\n\r\n" + b"\n" * 1_100_000, "at most 1000000 lines"),
         (b"From: a@b\r\n\r\n" + b"x" * 3_000_000, "larger than"),
     ],
-    ids=["nested", "lines", "large"],
 )
 def test_hostile_message_is_rejected(tmp_path: Path, data: bytes, problem: str) -> None:
     with pytest.raises(Exception, match=problem):
@@ -152,7 +152,7 @@ def test_hostile_message_in_an_mbox_fails_alone(tmp_path: Path) -> None:
     assert isinstance(kept, ImportedConversation)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "header",
     [
         b"Subject: " + b"=?utf-8?q?" * 100_000,
@@ -163,7 +163,6 @@ def test_hostile_message_in_an_mbox_fails_alone(tmp_path: Path) -> None:
         b"Content-Type: text/plain; " + b"a=b; " * 50_000,
         b"Content-Disposition: attachment; filename*=" + b"%" * 100_000,
     ],
-    ids=lambda header: header[:20].decode(),
 )
 def test_message_with_a_huge_header_is_read(tmp_path: Path, header: bytes) -> None:
     data = b"Message-ID: <x@y>\r\n" + header + b"\r\n\r\nText."

@@ -11,6 +11,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.formats.markdown import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file
 from tests.sources.importers.single_files import (
     LIMITS,
@@ -68,7 +69,7 @@ def test_note_keeps_its_text_and_front_matter(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "title"),
     [
         ("# Heading ##\ntext", "Heading"),
@@ -83,7 +84,7 @@ def test_title_is_the_first_heading_or_the_file_name(tmp_path: Path, text: str, 
     assert read_draft(IMPORTER, write(tmp_path / "file.md", text)).title == title
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("front_matter", "tags"),
     [
         ("tags: a, b c", ("a", "b c")),
@@ -100,7 +101,7 @@ def test_forms_of_tags_are_parsed(tmp_path: Path, front_matter: str, tags: tuple
     assert read_draft(IMPORTER, write(tmp_path / "a.md", f"---\n{front_matter}\n---\ntext")).tags == tags
 
 
-@pytest.mark.parametrize(
+@each_case(
     "block",
     [
         "a: [unclosed",
@@ -169,7 +170,7 @@ def test_vaults_and_markdown_files_are_recognized(tmp_path: Path) -> None:
     assert IMPORTER.recognizes(probe_file(write(tmp_path / "b.md", b"\0\1"), LIMITS)) == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "error"),
     [
         (b"a\0b", InvalidParams),
@@ -181,7 +182,7 @@ def test_binary_and_oversized_files_are_rejected(tmp_path: Path, data: bytes, er
         read(IMPORTER, write(tmp_path / "a.md", data), item_max_chars=1_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "`" + "a``" * 300_000,
@@ -193,7 +194,6 @@ def test_binary_and_oversized_files_are_rejected(tmp_path: Path, data: bytes, er
         "```\n" * 250_000,
         "---\na: " + "[" * 60_000 + "\n---\n",
     ],
-    ids=range(8),
 )
 def test_repeated_markup_is_read_quickly(tmp_path: Path, text: str) -> None:
     note = read_draft(IMPORTER, write(tmp_path / "a.md", text))
@@ -226,8 +226,8 @@ def vault_files(folder: Path) -> dict[str, bytes]:
     return files | {".obsidian/app.json": b"{}"}
 
 
-@pytest.mark.parametrize("prefix", ["", "vault/", "my stuff/vault/"])
-@pytest.mark.parametrize("has_stable_path", [True, False])
+@each_case("prefix", ["", "vault/", "my stuff/vault/"])
+@each_case("has_stable_path", [True, False])
 def test_zipped_vault_equals_its_folder(tmp_path: Path, prefix: str, has_stable_path: bool) -> None:
     files = vault_files(tmp_path / "vault")
     path = zip_file(
@@ -243,7 +243,7 @@ def test_zipped_vault_equals_its_folder(tmp_path: Path, prefix: str, has_stable_
     assert importer_for(path) == "markdown"
 
 
-@pytest.mark.parametrize("name", ["Index.md", "daily/2026-11-16.md"])
+@each_case("name", ["Index.md", "daily/2026-11-16.md"])
 def test_notes_with_the_same_path_in_two_vaults_are_different(tmp_path: Path, name: str) -> None:
     for vault in ("work", "home"):
         write(tmp_path / vault / ".obsidian/app.json", "{}")
@@ -302,7 +302,7 @@ def test_failed_note_in_a_zip_is_reported_and_the_others_are_imported(tmp_path: 
     assert [event.location for event in events if isinstance(event, FailedItem)] == ["a.md", "c.md"]
 
 
-@pytest.mark.parametrize("name", ["../out.md", "/etc/out.md", "a/../../out.md"])
+@each_case("name", ["../out.md", "/etc/out.md", "a/../../out.md"])
 def test_zip_with_path_traversal_is_rejected(tmp_path: Path, name: str) -> None:
     path = zip_file(tmp_path / "a.zip", {"a.md": b"# A", name: b"# Out"})
     with pytest.raises(InvalidParams, match="points outside the archive"):

@@ -4,13 +4,8 @@ import shutil
 from pathlib import Path
 
 from config.settings import Settings
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
-from sources.importers.registry import all_importers
-from tests.sources.importers.single_files import write
+from tests.sources.importers.single_files import import_here, write
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 SETTINGS = Settings()
@@ -19,9 +14,8 @@ SETTINGS = Settings()
 async def import_folder(
     libraries: LibraryFixture, folder: Path, owner: str = "ada", *, rereads_unchanged: bool = False
 ) -> ImportSummary:
-    results = list(discover([folder], import_limits(SETTINGS), all_importers()))
     async with libraries.library(owner) as library:
-        return await run_import(library, results, SETTINGS, ImportProgress(), rereads_unchanged=rereads_unchanged)
+        return await import_here(library, folder, settings=SETTINGS, rereads_unchanged=rereads_unchanged)
 
 
 async def stored_documents(libraries: LibraryFixture) -> dict[str, str]:

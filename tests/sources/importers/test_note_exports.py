@@ -11,6 +11,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.note_exports import (
     APPLE_ZIP,
     BEAR,
@@ -34,7 +35,7 @@ from tests.sources.importers.note_exports import (
     unpacked,
 )
 from tests.sources.importers.office_files import packed
-from tests.sources.importers.single_files import LIMITS, read, short_id, write
+from tests.sources.importers.single_files import LIMITS, read, write
 
 CREATED = "2024-01-05T10:30:00.000Z"
 UPDATED = "2024-01-06T10:30:00.000Z"
@@ -85,7 +86,7 @@ def test_notion_pages_keep_their_ids_and_properties(tmp_path: Path) -> None:
     assert reasons(events).count("table of a database whose rows are pages") == 2
 
 
-@pytest.mark.parametrize("data", [packed(NOTION_PAGES), notion_zip(3)], ids=["one zip", "three parts"])
+@each_case("data", [packed(NOTION_PAGES), notion_zip(3)])
 def test_notion_pages_are_the_same_however_they_are_packed(tmp_path: Path, data: bytes) -> None:
     nested = {note.uuid: note.content for note in notes_in(sample_events(tmp_path, "notion.zip"))}
     other = notes_in(events_of(write(tmp_path / "other.zip", data), "notion"))
@@ -131,9 +132,7 @@ def test_bomb_inside_an_inner_zip_is_rejected(tmp_path: Path) -> None:
     assert "larger than 10485760 bytes" in failed.problem
 
 
-@pytest.mark.parametrize(
-    "name", ["notes.enex", "Shopping.json", "notes.jex", "roam.json", "notes.bearbk", "all_notes_1.json"]
-)
+@each_case("name", ["notes.enex", "Shopping.json", "notes.jex", "roam.json", "notes.bearbk", "all_notes_1.json"])
 def test_notes_keep_the_time_of_their_last_change(tmp_path: Path, name: str) -> None:
     changed = [note for note in notes_in(sample_events(tmp_path, name)) if "updated" in dict(note.metadata or {})]
     assert changed
@@ -183,7 +182,7 @@ def test_evernote_note_that_is_too_large_fails_alone(tmp_path: Path) -> None:
     assert isinstance(second, ImportedNote)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "problem"),
     [
         (
@@ -193,7 +192,6 @@ def test_evernote_note_that_is_too_large_fails_alone(tmp_path: Path) -> None:
         (ENEX[:-30], "XML is invalid"),
         ("<en-export><!--" + "x" * (3 << 20), "tag or comment of more than"),
     ],
-    ids=["entities", "torn", "comment"],
 )
 def test_hostile_enex_is_rejected(tmp_path: Path, data: str, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):
@@ -261,7 +259,7 @@ def test_joplin_folder_has_the_same_notes(tmp_path: Path) -> None:
     assert formats_in(folder) == {"raw": "joplin"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "problem"),
     [
         (jex()[:700], "truncated here"),
@@ -270,7 +268,6 @@ def test_joplin_folder_has_the_same_notes(tmp_path: Path) -> None:
         (jex()[:124] + b"99999999999\0" + jex()[136:], "a size is not a number"),
         (jex()[:124] + b"77777777777\0" + jex()[136:], "larger than"),
     ],
-    ids=["half", "header", "junk", "size", "huge"],
 )
 def test_damaged_jex_is_reported(tmp_path: Path, data: bytes, problem: str) -> None:
     path = write(tmp_path / "a.jex", data)
@@ -321,7 +318,7 @@ def test_journals_of_two_zipped_graphs_are_different_notes(tmp_path: Path) -> No
     assert {note.uuid for note in notes_in(events_of(folder, "logseq"))} == work
 
 
-@pytest.mark.parametrize("name", ["roam.json", "roam.zip"])
+@each_case("name", ["roam.json", "roam.zip"])
 def test_roam_pages_become_outlines(tmp_path: Path, name: str) -> None:
     events = sample_events(tmp_path, name)
     (note,) = notes_in(events)
@@ -404,7 +401,7 @@ def test_notebook_has_text_code_and_printed_results(tmp_path: Path) -> None:
     assert note.metadata == {"path": "tide.ipynb", "language": "python"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "problem"),
     [
         (b'{"cells": [], "nbformat": ' + b"[" * 50_000, "JSON is"),
@@ -412,7 +409,6 @@ def test_notebook_has_text_code_and_printed_results(tmp_path: Path) -> None:
         (json.dumps(IPYNB).encode()[:-20], "JSON is malformed"),
         (b'{"nbformat": 4, "cells": [' + b"{}," * 2_500_000 + b"{}]}", "JSON has more than"),
     ],
-    ids=short_id,
 )
 def test_hostile_notebook_is_rejected(tmp_path: Path, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):
@@ -453,7 +449,7 @@ def test_apple_notes_from_its_zip_are_read(tmp_path: Path) -> None:
 # -- hostile archives --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("format_name", "entries"),
     [
         ("notion", {f"Tea {TEA_ID}.md": "x"}),

@@ -22,18 +22,16 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.exporters.export import export_library
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import FailedItem, ImportedConversation
 from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.own_export import IMPORTER
-from sources.importers.registry import all_importers
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
+from tests.sources.importers.single_files import import_here
 from tests.sources.importers.test_sillytavern import LINES, jsonl
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
+from tests.tiers import examples
 
 LIMITS = import_limits(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
@@ -101,9 +99,8 @@ async def _delete_one_of_each(library: Library) -> None:
 
 
 async def import_path(libraries: LibraryFixture, path: Path, owner: str) -> ImportSummary:
-    results = list(discover([path], LIMITS, all_importers()))
     async with libraries.library(owner) as library:
-        return await run_import(library, results, Settings(import_batch_items=2), ImportProgress())
+        return await import_here(library, path, settings=Settings(import_batch_items=2))
 
 
 async def export(libraries: LibraryFixture, owner: str, folder: Path) -> dict[str, bytes]:
@@ -348,7 +345,7 @@ async def test_invalid_version_is_rejected(sample: Path, tmp_path: Path) -> None
 
 
 @given(offset=st.integers(0, 10_000), inserted=st.binary(max_size=8), removed=st.integers(0, 8))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_file_is_read_or_rejected(
     sample: Path, tmp_path_factory: pytest.TempPathFactory, offset: int, inserted: bytes, removed: int
 ) -> None:

@@ -12,13 +12,13 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.imported_items import FailedItem, ImportedPrompt, SkippedItem
 from sources.importers.formats.prompt_files import IMPORTER
 from sources.records import SavedPromptArgument
+from tests.cases import each_case
 from tests.sources.importers.single_files import (
     damaged_files,
     importer_for,
     read,
     read_draft,
     read_or_reject,
-    short_id,
     write,
 )
 
@@ -112,7 +112,7 @@ def test_json_keeps_ids_and_unknown_fields(tmp_path: Path) -> None:
     assert second.metadata == {"temperature": 0.5}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         {"name": "A", "user": "u"},
@@ -135,7 +135,7 @@ def test_second_field_of_a_group_is_kept_in_the_metadata(tmp_path: Path) -> None
     assert (prompt.details, prompt.metadata) == ("d", {"title": "Long A", "notes": "n"})
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@each_case("delimiter", [",", ";", "\t"])
 def test_table_with_column_names_in_the_first_line_is_read(tmp_path: Path, delimiter: str) -> None:
     text = CSV.replace("Name,System Prompt,User Prompt,Keywords", delimiter.join(CSV.splitlines()[0].split(",")))
     text = text.replace("A,s,", f"A{delimiter}s{delimiter}").replace('","x', f'"{delimiter}"x')
@@ -174,12 +174,12 @@ def test_prompts_keep_their_ids_when_the_file_changes(tmp_path: Path) -> None:
     assert drafts(path) == drafts(path)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_prompt_files_are_recognized(tmp_path: Path, name: str) -> None:
     assert importer_for(write(tmp_path / name, SAMPLES[name])) == "prompt_files"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "importer_name"),
     [
         ("a.md", "---\ntitle: x\n---\ntext", "markdown"),
@@ -194,7 +194,7 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str, im
     assert importer_for(write(tmp_path / name, text)) == importer_name
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "problem"),
     [
         ("a.json", b"[" * 5_000, "JSON is nested more than|JSON is malformed"),
@@ -216,7 +216,6 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str, im
         ("a.csv", b"name,user" + b"," * 100_001, "line 1: expected at most 100000 columns"),
         ("a.csv", b"name,user\n" + b"," * 100_001, "line 2: expected at most 100000 columns"),
     ],
-    ids=short_id,
 )
 def test_malicious_files_are_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):

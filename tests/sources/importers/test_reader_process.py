@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from config.settings import Settings
 from server.import_history import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
 from sources.importers.registry import all_importers
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
 WAIT_MAX_S = 60
@@ -55,7 +54,7 @@ async def reader_pid() -> int:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("number", "deadline_s", "problem"),
     [
         (signal.SIGKILL, WAIT_MAX_S, "the process that reads it ended unexpectedly"),

@@ -15,6 +15,7 @@ from sources.importers.engine.imported_items import (
     SkippedItem,
 )
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.office_files import packed
 from tests.sources.importers.reading_files import (
     BOOKMARKS,
@@ -26,7 +27,7 @@ from tests.sources.importers.reading_files import (
     READING_SAMPLES,
     READWISE,
 )
-from tests.sources.importers.single_files import read, short_id, write
+from tests.sources.importers.single_files import read, write
 
 CREATED = "2024-01-05T10:30:00.000Z"
 
@@ -82,7 +83,7 @@ def test_readwise_book_becomes_a_note(tmp_path: Path) -> None:
     assert reasons(events) == ["highlight without text"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "expected"),
     [
         (
@@ -196,7 +197,7 @@ def test_reference_is_the_same_in_json_and_rdf(tmp_path: Path) -> None:
     assert csl.uuid == rdf.uuid
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "format_name", "data", "problem"),
     [
         ("a.rdf", "zotero", RDF.replace("<rdf:RDF", '<!DOCTYPE a [<!ENTITY b "c">]><rdf:RDF', 1), "with declarations"),
@@ -211,7 +212,6 @@ def test_reference_is_the_same_in_json_and_rdf(tmp_path: Path) -> None:
         ("a.zip", "omnivore", packed({"a.json": "[]"}), "metadata_….json is missing"),
         ("a.zip", "omnivore", packed({**OMNIVORE, "../x": "x"}), "points outside the archive"),
     ],
-    ids=short_id,
 )
 def test_hostile_files_are_rejected(
     tmp_path: Path, name: str, format_name: str, data: str | bytes, problem: str
@@ -220,7 +220,7 @@ def test_hostile_files_are_rejected(
         events_of(write(tmp_path / name, data), format_name)
 
 
-@pytest.mark.parametrize("name", ["bookmarks.html", "My Clippings.txt", "library.rdf", "karakeep.json"])
+@each_case("name", ["bookmarks.html", "My Clippings.txt", "library.rdf", "karakeep.json"])
 def test_oversized_file_is_rejected(tmp_path: Path, name: str) -> None:
     format_name, data = READING_SAMPLES[name]
     with pytest.raises(TooLarge):

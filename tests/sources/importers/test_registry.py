@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sources.importers import formats
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.importer import Importer
 from sources.importers.registry import FORMATS, all_importers
+from tests.cases import each_case
 from tests.sources.importers import test_format_samples, test_golden, test_hostile_files
 from tests.sources.importers.format_samples import SAMPLES
 from tests.sources.importers.golden import FOLDER, golden_file
@@ -35,7 +34,7 @@ def test_every_module_with_an_importer_is_registered() -> None:
     assert [importer.name for importer in all_importers()] == list(FORMATS)
 
 
-@pytest.mark.parametrize("importer", all_importers(), ids=lambda importer: importer.name)
+@each_case("importer", all_importers())
 def test_every_format_is_documented(importer: Importer) -> None:
     assert f"`{importer.name}`" in _DOCUMENTATION.read_text()
 
@@ -53,16 +52,16 @@ def test_every_format_has_a_golden_file_for_its_samples() -> None:
         assert set(json.loads(golden_file(format_name).read_text())) == names
 
 
-@pytest.mark.parametrize("test", SAMPLE_TESTS, ids=lambda test: test.__name__)
+@each_case("test", SAMPLE_TESTS)
 def test_every_sample_is_tested(test: Any) -> None:
     """A test that left out some samples would leave out a format."""
-    assert {name for mark in test.pytestmark for name in mark.args[1]} >= set(SAMPLES) - {"a.pdf"}
+    marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+    names = {name for mark in marks for name in mark.args[1]} | {case["name"] for case in getattr(test, "cases", ())}
+    assert names >= set(SAMPLES) - {"a.pdf"}
 
 
-@pytest.mark.parametrize("importer", all_importers(), ids=lambda importer: importer.name)
-@pytest.mark.parametrize(
-    "head", [b"", b"\0", b"\xff\xfe", b"{", b"[" * 60_000, b"PK\x03\x04", b"\x89PNG\r\n", b"%PDF-"]
-)
+@each_case("importer", all_importers())
+@each_case("head", [b"", b"\0", b"\xff\xfe", b"{", b"[" * 60_000, b"PK\x03\x04", b"\x89PNG\r\n", b"%PDF-"])
 def test_importers_do_not_fail_on_files_of_other_formats(importer: Importer, head: bytes) -> None:
     for is_folder in (False, True):
         probe = FileProbe(Path("odd"), is_folder=is_folder, head=head, names=("", "..", "a.json"))

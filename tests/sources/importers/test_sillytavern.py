@@ -12,12 +12,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from config.settings import Settings
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.sillytavern import IMPORTER
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -31,6 +28,7 @@ from tests.sources.importers.chat_files import (
     read_or_reject,
     skip_reasons,
 )
+from tests.sources.importers.single_files import import_here
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture, total_items
 
 HEADER: dict[str, Any] = {
@@ -117,7 +115,7 @@ def test_continued_chat_keeps_its_ids_and_a_branch_has_its_own(tmp_path: Path) -
     assert after == imported_messages(read(IMPORTER, tmp_path / "chat.jsonl"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("send_date", "created_at"),
     [
         ("June 19, 2023 2:20pm", "2023-06-19T14:20:00.000Z"),
@@ -235,9 +233,8 @@ def _with_integrity(**metadata: str) -> dict[str, Any]:
 
 
 async def import_chats(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
-    results = list(discover([path], LIMITS, [IMPORTER]))
     async with libraries.library(owner) as library:
-        return await run_import(library, results, Settings(), ImportProgress())
+        return await import_here(library, path, importers=[IMPORTER])
 
 
 async def test_backups_do_not_duplicate_a_chat(tmp_path: Path) -> None:

@@ -10,17 +10,20 @@ import pytest
 from msgspec import UNSET
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from tests.cases import each_case
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
-from tests.sources.importers.single_files import SINGLE_FILE_IMPORTERS, importer_for, read, read_draft, short_id, write
+from tests.sources.importers.single_files import (
+    SINGLE_FILE_IMPORTERS,
+    import_here,
+    importer_for,
+    read,
+    read_draft,
+    write,
+)
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, titles, total_items
 
 FILES = {
@@ -52,10 +55,8 @@ SAMPLES = {
 
 
 async def import_paths(libraries: LibraryFixture, owner: str, *paths: Path) -> ImportSummary:
-    settings = Settings()
     async with libraries.library(owner) as library:
-        results = list(discover(paths, import_limits(settings), SINGLE_FILE_IMPORTERS))
-        return await run_import(library, results, settings, ImportProgress())
+        return await import_here(library, *paths, importers=SINGLE_FILE_IMPORTERS)
 
 
 async def test_touched_or_copied_files_do_not_overwrite_edits(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ async def test_folder_of_many_formats_is_imported_once(tmp_path: Path) -> None:
     assert [hit.start_ms for hit in spoken if hit.title == "talk"] == [1_000]
 
 
-@pytest.mark.parametrize("importer", SINGLE_FILE_IMPORTERS, ids=lambda importer: importer.name)
+@each_case("importer", SINGLE_FILE_IMPORTERS)
 def test_uploaded_file_is_identified_by_its_content(tmp_path: Path, importer: Importer) -> None:
     name, data = SAMPLES[importer.name]
     first, second = (write(tmp_path / folder / name, data) for folder in ("one", "two"))
@@ -129,7 +130,7 @@ def test_uploaded_file_is_identified_by_its_content(tmp_path: Path, importer: Im
     assert read_draft(importer, first).uuid != read_draft(importer, second).uuid
 
 
-@pytest.mark.parametrize("importer", SINGLE_FILE_IMPORTERS, ids=lambda importer: importer.name)
+@each_case("importer", SINGLE_FILE_IMPORTERS)
 def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, importer: Importer) -> None:
     name, data = SAMPLES[importer.name]
     path = Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9" + Path(name).suffix.encode()))
@@ -143,7 +144,7 @@ def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, importer: 
     assert msgspec.json.encode(item)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "importer_name"),
     [
         ("a.docx", word(), "documents"),
@@ -152,7 +153,6 @@ def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, importer: 
         ("a.charx", test_character_cards.SAMPLES["v3.charx"], "character_cards"),
         ("a.zip", word(), None),
     ],
-    ids=short_id,
 )
 def test_truncated_archive_is_rejected_by_its_importer(
     tmp_path: Path, name: str, data: bytes, importer_name: str | None

@@ -12,13 +12,13 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia
 from sources.importers.formats.subtitles import IMPORTER
 from sources.records import Segment
+from tests.cases import each_case
 from tests.sources.importers.single_files import (
     damaged_files,
     importer_for,
     read,
     read_draft,
     read_or_reject,
-    short_id,
     write,
 )
 
@@ -105,7 +105,7 @@ def line(start_ms: int, end_ms: int, text: str, speaker: str | None = None) -> S
     return Segment(start_ms=start_ms, end_ms=end_ms, text=text, speaker=speaker)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "lines", "language"),
     [
         (
@@ -160,7 +160,7 @@ def test_lines_separated_by_silence_are_not_in_one_chunk(tmp_path: Path) -> None
     assert [(chunk.start_ms, chunk.text) for chunk in media.chunks] == [(n * 45_000, f"Line {n}.") for n in range(20)]
 
 
-@pytest.mark.parametrize("end", ["\r\n", "\r"])
+@each_case("end", ["\r\n", "\r"])
 def test_other_encodings_and_line_endings_are_read(tmp_path: Path, end: str) -> None:
     old = SRT.replace("tide", "côte").replace("\n", end).encode("cp1252")
 
@@ -185,12 +185,12 @@ def test_line_without_a_time_is_reported_and_the_others_are_imported(tmp_path: P
     assert media.draft.segments == [line(1_000, 1_000, "a")]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_subtitles_are_recognized(tmp_path: Path, name: str) -> None:
     assert importer_for(write(tmp_path / name, SAMPLES[name])) == "subtitles"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text"),
     [("a.json", '{"segments": 1}'), ("a.json", "[1]"), ("a.srt", "1\nno time\n")],
 )
@@ -198,7 +198,7 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str) ->
     assert importer_for(write(tmp_path / name, text)) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "data", "problem"),
     [
         ("a.srt", b"1\nno time\n", "no lines with times"),
@@ -210,7 +210,6 @@ def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str) ->
         ("a.json", b"[" * 100_000, "JSON is nested more than"),
         ("a.json", b'{"segments": [{"start": 1, "end": 2, "text": "\\ud800"}]}', "JSON is malformed"),
     ],
-    ids=short_id,
 )
 def test_file_without_lines_is_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     with pytest.raises(InvalidParams, match=problem):
@@ -227,10 +226,9 @@ def test_oversized_file_is_rejected_before_it_is_read(tmp_path: Path) -> None:
         read(IMPORTER, path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["<" * 500_000, "{\\" * 500_000, "<v " * 300_000, "1\n" * 300_000, "00:00:01,000 --> 00:00:02,000\n" * 30_000],
-    ids=range(5),
 )
 def test_repeated_markup_is_read_quickly(tmp_path: Path, text: str) -> None:
     media = read_draft(IMPORTER, write(tmp_path / "a.srt", f"00:00:01,000 --> 00:00:02,000\nx {text}"))

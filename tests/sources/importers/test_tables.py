@@ -17,8 +17,9 @@ from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.rich_text import parse_rich_text
 from sources.importers.parsers.spreadsheet import parse_workbook
 from sources.importers.registry import all_importers, importer_by_name
+from tests.cases import each_case
 from tests.sources.importers.office_files import packed, word
-from tests.sources.importers.single_files import LIMITS, damaged_files, read, short_id, write
+from tests.sources.importers.single_files import LIMITS, damaged_files, in_process, read, write
 from tests.sources.importers.table_files import (
     CARD,
     DOCUMENTS,
@@ -41,7 +42,7 @@ PARSERS = {
 
 
 def events_of(path: Path, format_name: str, **limits: Any) -> list[ImportEvent]:
-    return read(importer_by_name(format_name, all_importers()), path, **limits)
+    return read(in_process(importer_by_name(format_name, all_importers())), path, **limits)
 
 
 def sample_drafts(tmp_path: Path, name: str) -> list[Any]:
@@ -50,7 +51,7 @@ def sample_drafts(tmp_path: Path, name: str) -> list[Any]:
     return [getattr(event, "draft") for event in events if hasattr(event, "draft")]  # noqa: B009 - some have none
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "kind", "text"),
     [
         ("tides.xlsx", "xlsx", "# Tides\n\nPlace\tHeight\tDay\nHarbour quay\t2\t2024-01-05\n\t2.5\tTrue\n\n# Empty"),
@@ -108,7 +109,7 @@ def test_empty_document_in_a_zip_is_skipped(tmp_path: Path) -> None:
     assert events_of(path, "document_zip") == [SkippedItem("document without text")] * 2
 
 
-@pytest.mark.parametrize("name", ["video.json", "whisper.tsv", "talk.sbv"])
+@each_case("name", ["video.json", "whisper.tsv", "talk.sbv"])
 def test_transcripts_have_times(tmp_path: Path, name: str) -> None:
     (media,) = sample_drafts(tmp_path, name)
 
@@ -178,12 +179,14 @@ HOSTILE: list[tuple[str, bytes | str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "data", "problem"), HOSTILE, ids=[name for name, _, _ in HOSTILE])
+@pytest.mark.slow("reads hostile documents")
+@each_case(("name", "data", "problem"), HOSTILE)
 def test_hostile_documents_are_rejected(tmp_path: Path, name: str, data: bytes | str, problem: str) -> None:
-    with pytest.raises(InvalidParams, match=problem):
+    with pytest.raises((InvalidParams, TooLarge), match=problem):
         events_of(write(tmp_path / name, data), "documents")
 
 
+@pytest.mark.slow("reads hostile documents")
 def test_sheet_with_millions_of_declared_cells_is_read(tmp_path: Path) -> None:
     sheet = '<dimension ref="A1:XFD1048576"/><sheetData><row r="1000000"><c r="A1000000"><v>7</v></c></row></sheetData>'
     (event,) = events_of(write(tmp_path / "a.xlsx", workbook_with(sheet)), "documents")
@@ -191,17 +194,17 @@ def test_sheet_with_millions_of_declared_cells_is_read(tmp_path: Path) -> None:
     assert event.draft.content == "# Tides\n\n7\n\n# Empty"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("text", ["{" * 100_000, "\\" * 100_000, "\\u" * 50_000, "{\\*" * 50_000, "a1" * 100_000])
+@pytest.mark.slow("reads hostile documents")
+@each_case("text", ["{" * 100_000, "\\" * 100_000, "\\u" * 50_000, "{\\*" * 50_000, "a1" * 100_000])
 def test_hostile_rtf_is_read_quickly(tmp_path: Path, text: str) -> None:
     path = write(tmp_path / "a.rtf", "{\\rtf1 Low water.\\par " + text)
     with suppress(InvalidParams):
         events_of(path, "documents", parser_cpu_s=2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "data",
     [webp(None), webp(b""), webp(b"}{"), webp(b"x" * 100), webp(b"{}")[:-1], b"RIFF\0\0\0\0WEBP" + b"\0" * 200_000],
-    ids=short_id,
 )
 def test_image_without_a_card_is_not_recognized(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path / "a.webp", data)

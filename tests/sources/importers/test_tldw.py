@@ -14,16 +14,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.importers.engine.discovery import discover
-from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
-from sources.importers.engine.limits import import_limits
-from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.tldw.databases import IMPORTER
 from sources.records import Segment
+from tests.cases import each_case
 from tests.sources.importers.chat_files import (
     LIMITS,
     confidence,
@@ -36,8 +32,10 @@ from tests.sources.importers.chat_files import (
     read_or_reject,
     skip_reasons,
 )
+from tests.sources.importers.single_files import import_here
 from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
+from tests.tiers import examples
 
 N1, N2 = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 C1, C2 = "22222222-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
@@ -302,7 +300,7 @@ def test_media_keep_text_chunks_and_analysis(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("chunk_texts", [["Alpha."], ["Alpha.", "gamma"], ["beta.", "Alpha."]])
+@each_case("chunk_texts", [["Alpha."], ["Alpha.", "gamma"], ["beta.", "Alpha."]])
 def test_chunks_that_do_not_cover_the_text_are_ignored(tmp_path: Path, chunk_texts: list[str]) -> None:
     rows = [
         {"media_id": 1, "chunk_text": text, "chunk_index": index, "chunk_type": "text"}
@@ -315,7 +313,7 @@ def test_chunks_that_do_not_cover_the_text_are_ignored(tmp_path: Path, chunk_tex
 TIMED = [Segment(start_ms=0, end_ms=2500, text="hello world"), Segment(start_ms=2500, end_ms=5000, text="good bye")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
     [
         '{"segments": [{"start": 0, "end": 2.5, "text": "hello world"}, {"start": 2.5, "end": 5, "text": "good bye"}]}',
@@ -418,9 +416,8 @@ def test_prompts_keep_their_keywords(tmp_path: Path) -> None:
 
 
 async def import_paths(libraries: LibraryFixture, *paths: Path) -> ImportSummary:
-    results = list(discover(paths, import_limits(Settings()), [IMPORTER]))
     async with libraries.library("ada") as library:
-        return await run_import(library, results, Settings(), ImportProgress())
+        return await import_here(library, *paths, importers=[IMPORTER])
 
 
 async def test_live_rows_are_searchable_and_a_second_import_changes_nothing(tmp_path: Path) -> None:
@@ -541,7 +538,7 @@ def sample_file() -> bytes:
         return chacha(Path(folder)).read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_damaged_file_is_read_or_rejected(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -550,7 +547,7 @@ def test_damaged_file_is_read_or_rejected(data: st.DataObject) -> None:
         read_or_reject(IMPORTER, path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(stored=st.text(max_size=200) | st.binary(max_size=50) | st.integers() | st.none())
 def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     if isinstance(stored, int) and abs(stored) >= 1 << 63:

@@ -29,7 +29,9 @@ from sources.query.expression import render
 from sources.text.segmentation import TOKENIZER, segment
 from sources.times import TimeMention
 from sources.times.expressions import CalendarDate, Instant
+from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
+from tests.tiers import examples
 
 EXPECTED_DATE = "expected a date such as 2024-05-31, yesterday or 7d"
 
@@ -106,7 +108,7 @@ def only_word(text: str) -> Word:
 # -- matches -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+@each_case("case", SEARCH_CASES)
 def test_query_finds_the_expected_documents_and_no_others(case: SearchCase, library: LibraryIndex) -> None:
     names = set(library.find(parse(case.query)))
     assert names >= set(case.finds)
@@ -119,7 +121,7 @@ def test_search_cases_cover_every_document_in_many_languages() -> None:
     assert {name for case in SEARCH_CASES for name in case.finds} == set(DOCUMENTS)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(text=ANY_QUERY)
 def test_no_text_raises_or_matches_the_whole_library(text: str, library: LibraryIndex) -> None:
     query = parse(text)
@@ -134,9 +136,7 @@ def test_parsing_is_deterministic(text: str) -> None:
     assert parse(text) == parse(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "!!!", "()", '""', "...", "*", "-", "—", "\0", "\ud800", "''", "AND", "(OR)"]
-)
+@each_case("text", ["", " ", "!!!", "()", '""', "...", "*", "-", "—", "\0", "\ud800", "''", "AND", "(OR)"])
 def test_query_without_words_searches_for_nothing_and_says_so(text: str) -> None:
     query = parse(text)
     assert query.expression is None
@@ -194,7 +194,7 @@ def test_compound_word_matches_as_a_phrase_and_in_parts() -> None:
     assert parse("fox-trot").terms[0].word.alternatives == (Phrase("fox-trot", ("fox", "trot")),)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "tokens"),
     [
         ("10:30", {("10", "30")}),
@@ -236,7 +236,7 @@ def test_other_endings_match_only_in_languages_that_are_not_stemmed() -> None:
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("cats AND dogs", "cats AND dogs"),
@@ -260,7 +260,7 @@ def test_and_or_not_operators_are_obeyed(text: str, expected: str) -> None:
     assert parse(text).read_as is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("cats -dogs", "cats NOT dogs"),
@@ -294,7 +294,7 @@ def test_exclusion_alone_searches_for_nothing_and_says_so() -> None:
         assert parse(text).read_as == "searched for nothing; ignored an exclusion (it needs another term to search for)"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "read_as"),
     [
         ("cats AND", "searched for cats; ignored AND (it needs a term on each side)"),
@@ -372,7 +372,7 @@ def test_prefix_matches_every_word_that_begins_with_it() -> None:
             assert database.execute(sql, (to_fts5(prefix), row)).fetchone(), (prefix.text, word)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "read_as"),
     [
         ("ca*", "searched for ca; ignored * (it needs at least 3 letters before it)"),
@@ -419,9 +419,7 @@ def test_timestamp_filter_names_an_instant() -> None:
     assert after.expression == Instant(datetime(2024, 5, 1, 10, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
-    "value", ["7d", "2h", "yesterday", "2026-11", "2026", '"last week"', '"August 2023"', "gestern"]
-)
+@each_case("value", ["7d", "2h", "yesterday", "2026-11", "2026", '"last week"', '"August 2023"', "gestern"])
 def test_date_filter_accepts_words(value: str) -> None:
     query = parse(f"cats after:{value}")
     assert query.filters.after is not None
@@ -435,7 +433,7 @@ def test_query_of_filters_alone_has_no_expression() -> None:
     assert query.read_as == "filter only, newest first"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "note"),
     [
         ("cats after:whenever", f"treated after:whenever as words ({EXPECTED_DATE})"),
@@ -453,7 +451,7 @@ def test_invalid_filter_is_reported(text: str, note: str) -> None:
     assert query.filters == Filters()
 
 
-@pytest.mark.parametrize("text", ["std::vector", "10:30", "https://example.org", "C:\\temp", "note:", "ratio 3:1"])
+@each_case("text", ["std::vector", "10:30", "https://example.org", "C:\\temp", "note:", "ratio 3:1"])
 def test_colon_inside_a_word_is_not_a_filter(text: str) -> None:
     assert parse(text).read_as is None
 
@@ -469,7 +467,7 @@ def test_title_filter_is_required(library: LibraryIndex) -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "limits", "expected", "note"),
     [
         ("cats " + "x" * 2_000, QueryLimits(max_chars=4), "cats", "used only the first 4 characters"),

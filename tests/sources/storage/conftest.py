@@ -1,15 +1,18 @@
 """Tests in this folder use Ada's library, on each engine. Ben's library is separate.
 
-With `TEST_CITUS_URL`, Citus is one of the engines.
+The tests of a module share an engine, on which each test has users of its own. A test that needs other settings, or
+opens its libraries again, uses `open_libraries`. With `TEST_CITUS_URL`, Citus is one of the engines.
 """
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from config.paths import UserId
 from sources.storage.contract import Library
 from tests.servers.citus import citus_server, has_citus
 from tests.servers.postgres import create_database, drop_database
@@ -17,24 +20,36 @@ from tests.servers.shared import SharedServer
 from tests.sources.storage.library_fixture import (
     LibraryFixture,
     OpenLibraries,
+    empty_library_files,
+    new_id_ending,
     open_postgres,
+    open_sqlite,
     open_sqlite_with_libraries,
     total_items,
 )
 from tests.sources.storage.reused_schemas import ReusedSchemas
 
-_POSTGRES_ENGINES = [pytest.param(name) for name in ("postgres", *(["citus"] if has_citus() else []))]
+_POSTGRES_ENGINES = ["postgres", *(["citus"] if has_citus() else [])]
+_SECOND_ENGINE = pytest.mark.slow("shows on PostgreSQL what the first tier shows on SQLite")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests run on SQLite, and on PostgreSQL if the module or the test has the mark `postgres`. One with the mark
-    `sqlite` needs SQLite."""
-    if "open_libraries" in metafunc.fixturenames:
-        marks = {mark.name for mark in metafunc.definition.iter_markers()}
-        engines = [pytest.param("sqlite", marks=pytest.mark.sqlite)]
-        if "postgres" in marks and "sqlite" not in marks:
-            engines += _POSTGRES_ENGINES
-        metafunc.parametrize("open_libraries", engines, indirect=True)
+    """Tests run on SQLite, and on PostgreSQL if the module or the test has the mark `postgres`: in the second tier,
+    or in both with `postgres(is_contract=True)`. One with the mark `sqlite` needs SQLite."""
+    if "engine_name" not in metafunc.fixturenames:
+        return
+    engines = [pytest.param("sqlite", marks=pytest.mark.sqlite)]
+    marks = {mark.name: mark for mark in metafunc.definition.iter_markers()}
+    if "postgres" in marks and "sqlite" not in marks:
+        tier = () if marks["postgres"].kwargs.get("is_contract") else _SECOND_ENGINE
+        engines += [pytest.param(name, marks=tier) for name in _POSTGRES_ENGINES]
+    metafunc.parametrize("engine_name", engines, scope="module", indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test with a shared engine runs on the event loop of that engine."""
+    if "shared_engine" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -45,48 +60,93 @@ def shared_database_url(postgres_server: SharedServer) -> Iterator[str]:
     drop_database(postgres_server, url)
 
 
-def _engine_url(request: pytest.FixtureRequest) -> str:
-    url: str = citus_server().url if request.param == "citus" else request.getfixturevalue("shared_database_url")
+def _engine_url(name: str, request: pytest.FixtureRequest) -> str:
+    url: str = citus_server().url if name == "citus" else request.getfixturevalue("shared_database_url")
     return url
 
 
 @pytest.fixture(params=_POSTGRES_ENGINES, scope="module")
 def engine_url(request: pytest.FixtureRequest) -> str:
     """A database that tests share."""
-    return _engine_url(request)
+    return _engine_url(request.param, request)
+
+
+@pytest.fixture(scope="module")
+def engine_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def storage_url(engine_name: str, request: pytest.FixtureRequest) -> str:
+    return "" if engine_name == "sqlite" else _engine_url(engine_name, request)
 
 
 @pytest.fixture
 def id_ending() -> str:
     """Makes the users of a test different from those of all others in the same database."""
-    return uuid4().hex.translate(str.maketrans("0189", "wxyz"))
+    return new_id_ending()
 
 
 @pytest.fixture
-def open_libraries(request: pytest.FixtureRequest, tmp_path: Path, id_ending: str) -> OpenLibraries:
-    if request.param == "sqlite":
+def open_libraries(engine_name: str, storage_url: str, tmp_path: Path, id_ending: str) -> OpenLibraries:
+    if engine_name == "sqlite":
         return partial(open_sqlite_with_libraries, tmp_path / "data")
     # Other processes use the database of Citus at the same time.
-    schemas = ReusedSchemas(id_ending) if request.param == "postgres" else None
-    return partial(open_postgres, _engine_url(request), tmp_path / "data", id_ending, schemas=schemas)
+    schemas = ReusedSchemas(id_ending) if engine_name == "postgres" else None
+    return partial(open_postgres, storage_url, tmp_path / "data", id_ending, schemas=schemas)
 
 
-@pytest.fixture
-async def libraries(open_libraries: OpenLibraries) -> AsyncIterator[LibraryFixture]:
-    async with open_libraries() as libraries:
-        yield libraries
+@pytest.fixture(scope="module")
+def library_settings() -> dict[str, Any]:
+    """The settings of the shared engine, which a module can change."""
+    return {}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_engine(
+    engine_name: str,
+    storage_url: str,
+    library_settings: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[LibraryFixture, ReusedSchemas | None]]:
+    """An engine for the tests of a module. After them, the library of a user who was not involved must be empty."""
+    root, ending = tmp_path_factory.mktemp("libraries"), new_id_ending()
+    schemas = ReusedSchemas(ending) if engine_name == "postgres" else None
+    if engine_name == "sqlite":
+        opened = open_sqlite(root, **library_settings)
+    else:
+        opened = open_postgres(storage_url, root, ending, schemas=schemas, **library_settings)
+    async with opened as libraries:
+        yield libraries, schemas
+        async with libraries.library("cyd") as bystander:
+            assert await total_items(bystander) == 0
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def libraries(
+    shared_engine: tuple[LibraryFixture, ReusedSchemas | None], engine_name: str, id_ending: str
+) -> AsyncIterator[LibraryFixture]:
+    """The libraries of users whom no other test has."""
+    shared, schemas = shared_engine
+    if engine_name != "sqlite":
+        if schemas is not None:
+            schemas.begin_test(id_ending)
+        yield LibraryFixture(shared.data_root, shared.engine, shared.clock, id_ending)
+        return
+    fixture = LibraryFixture(shared.data_root, shared.engine, shared.clock, id_ending, empty_library_files())
+    yield fixture
+    for directory in (shared.data_root.root / "users").glob("*/u_*"):
+        await shared.engine.remove(UserId(directory.name))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def ada(libraries: LibraryFixture) -> AsyncIterator[Library]:
-    """Ada's library. After the test, the library of a user who was not involved must be empty."""
     async with libraries.library("ada") as library:
         yield library
-    async with libraries.library("cyd") as bystander:
-        assert await total_items(bystander) == 0
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def ben(libraries: LibraryFixture) -> AsyncIterator[Library]:
     async with libraries.library("ben") as library:
         yield library

@@ -1,9 +1,11 @@
 """Libraries of several users on a storage engine, for tests."""
 
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct
 
@@ -18,8 +20,8 @@ from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.postgres.schemas import LibrarySchemas
 from sources.storage.sqlite import SqliteLibraries
-from tests.prepared_libraries import copy_libraries
-from tests.servers.storage import has_database, storage_settings, uses_postgres
+from tests.prepared_libraries import copy_libraries, created_libraries
+from tests.servers.storage import WORDS_ONLY, has_database, storage_settings, uses_postgres
 
 START_S = 1_800_000_000.0
 
@@ -43,6 +45,8 @@ class LibraryFixture(Struct, frozen=True):
     clock: Clock
     # Completes the ids of users, so that the users of different tests can be in one database.
     id_ending: str = "z" * 26
+    # The files of an empty library, which a user without files gets.
+    empty_files: Path | None = None
 
     def context(self, owner: str, client: str = "test-client", *, is_agent: bool = False) -> RequestContext:
         user_id = UserId(f"u_{owner}{self.id_ending}"[:28])
@@ -50,7 +54,12 @@ class LibraryFixture(Struct, frozen=True):
         return build_context(principal, self.data_root, "request", is_agent=is_agent)
 
     def library(self, owner: str, client: str = "test-client") -> AbstractAsyncContextManager[Library]:
-        return self.engine.library(self.context(owner, client))
+        context = self.context(owner, client)
+        if self.empty_files is not None:
+            home = self.data_root.paths_of(context.user_id).media.parent
+            if not home.exists():
+                shutil.copytree(self.empty_files, home)
+        return self.engine.library(context)
 
     async def embed(self, owner: str) -> None:
         """Waits until all text of a user is embedded."""
@@ -80,6 +89,7 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
     data_root = DataRoot(root)
     data_root.prepare()
     clock = clock or Clock()
+    settings = {**WORDS_ONLY, **settings}
     semantic = SemanticService(Settings(data_dir=str(root), **settings))
     engine = SqliteLibraries(data_root, Settings(**settings), clock, clock, semantic)
     try:
@@ -102,6 +112,7 @@ async def open_postgres(
     data_root = DataRoot(root)
     clock = clock or Clock()
     options = PostgresOptions(url=url, connections=3, connect_timeout_s=30.0, statement_cache=100)
+    settings = {**WORDS_ONLY, **settings}
     semantic = SemanticService(Settings(data_dir=str(root), **settings))
     engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic, schemas=schemas)
     try:
@@ -120,6 +131,12 @@ async def open_sqlite_with_libraries(
         copy_libraries(_create_libraries, root)
     async with open_sqlite(root, clock, **settings) as libraries:
         yield libraries
+
+
+def empty_library_files() -> Path:
+    """Returns a directory with the files of a library in which nothing was written. Copying it is faster than creating
+    them."""
+    return next((created_libraries(_create_libraries) / "users").glob("*/u_*"))
 
 
 async def _create_libraries(root: Path) -> None:
@@ -143,6 +160,11 @@ def _open_own_database(
 ) -> AbstractAsyncContextManager[LibraryFixture]:
     DataRoot(root).prepare()
     return open_postgres(storage_settings(root)["storage_url"], root, "z" * 26, clock, **settings)
+
+
+def new_id_ending() -> str:
+    """Returns what makes users different from all others in the same database."""
+    return uuid4().hex.translate(str.maketrans("0189", "wxyz"))
 
 
 def make_search(text: str, limit: int = 10, offset: int = 0, **filters: Any) -> Search:

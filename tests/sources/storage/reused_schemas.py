@@ -25,6 +25,10 @@ class ReusedSchemas(LibrarySchemas):
 
     def __init__(self, id_ending: str) -> None:
         super().__init__()
+        self.begin_test(id_ending)
+
+    def begin_test(self, id_ending: str) -> None:
+        """The libraries of all users whose ids end otherwise can be used again."""
         self._id_ending = id_ending[:_ENDING_CHARS]
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:

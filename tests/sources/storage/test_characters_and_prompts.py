@@ -6,9 +6,10 @@ from config.errors import InvalidParams, NotFound
 from sources.drafts import CharacterDraft, PromptDraft
 from sources.records import SavedPromptArgument
 from sources.storage.contract import Library
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import ids, make_search
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 CARD = {
     "name": "Aria",
@@ -53,6 +54,20 @@ async def test_hit_of_a_character_names_the_matching_field(ada: Library, query: 
     assert (hit.id, hit.title, hit.field) == (created.id, "Aria", field)
 
 
+async def test_item_about_a_person_ranks_above_items_of_the_person(ada: Library) -> None:
+    long = f"For the garden that Ana planted. {'More of it. ' * 50}"
+    by = await ada.prompts.create(PromptDraft(name="Letter", author="Ana", details="Writes a letter."))
+    about = await ada.prompts.create(PromptDraft(name="Plan", author="Ben", details=long))
+    by_and_about = await ada.prompts.create(PromptDraft(name="List", author="Ana", details=long))
+    assert ids(await ada.prompts.search(make_search("who is Ana?"))) == [by_and_about.id, about.id, by.id]
+    [letter, *_] = (await ada.prompts.search(make_search("letter by Ana"))).hits
+    assert letter.id == by.id
+    await ada.characters.create(CharacterDraft(**CARD))  # type: ignore[arg-type]  # as above
+    [card] = (await ada.characters.search(make_search("us"))).hits
+    assert card.field == "creator"
+    assert card.score == pytest.approx(0.23, abs=0.01)
+
+
 async def test_character_without_text_is_found_by_its_name(ada: Library) -> None:
     await ada.characters.create(CharacterDraft(name="Aria"))
     [hit] = (await ada.characters.search(make_search("aria"))).hits
@@ -93,7 +108,7 @@ async def test_prompt_search_can_be_restricted_to_fields(ada: Library) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["", "   "])
+@each_case("name", ["", "   "])
 async def test_characters_and_prompts_require_a_name(ada: Library, name: str) -> None:
     for create in (
         lambda: ada.characters.create(CharacterDraft(name=name)),

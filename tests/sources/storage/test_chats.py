@@ -11,7 +11,7 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
 from tests.sources.storage.library_fixture import OpenLibraries, make_search
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 
 def drafts_of(*texts: str, **fields: Any) -> list[MessageDraft]:
@@ -135,6 +135,89 @@ async def test_context_skips_deleted_messages(ada: Library) -> None:
     await ada.chats.update_message(messages[0].id, MessageDraft(content="coffee"))
     assert await search_texts(ada, "tea") == []
     assert sorted(await search_texts(ada, "coffee")) == ["c", "coffee", "d"]
+
+
+LONG = "The kettle boils slowly. " * 20
+
+
+async def test_long_message_is_in_no_context_and_ends_it(ada: Library, ben: Library) -> None:
+    await ada.chats.create(ConversationDraft(), drafts_of("tea", f"{LONG} mango", "yes", "no"))
+    await ben.chats.create(ConversationDraft(), drafts_of("tea", "mango", "yes", "no"))
+
+    assert [text[-5:] for text in await search_texts(ada, "mango")] == ["mango"]
+    # The long message has the one before it as its context, the message after it has none.
+    assert sorted(text[-5:] for text in await search_texts(ada, "tea")) == ["mango", "tea"]
+    assert sorted(await search_texts(ben, "mango")) == ["mango", "no", "yes"]
+
+
+async def test_answer_is_found_by_the_beginning_of_a_long_question(ada: Library, ben: Library) -> None:
+    question = MessageDraft(role="user", content=f"Which harbour has the oldest crane? {LONG} mango")
+    answers = [MessageDraft(role=role, content="Riga.") for role in ("assistant", "user")]
+    await ada.chats.create(ConversationDraft(), [question, answers[0]])
+    await ada.chats.create(ConversationDraft(), [question, answers[1]])
+
+    assert sorted(hit.role or "" for hit in (await ada.chats.search(make_search("harbour"))).hits) == [
+        "assistant",
+        "user",
+        "user",
+    ]
+    assert [hit.role for hit in (await ada.chats.search(make_search("mango"))).hits] == ["user", "user"]
+    # The last word that fits is whole: a part of it would be a word of its own.
+    assert await search_texts(ada, "boi", by="message") == []
+    assert await search_texts(ben, "harbour") == []
+
+
+async def test_context_follows_the_role_of_the_answer(ada: Library) -> None:
+    question = MessageDraft(role="user", content=f"Which harbour? {LONG}")
+    conversation = await ada.chats.create(ConversationDraft(), [question, MessageDraft(role="user", content="Riga.")])
+    answer = (await ada.chats.messages(conversation.id, 1, 1)).rows[0]
+    assert len(await search_texts(ada, "harbour")) == 1
+    await ada.chats.update_message(answer.id, MessageDraft(role="assistant"))
+    assert len(await search_texts(ada, "harbour")) == 2
+
+
+async def test_message_about_a_person_ranks_above_messages_of_the_person(ada: Library, ben: Library) -> None:
+    said = [MessageDraft(sender="Tobias", content=text) for text in ("Of course it is seven.", "Bring a torch.")]
+    about = MessageDraft(
+        sender="Maren", content=f"Tobias mends what turns: the dome, the mount and the gate. {'He comes often. ' * 20}"
+    )
+    await ada.chats.create(ConversationDraft(), said)
+    await ada.chats.create(ConversationDraft(), [about])
+    await ben.chats.create(ConversationDraft(), said)
+
+    hits = (await ada.chats.search(make_search("who is Tobias?"))).hits
+    assert [hit.sender for hit in hits] == ["Maren", "Tobias", "Tobias"]
+    assert [hit.sender for hit in (await ben.chats.search(make_search("who is Tobias?"))).hits] == ["Tobias", "Tobias"]
+    [torch, *_] = (await ada.chats.search(make_search("what did Tobias say about the torch"))).hits
+    assert torch.text == "Bring a torch."
+
+
+async def test_reply_of_a_person_who_was_addressed_is_not_about_the_person(ada: Library) -> None:
+    texts = (("Tobias", "It is stuck again."), ("Maren", "Thank you, Tobias."), ("Tobias", "Bring a torch."))
+    await ada.chats.create(ConversationDraft(), [MessageDraft(sender=sender, content=text) for sender, text in texts])
+    [mention, *replies] = (await ada.chats.search(make_search("who is Tobias?"))).hits
+    assert mention.text == "Thank you, Tobias."
+    assert len(replies) == 2
+    assert replies[0].score == replies[1].score < mention.score / 2
+
+
+async def test_repeated_question_ranks_below_messages_that_inform(ada: Library, ben: Library) -> None:
+    texts = ("And the grease?", f"All nine bearings are packed with new grease, good to -40. {'It is blue. ' * 20}")
+    for text in texts:
+        await ada.chats.create(ConversationDraft(), drafts_of(text))
+    await ben.chats.create(ConversationDraft(), drafts_of(texts[0]))
+
+    assert await search_texts(ada, "what did we decide about the grease") == [texts[1], texts[0]]
+    assert await search_texts(ben, "what did we decide about the grease") == [texts[0]]
+
+
+async def test_long_message_with_all_words_by_chance_ranks_below_a_precise_one(ada: Library) -> None:
+    precise = "The study stayed cold in the heating test."
+    scattered = f"Every room needs air. {LONG * 2}Stay away when it is cold. {LONG * 2}Test it once."
+    for text in (precise, scattered, *["A room with a view."] * 6):
+        await ada.chats.create(ConversationDraft(), drafts_of(text))
+
+    assert (await search_texts(ada, "which room stayed cold in the test"))[:2] == [precise, scattered]
 
 
 async def test_messages_of_a_deleted_conversation_are_hidden(ada: Library) -> None:

@@ -90,30 +90,21 @@ async def test_messages_before_a_message_are_counted_without_deleted_ones(ada: L
             await library.chats.count_before(message)
 
 
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
-        ("tea", ["Green TEA", "tea"]),
-        ("EEN T", ["Green TEA"]),
-        ("strasse", ["Straße"]),
-        ("STRAßE", ["Straße"]),
-        ("É", ["école"]),
-        ("%", ["100%"]),
-        ("_", []),
-        ("\\", []),
-        ("t" * 60_000, []),
-        ("C-ID", ["Straße"]),
-        ("\ud800", []),
-        ("", ["100%", "école", "Straße", "Green TEA", "tea"]),
-    ],
-)
-async def test_list_can_be_searched_by_part_of_a_title_or_id(
-    ada: Library, ben: Library, search: str, expected: list[str]
-) -> None:
+async def test_list_can_be_searched_by_part_of_a_title_or_id(ada: Library, ben: Library) -> None:
     for title, uuid in (("tea", "a1"), ("Green TEA", "b2"), ("Straße", "abc-Id"), ("école", "d4"), ("100%", "e5")):
         await make(ada, title, uuid=uuid)
-    assert await titles(ada, search=search) == (expected, len(expected))
-    assert await titles(ben, search=search) == ([], 0)
+    expected = {
+        ("tea",): ["Green TEA", "tea"],
+        ("EEN T",): ["Green TEA"],
+        ("strasse", "STRAßE", "C-ID"): ["Straße"],
+        ("É",): ["école"],
+        ("%",): ["100%"],
+        ("_", "\\", "t" * 60_000, "\ud800"): [],
+        ("",): ["100%", "école", "Straße", "Green TEA", "tea"],
+    }
+    for search, found in ((search, found) for searches, found in expected.items() for search in searches):
+        assert await titles(ada, search=search) == (found, len(found)), search
+        assert await titles(ben, search=search) == ([], 0)
 
 
 async def test_namespace_and_search_are_combined_and_paged(ada: Library) -> None:

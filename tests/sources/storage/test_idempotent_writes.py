@@ -6,7 +6,7 @@ from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import Bookkeeping, CharacterDraft, ConversationDraft, NoteDraft, PromptDraft, ThreadDraft
 from sources.storage.contract import Library
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 EXPORTED = Bookkeeping(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="elsewhere")
 

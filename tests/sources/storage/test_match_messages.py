@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import ExactHits
 from sources.storage.contract import ExactSearch, Library
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import OpenLibraries
+from tests.tiers import examples
 
 pytestmark = pytest.mark.postgres
 
@@ -28,7 +30,7 @@ async def create_conversation(library: Library, *texts: str, **fields: Any) -> s
     return (await library.chats.create(ConversationDraft(title="Foxes"), drafts)).id
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "expected"),
     [
         ("brown", {"The quick brown fox", "brown bread"}),
@@ -55,7 +57,7 @@ async def test_expression_is_evaluated(ada: Library, ben: Library, expression: s
     assert await contents(ben, expression) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "expected"),
     [
         ("会议", {"明天下午在会议室讨论部署计划。", "会议取消了"}),
@@ -142,7 +144,7 @@ async def test_invalid_expression_is_searched_as_words_and_reported(
     assert (await match_messages(ben, expression)).hits == ()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     expression=st.one_of(
         st.text(max_size=20),
@@ -230,7 +232,7 @@ async def test_changes_are_visible_immediately(ada: Library) -> None:
     assert await contents(ada, "coffee") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "expression",
     [
         " OR ".join(["a"] * 240),

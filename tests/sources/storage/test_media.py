@@ -11,9 +11,10 @@ from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
 from sources.text.cues import group_cues
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 LONG = " ".join(f"Sentence number {n} speaks of tea." for n in range(300))
 
@@ -208,7 +209,7 @@ async def test_media_types_are_counted_and_filtered_ignoring_case(ada: Library, 
     assert dict(await ben.media.types()) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "draft",
     [
         MediaDraft(chunks=[MediaChunk(index=0, uuid="", text="x", start=5, end=1)]),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
@@ -16,6 +17,9 @@ from sources.query import parse
 from sources.storage.contract import ExactSearch, Library, MessageSearch, Search
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, OpenLibraries, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files
+from tests.tiers import examples
+
+pytestmark = pytest.mark.slow("is a long run against a model")
 
 T = TypeVar("T")
 
@@ -225,7 +229,7 @@ class SqliteMachine(LibraryMachine):
 
 # Without shrinking: each example opens real files, which takes minutes and adds little to the failing steps.
 SqliteMachine.TestCase.settings = settings(
-    max_examples=30,
+    max_examples=examples(30),
     stateful_step_count=60,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -7,7 +7,7 @@ from sources.drafts import NoteDraft
 from sources.storage.contract import Library
 from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search, titles
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 
 async def test_appended_text_is_stored_and_found(ada: Library, ben: Library) -> None:
@@ -75,6 +75,13 @@ async def test_title_match_ranks_above_text_match(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", content="walks"))
     assert titles(await ada.notes.search(make_search("tea"))) == ["Tea", "Walks"]
     assert titles(await ada.notes.search(make_search("title:tea"))) == ["Tea"]
+
+
+async def test_title_that_begins_like_the_question_ranks_higher(ada: Library) -> None:
+    await ada.notes.create(NoteDraft(title="Who is who", content="Ana keeps the keys."))
+    await ada.notes.create(NoteDraft(title="Last week", content="Ana lost the keys."))
+    assert titles(await ada.notes.search(make_search("who is Ana?"))) == ["Who is who", "Last week"]
+    assert titles(await ada.notes.search(make_search("Ana"))) == ["Last week", "Who is who"]
 
 
 async def test_operators_are_applied(ada: Library) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
@@ -13,6 +14,7 @@ from sources.query import parse
 from sources.records import Message
 from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, MetadataFilter, Search
 from sources.storage.redaction import HIDDEN, RedactedChats
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture
 
 pytestmark = pytest.mark.postgres
@@ -71,7 +73,7 @@ SEARCHES: dict[str, Read] = {
 }
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def chat(ada: Library) -> str:
     draft = ConversationDraft(title="Mangoes")
     return (await ada.chats.create(draft, [HUMAN_ONLY, MessageDraft(content=PLAIN)])).id
@@ -98,7 +100,7 @@ async def test_agent_sees_the_placeholder_and_person_sees_the_content(
     assert HIDDEN.encode() not in by_person
 
 
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "search by title"])
+@each_case("name", [name for name in SEARCHES if name != "search by title"])
 async def test_search_finds_a_human_only_message_for_people_only(
     libraries: LibraryFixture, ada: Library, ben: Library, chat: str, name: str
 ) -> None:

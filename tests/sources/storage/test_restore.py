@@ -7,6 +7,7 @@ import pytest
 from config.errors import Conflict, NotFound
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import ExactSearch, ItemFilter, Library, MessageSearch
+from tests.cases import each_case
 from tests.sources.storage.item_kinds import ITEM_KINDS, ItemKind
 from tests.sources.storage.library_fixture import make_search, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.postgres
 HUMAN_ONLY = {"human_only": True}
 
 
-@pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.name)
+@each_case("kind", ITEM_KINDS)
 async def test_restored_item_is_as_before_with_a_new_version(kind: ItemKind, ada: Library, ben: Library) -> None:
     collection = kind.collection(ada)
     item = await collection.create(kind.draft("Tea", "green leaves", tags=["home"]))

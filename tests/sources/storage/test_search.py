@@ -1,5 +1,6 @@
 """Searches in every source: order, paging, filters, scores and arbitrary input."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from sources.records import Hit, HitPage
 from sources.storage.contract import Corpus, Library, Search
 from tests.sources.storage.item_kinds import ITEM_KINDS, ItemKind
 from tests.sources.storage.library_fixture import LibraryFixture, ids, make_search
+from tests.tiers import examples
 
 pytestmark = pytest.mark.postgres
 
 WORDS = ("tea", "milk", "sugar", "honey", "lemon")
+SCORINGS = ("comparable", "minmax")
 every_kind = pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.name)
 
 
@@ -55,23 +58,19 @@ async def pages(search: Any, query: Search, sizes: list[int]) -> list[HitPage]:
 
 
 @every_kind
-@pytest.mark.parametrize("order", ["relevance", "recent"])
-@pytest.mark.parametrize("scoring", ["comparable", "minmax"])
-@pytest.mark.parametrize("query", ["tea", "tea milk honey", "tea OR lemon", "tea*"])
-async def test_pages_contain_every_hit_once_in_the_same_order_as_one_large_page(
-    kind: ItemKind, ada: Library, order: str, scoring: str, query: str
-) -> None:
+async def test_pages_contain_every_hit_once_in_the_same_order_as_one_large_page(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 60)
     search = kind.collection(ada).search
-    complete = await search(make_search(query, limit=200, order=order, scoring=scoring))
-    assert not complete.has_more
-    assert complete.total == len(complete.hits) > 25
-    for sizes in ([1, 7, 30], [25]):
-        results = await pages(search, make_search(query, order=order, scoring=scoring), sizes)
-        hits = [hit for page in results for hit in page.hits]
-        assert hits == list(complete.hits)
-        assert all(page.total == complete.total for page in results)
-    assert len({identity(hit) for hit in complete.hits}) == len(complete.hits)
+    queries, orders, scorings = ("tea", "tea milk honey", "tea OR lemon", "tea*"), ("relevance", "recent"), SCORINGS
+    for query, order, scoring in itertools.product(queries, orders, scorings):
+        case = (query, order, scoring)
+        complete = await search(make_search(query, limit=200, order=order, scoring=scoring))
+        assert not complete.has_more, case
+        assert complete.total == len(complete.hits) == len({identity(hit) for hit in complete.hits}) > 25, case
+        for sizes in ([1, 7, 30], [25]):
+            results = await pages(search, make_search(query, order=order, scoring=scoring), sizes)
+            assert [hit for page in results for hit in page.hits] == list(complete.hits), case
+            assert all(page.total == complete.total for page in results), case
 
 
 @every_kind
@@ -97,7 +96,7 @@ async def test_total_changes_with_each_write(kind: ItemKind, ada: Library) -> No
 @every_kind
 async def test_scores_descend_and_are_between_zero_and_one(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 40)
-    for scoring in ("comparable", "minmax"):
+    for scoring in SCORINGS:
         hits = (await kind.collection(ada).search(make_search("tea", limit=20, scoring=scoring))).hits
         scores = [hit.score for hit in hits]
         assert scores == sorted(scores, reverse=True)
@@ -165,15 +164,15 @@ async def test_filter_without_words_lists_matching_items_newest_first(kind: Item
 
 
 @every_kind
-@pytest.mark.parametrize("query", ["", "   ", "!!!", "()", '""', "* AND", "-tea", "NOT tea"])
-async def test_query_without_words_returns_nothing(kind: ItemKind, ada: Library, query: str) -> None:
+async def test_query_without_words_returns_nothing(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 3)
-    page = await kind.collection(ada).search(make_search(query))
-    assert (page.hits, page.has_more, page.total) == ((), False, 0)
+    for query in ("", "   ", "!!!", "()", '""', "* AND", "-tea", "NOT tea"):
+        page = await kind.collection(ada).search(make_search(query))
+        assert (page.hits, page.has_more, page.total) == ((), False, 0), query
 
 
 @every_kind
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(st.sampled_from("tea mlk\"'()*+-:^{}AND OR NOT NEAR,東京é\0\ud800"), max_size=40))
 async def test_no_input_raises_an_error(kind: ItemKind, ada: Library, query: str) -> None:
     collection = kind.collection(ada)

@@ -22,7 +22,7 @@ from sources.records import Segment
 from sources.storage.contract import Library, ObservationFilter
 from tests.sources.storage.library_fixture import ids, make_search
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.postgres(is_contract=True)
 
 TEA = NoteDraft(uuid="note-1", title="Tea", content="Steep for three minutes.", created_at="2024-01-02T03:04:05Z")
 TALK = ConversationDraft(uuid="talk-1", title="Kettles", created_at="2024-01-02T00:00:00Z")

@@ -1,7 +1,7 @@
 """The vectors of a user's text, made by the model `fast`: always consistent with the text, and never anyone else's."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 from uuid import uuid4
@@ -26,6 +26,7 @@ from sources.storage.postgres import PostgresLibraries
 from sources.storage.postgres.index.entries import ENTRY_KINDS
 from sources.storage.postgres.vectors.vector_tables import read_state
 from sources.storage.sqlite.vectors.kinds import ALL_KINDS, MESSAGE_VECTORS, NOTE_VECTORS, TITLE_VECTORS, VectorKind
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, OpenLibraries, ids, make_search, titles
 
 pytestmark = pytest.mark.postgres
@@ -37,10 +38,9 @@ BREAD = "Knead the dough, let the yeast rise, and bake the loaf in a hot oven."
 WEATHER = "Heavy rain and thunderstorms are expected over the mountains tomorrow."
 
 
-@pytest.fixture
-async def libraries(open_libraries: OpenLibraries) -> AsyncIterator[LibraryFixture]:
-    async with open_libraries(**SEMANTIC) as fixture:
-        yield fixture
+@pytest.fixture(scope="module")
+def library_settings() -> dict[str, Any]:
+    return SEMANTIC
 
 
 async def vectors_of(libraries: LibraryFixture, owner: str, kind: VectorKind) -> set[tuple[int, str, int]]:
@@ -134,7 +134,7 @@ async def test_search_by_meaning_alone_is_scored_by_the_cosine(libraries: Librar
     assert page.hits[0].score == round(page.hits[0].cosine or 0, 4)
 
 
-@pytest.mark.parametrize("action", ["delete", "purge", "update"])
+@each_case("action", ["delete", "purge", "update"])
 async def test_vectors_disappear_with_their_text(libraries: LibraryFixture, action: str) -> None:
     async with libraries.library("ada") as ada:
         items = await add_one_of_each(ada, CAR)
@@ -206,7 +206,7 @@ async def test_library_without_vectors_ranks_by_words(open_libraries: OpenLibrar
     assert page.hits == by_words.hits
 
 
-@pytest.mark.parametrize("query", ['"new tyres"', "tyres AND oil", "tyres -oil", "title:note", "tyr*"])
+@each_case("query", ['"new tyres"', "tyres AND oil", "tyres -oil", "title:note", "tyr*"])
 async def test_literal_query_compares_words_only(libraries: LibraryFixture, query: str) -> None:
     async with libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Note", content=CAR))
@@ -217,6 +217,7 @@ async def test_literal_query_compares_words_only(libraries: LibraryFixture, quer
 WORDS = ("car", "automobile", "tyre", "bread", "dough", "oven", "rain", "storm", "mountain", "winter")
 
 
+@pytest.mark.slow("is a long property run")
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_pages_of_any_size_have_the_same_order(open_libraries: OpenLibraries, data: st.DataObject) -> None:
@@ -274,7 +275,7 @@ async def test_vectors_of_one_model_serve_until_those_of_another_are_made(open_l
         async with libraries.library("ada") as ada:
             await ada.notes.create_many([NoteDraft(title=title, content=text) for title, text in texts.items()])
         await libraries.embed("ada")
-        assert await models_of_notes(libraries, "ada") == {("wordllama-256", 256)}
+        assert await models_of_notes(libraries, "ada") == {("wordllama-256-2", 256)}
 
     async with open_libraries(**{**SEMANTIC, "semantic_model": "minilm"}) as libraries:
         async with libraries.library("ada") as ada:
@@ -282,7 +283,7 @@ async def test_vectors_of_one_model_serve_until_those_of_another_are_made(open_l
         await libraries.embed("ada")
         async with libraries.library("ada") as ada:
             after = await ada.notes.search(make_search("vehicle"))
-        assert await models_of_notes(libraries, "ada") == {("all-minilm-l6-v2-int8", 384)}
+        assert await models_of_notes(libraries, "ada") == {("all-minilm-l6-v2-int8-2", 384)}
     assert titles(before)[0] == titles(after)[0] == "Car"
     # By meaning alone, and not the same number: the query is embedded by the model whose vectors are searched.
     assert before.hits[0].lexical == after.hits[0].lexical == 0
@@ -328,6 +329,6 @@ async def test_quota_of_passages_holds_for_all_files_and_after_a_change_of_the_m
         async with libraries.library("ada") as ada:
             page = await ada.notes.search(make_search("vehicle"))
             usage = await ada.usage()
-        assert {model for model, _ in await models_of_notes(libraries, "ada")} <= {"all-minilm-l6-v2-int8"}
+        assert {model for model, _ in await models_of_notes(libraries, "ada")} <= {"all-minilm-l6-v2-int8-2"}
     assert usage.passages == 2
     assert (page.semantic.status, page.semantic.reason is not None) == ("partial", True)

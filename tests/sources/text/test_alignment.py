@@ -2,15 +2,16 @@
 
 import re
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sources.text.alignment import AlignedForm
 from sources.text.segmentation import normalize_letters, segment, tokenize
 from sources.text.vietnamese import tone_token
+from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS
 from tests.sources.text.samples import MIXED_TEXTS
+from tests.tiers import examples
 
 PIECES = (
     "C++", "c#", ".NET", "getUserName", "aBaB", "ﾃｽﾄ", "e\u0301", "น้ำ", "½", "ﬁx", "㍻", "\u1112\u1161\u11ab", "গো", "া",
@@ -27,7 +28,7 @@ def token_sources(text: str) -> list[tuple[str, str]]:
     return [(token[0], text[start:end]) for token, (start, end) in zip(tokens, sources, strict=True)]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(TEXTS)
 def test_full_form_equals_the_index_form(text: str) -> None:
     aligned = AlignedForm(text)
@@ -40,7 +41,7 @@ def tokens_of(source: str) -> list[str]:
     return [*tokenize(source), *filter(None, [tone_token(normalize_letters(source))])]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(TEXTS)
 def test_source_of_a_token_contains_the_token(text: str) -> None:
     # The fold of a trademark sign depends on the rest of the text.
@@ -49,13 +50,13 @@ def test_source_of_a_token_contains_the_token(text: str) -> None:
         assert token in " ".join(tokens_of(source)), (token, source)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@each_case("name", DOCUMENTS)
 def test_every_token_has_a_source_in_every_language(name: str) -> None:
     text = f"{DOCUMENTS[name].title}\n{DOCUMENTS[name].body}"
     assert [token for token, source in token_sources(text) if token not in tokens_of(source)] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("Straße Ærø", [("strasse", "Straße"), ("aero", "Ærø")]),

@@ -1,13 +1,13 @@
 """Tests of excerpts: literal, on one line and within the limit."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.text.excerpts import first_line, first_sentence, shorten
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "sentence"),
     [
         ("Fix the login. Then the tests.", "Fix the login."),

@@ -1,11 +1,10 @@
 """Tests of grapheme boundaries."""
 
-import pytest
-
 from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before, is_grapheme_boundary
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "graphemes",
     [
         ["a", "b"],
@@ -20,7 +19,6 @@ from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_be
         ["ﾃﾞ", "ﾀ"],
         ["\n", "\u0301"],
     ],
-    ids=lambda graphemes: ascii(graphemes[0]),
 )
 def test_boundaries_are_between_graphemes(graphemes: list[str]) -> None:
     text = "".join(graphemes)

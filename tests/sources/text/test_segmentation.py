@@ -2,7 +2,6 @@
 
 from unicodedata import normalize
 
-import pytest
 from hypothesis import given
 
 from sources.text.segmentation import (
@@ -13,13 +12,14 @@ from sources.text.segmentation import (
     tokenize,
     unspaced_runs,
 )
+from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS
 from tests.sources.text.samples import MIXED_TEXTS, fts5_tokens
 
 UNSTEMMED = TOKENIZER.removeprefix("porter ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("Plain, English: text.", "plain english text"),
@@ -82,23 +82,22 @@ def test_segmentation_of_spaced_words_is_idempotent(text: str) -> None:
     assert segment(segment(spaced)) == segment(spaced)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "\0" * 1_000,
         "\ud800" * 1_000,
-        "aB" * 500_000,
-        "+" * 1_000_000,
-        "C++" * 300_000,
-        "東" * 1_000_000,
-        "ก้" * 500_000,
-        "\u0301" * 1_000_000,
-        "🎉" * 300_000,
-        "é" * 1_000_000,
-        "plain words " * 800_000,
+        "aB" * 100_000,
+        "+" * 200_000,
+        "C++" * 60_000,
+        "東" * 200_000,
+        "ก้" * 100_000,
+        "\u0301" * 200_000,
+        "🎉" * 60_000,
+        "é" * 200_000,
+        "plain words " * 160_000,
         "".join(map(chr, range(0x10000))),
     ],
-    ids=lambda text: f"{len(text)} of {text[:12]!a}",
 )
 def test_any_text_of_any_length_is_segmented(text: str) -> None:
     form = segment(text)

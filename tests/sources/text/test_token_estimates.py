@@ -2,18 +2,18 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.tokenizer import count_tokens
 from sources.text.token_estimates import TokenScale, json_text
+from tests.cases import each_case
 from tests.sources.multilingual import SCRIPTS
 
 SCALE = TokenScale()
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@each_case("script", SCRIPTS)
 def test_estimate_is_at_least_the_real_count_and_at_most_two_and_a_half_times_that(script: str) -> None:
     text = SCRIPTS[script] * 10
     actual = count_tokens(json_text(text)[1:-1])
@@ -26,7 +26,7 @@ def test_characters_per_token_set_by_the_caller_are_used_exactly(text: str, per_
     assert TokenScale(per_token).estimate_tokens(text) == math.ceil(len(text) / per_token)
 
 
-@pytest.mark.parametrize("scale", [SCALE, TokenScale(4.0)])
+@each_case("scale", [SCALE, TokenScale(4.0)])
 def test_a_stored_weight_gives_the_same_tokens_as_the_text(scale: TokenScale) -> None:
     for text in SCRIPTS.values():
         assert scale.tokens_of(SCALE.weigh(text * 90), len(text * 90)) == scale.estimate_tokens(text * 90)

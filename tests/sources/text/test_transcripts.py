@@ -4,13 +4,14 @@ import re
 from typing import Any, get_args
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.reading.cursors import START
 from sources.records import Segment
 from sources.text.transcripts import TranscriptFormat, render_transcript
+from tests.cases import each_case
+from tests.tiers import examples
 
 TALK = (
     Segment(start_ms=0, end_ms=1_500, text="Welcome to the show.", speaker="Ada"),
@@ -56,7 +57,7 @@ def test_json_without_timestamps_omits_them() -> None:
     assert render_all("json", timestamps=False)["segments"][2] == {"text": "Goodbye."}
 
 
-@pytest.mark.parametrize("form", ["srt", "vtt"])
+@each_case("form", ["srt", "vtt"])
 def test_hostile_text_cannot_forge_a_cue(form: TranscriptFormat) -> None:
     hostile = Segment(start_ms=0, end_ms=1, text="x\n\n2\n00:00:09,000 --> 00:00:10,000\n<b>& forged", speaker="a\n\nb")
 
@@ -79,7 +80,7 @@ SEGMENTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(SEGMENTS, st.sampled_from(get_args(TranscriptFormat)), st.booleans(), st.integers(150, 400))
 def test_pages_together_contain_every_segment_and_stay_within_their_room(
     segments: list[Segment], form: TranscriptFormat, timestamps: bool, room: int

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 from itertools import chain
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.times import TimeSpan, find_times, read_time, resolve
+from tests.cases import each_case
 
 # A Sunday evening; it is already Monday in Tokyo.
 SUNDAY = datetime(2026, 11, 15, 20, 30, tzinfo=UTC)
@@ -213,10 +213,8 @@ def days_of(span: TimeSpan | None, zone: ZoneInfo) -> Days:
     return first, end
 
 
-@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK], ids=str)
-@pytest.mark.parametrize(
-    ("text", "days"), [pytest.param(text, days, id=text) for text, days in chain(*map(dict.items, PHRASES.values()))]
-)
+@each_case("zone", [BERLIN, NEW_YORK])
+@each_case(("text", "days"), chain(*map(dict.items, PHRASES.values())))
 def test_a_phrase_names_days_of_the_time_zone(text: str, days: Days, zone: ZoneInfo) -> None:
     [mention] = find_times(text)
     assert mention.words in text or not text.isascii()
@@ -227,7 +225,7 @@ def test_every_language_has_at_least_ten_phrases() -> None:
     assert {language: len(phrases) >= 10 for language, phrases in PHRASES.items()} == dict.fromkeys(PHRASES, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "you may march with us", "Theresa May", "the planet mars", "may I come in", "a march against rain",
@@ -244,7 +242,7 @@ def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
     assert [days_of(resolve(one, SUNDAY), ZoneInfo("UTC"))[0] for one in (first, last)] == ["2023-08-11", "2023-08-15"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "days"),
     [
         ("what happened between August 11 and August 15 2023", ("2023-08-11", "2023-08-16")),
@@ -271,7 +269,7 @@ def test_two_times_are_one_period_if_the_text_connects_them(text: str, days: Day
     assert days_of(resolve(mention, SUNDAY), ZoneInfo("UTC")) == days
 
 
-@pytest.mark.parametrize("text", ["June and July 2023", "the plan of May, not of July 2023", "before 2021 and in 2023"])
+@each_case("text", ["June and July 2023", "the plan of May, not of July 2023", "before 2021 and in 2023"])
 def test_times_that_are_only_listed_stay_apart(text: str) -> None:
     assert len(find_times(text)) == 2
 
@@ -287,7 +285,7 @@ def test_today_begins_at_midnight_of_the_reader() -> None:
     assert days_of(resolve(today, SUNDAY.astimezone(NEW_YORK)), NEW_YORK) == ("2026-11-15", "2026-11-16")
 
 
-@pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-06-01", 24)])
+@each_case(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-06-01", 24)])
 def test_a_day_on_which_the_clock_changes_has_another_length(day: str, hours: int) -> None:
     mention = read_time(day)
     assert mention is not None
@@ -307,7 +305,7 @@ def test_a_week_ago_is_the_same_time_of_day_although_the_clock_changed() -> None
     assert span.start == datetime(2026, 10, 21, 9, 0, tzinfo=BERLIN)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "start"),
     [
         ("7d", "2026-11-08T20:30:00+00:00"), ("2h", "2026-11-15T18:30:00+00:00"), ("1m", "2026-10-15T20:30:00+00:00"),
@@ -326,9 +324,7 @@ def test_a_value_is_a_time_as_a_whole(text: str, start: str) -> None:
     assert span.start == datetime.fromisoformat(start)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "soon", "2026-13", "2026-02-30", "7", "7x", "cats last week", "yesterday and today"]
-)
+@each_case("text", ["", "soon", "2026-13", "2026-02-30", "7", "7x", "cats last week", "yesterday and today"])
 def test_other_values_are_not_times(text: str) -> None:
     assert read_time(text) is None
 

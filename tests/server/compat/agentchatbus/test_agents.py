@@ -8,6 +8,7 @@ import pytest
 from config.settings import Settings
 from server.compat.agentchatbus.agents import AgentRegistry
 from sources.storage.contract import Agents
+from tests.cases import each_case
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 from tests.sources.source_fixture import open_source_fixture
 
@@ -94,7 +95,7 @@ async def test_limit_of_one_agent_keeps_the_latest(libraries: tuple[Agents, Agen
     assert (await registry.find(ada, first.id), await registry.find(ada, second.id)) == (None, second)
 
 
-@pytest.mark.parametrize("agent_id", ["", "nobody", "\x00", "\ud800"])
+@each_case("agent_id", ["", "nobody", "\x00", "\ud800"])
 async def test_unknown_agent_is_not_found(libraries: tuple[Agents, Agents], clock: ManualClock, agent_id: str) -> None:
     (ada, _), registry = libraries, AgentRegistry(Settings(), clock)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
-import pytest
 
 from auth.principal import READ
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.clients import message, modern_headers, modern_params, text_of
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -122,7 +122,7 @@ async def test_agent_is_resumed_by_its_id_and_token(ada: LibraryUser, ben: Libra
     assert error["error"].startswith("Failed to resume agent")
 
 
-@pytest.mark.parametrize("arguments", [{}, {"thread_name": "  "}])
+@each_case("arguments", [{}, {"thread_name": "  "}])
 async def test_connecting_requires_a_thread(ada: LibraryUser, arguments: dict[str, str]) -> None:
     assert await error_of(ada, "bus_connect", **arguments) == {"error": "thread_name is required"}
 

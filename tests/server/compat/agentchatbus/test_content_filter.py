@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from server.compat.agentchatbus.content_filter import find_secret
+from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import post
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -25,7 +24,7 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize(("pattern", "secret"), SECRETS.items())
+@each_case(("pattern", "secret"), SECRETS.items())
 async def test_message_with_a_secret_is_rejected_and_not_stored(api: RestClient, pattern: str, secret: str) -> None:
     agent = await BusAgent.register(api)
     thread = (await agent.create_thread())["id"]
@@ -38,7 +37,7 @@ async def test_message_with_a_secret_is_rejected_and_not_stored(api: RestClient,
     assert await contents(api, thread) == []
 
 
-@pytest.mark.parametrize("field", ["topic", "system_prompt"])
+@each_case("field", ["topic", "system_prompt"])
 async def test_thread_with_a_secret_is_rejected(api: RestClient, field: str) -> None:
     agent = await BusAgent.register(api)
     secret = SECRETS["AWS Access Key ID"]
@@ -70,7 +69,7 @@ async def test_filter_can_be_switched_off(tmp_path: Path) -> None:
         assert await contents(api, thread) == [SECRETS["Private Key"]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "The refactor looks good, great work!",
@@ -85,7 +84,7 @@ def test_text_about_secrets_is_not_a_secret(text: str) -> None:
     assert find_secret(text) is None
 
 
-@pytest.mark.parametrize("unit", ["eyJ", "azure", "azure=", "sk-", "T3BlbkFJ", "xoxb", "a" * 20, "-----BEGIN "])
+@each_case("unit", ["eyJ", "azure", "azure=", "sk-", "T3BlbkFJ", "xoxb", "a" * 20, "-----BEGIN "])
 def test_hostile_text_is_scanned_without_backtracking(unit: str) -> None:
     """A pattern that tried every position of a run to its end would take hours."""
     assert find_secret(unit * (2_000_000 // len(unit))) is None

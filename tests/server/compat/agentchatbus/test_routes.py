@@ -13,6 +13,7 @@ from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
 from server.console.browser import BrowserGuard
 from server.rest.handler import RestHandler
+from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import create_conversation, post
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -53,7 +54,7 @@ async def test_single_user_server_needs_no_credential(tmp_path: Path) -> None:
     assert [row["thread_id"] for row in results["results"]] == [thread["id"]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path"),
     [
         ("GET", "/api/search?q=fox"),
@@ -130,7 +131,7 @@ async def test_created_thread_includes_its_sync_context(api: RestClient, agent: 
     assert set(thread["reply_window"]) == {"expires_at", "max_new_messages"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("token", "message"),
     [
         ({}, "X-Agent-Token header required to create thread as a registered agent"),
@@ -209,7 +210,7 @@ async def test_unregistered_author_can_post_under_any_name(api: RestClient, agen
     assert (unnamed.json()["author"], unnamed.json()["role"]) == ("human", "user")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("token", "message"),
     [
         ({}, "X-Agent-Token header required to post as a registered agent"),
@@ -361,7 +362,7 @@ async def test_rejected_post_does_not_consume_its_reply_token(api: RestClient, a
     assert await contents(api, thread["id"]) == ["first", "now"]
 
 
-@pytest.mark.parametrize("token", ["made-up", "of another thread"])
+@each_case("token", ["made-up", "of another thread"])
 async def test_reply_token_of_another_thread_is_rejected(api: RestClient, agent: BusAgent, token: str) -> None:
     thread, other = await agent.create_thread(), await agent.create_thread()
     presented = other["reply_token"] if token == "of another thread" else token
@@ -439,7 +440,7 @@ async def test_rate_limited_post_returns_the_time_to_wait(tmp_path: Path) -> Non
 # Isolation and restricted credentials
 
 
-@pytest.mark.parametrize(("method", "tail"), [("GET", "messages"), ("POST", "messages"), ("POST", "sync-context")])
+@each_case(("method", "tail"), [("GET", "messages"), ("POST", "messages"), ("POST", "sync-context")])
 async def test_thread_of_another_user_looks_nonexistent(
     api: RestClient, agent: BusAgent, method: str, tail: str
 ) -> None:
@@ -524,7 +525,7 @@ async def test_bus_profile_key_can_use_the_whole_bus(api: RestClient) -> None:
     assert await contents(api, thread) == ["a galleon"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path"),
     [
         ("GET", "/conversations"),
@@ -561,7 +562,7 @@ async def test_bus_profile_key_can_post_only_in_threads(api: RestClient) -> None
     assert await contents(api, talk) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("profile", "scopes", "can_search", "can_write"),
     [
         ("bus", (READ,), True, False),

@@ -10,6 +10,7 @@ from server.app import build_app
 from server.compat.agentchatbus.service import build_message_bus
 from server.metrics import Metrics
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
@@ -44,7 +45,7 @@ async def test_query_can_be_given_as_q_or_query(api: RestClient, ada: LibraryUse
     assert (await api.get(f"/api/search?{name}=fox")).json()["total"] == 1
 
 
-@pytest.mark.parametrize("query", ["q=", "q=%20%20", "query="])
+@each_case("query", ["q=", "q=%20%20", "query="])
 async def test_empty_query_is_rejected_with_400(api: RestClient, query: str) -> None:
     response = await api.get(f"/api/search?{query}")
 
@@ -66,9 +67,7 @@ async def test_non_numeric_limit_is_rejected_with_422(api: RestClient) -> None:
     assert response.json()["detail"][0]["loc"] == ["query", "limit"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "count"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)]
-)
+@each_case(("limit", "count"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)])
 async def test_limit_is_clamped(api: RestClient, ada: LibraryUser, limit: str, count: int) -> None:
     await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 

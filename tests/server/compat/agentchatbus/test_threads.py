@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from sources.drafts import ConversationDraft
+from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
 from tests.server.compat.agentkit.conversations_api import create_conversation, post
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -161,7 +162,7 @@ async def test_limit_0_lists_as_many_threads_as_allowed(tmp_path: Path) -> None:
     assert [(len(page["threads"]), page["has_more"]) for page in pages] == [(3, True), (3, True), (3, True), (1, True)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "field"),
     [
         ("/api/threads?offset=2", "offset"),
@@ -243,7 +244,7 @@ async def test_thread_can_be_archived_and_restored(api: RestClient, agent: BusAg
     assert (restored.json()["status"], (await list_threads(api))["total"]) == ("discuss", 1)
 
 
-@pytest.mark.parametrize("path", ["/api/threads?status=open", "/api/threads?include_archived=maybe"])
+@each_case("path", ["/api/threads?status=open", "/api/threads?include_archived=maybe"])
 async def test_invalid_status_is_rejected(api: RestClient, path: str) -> None:
     assert (await api.get(path)).status == 422
 

@@ -8,6 +8,7 @@ import pytest
 from server.compat.agentchatbus.service import build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.clients import text_of
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient
@@ -98,7 +99,7 @@ async def test_invalid_expression_is_searched_as_words_and_reported_in_read_as(
     assert response["read_as"] == read_as
 
 
-@pytest.mark.parametrize("query", ["*", "?!", "AND"])
+@each_case("query", ["*", "?!", "AND"])
 async def test_expression_without_words_returns_nothing_and_explains(ada: LibraryUser, query: str) -> None:
     await ada.add_chat("Talk", "a fox")
 
@@ -108,7 +109,7 @@ async def test_expression_without_words_returns_nothing_and_explains(ada: Librar
     assert response["read_as"].startswith("searched for nothing; ")
 
 
-@pytest.mark.parametrize("query", ["", "   "])
+@each_case("query", ["", "   "])
 async def test_empty_query_returns_the_documented_error(ada: LibraryUser, query: str) -> None:
     result = await ada.request("tools/call", name="msg_search", arguments={"query": query})
 
@@ -124,7 +125,7 @@ async def test_thread_id_restricts_the_search(ada: LibraryUser) -> None:
     assert await ada.search("msg_search", "fox", thread_id="nowhere") == []
 
 
-@pytest.mark.parametrize(("limit", "count"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
+@each_case(("limit", "count"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
 async def test_limit_is_clamped(ada: LibraryUser, limit: int, count: int) -> None:
     await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import ConversationDraft, MessageDraft
+from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.compat.agentkit.conversations_api import (
     HELLO,
@@ -30,6 +31,7 @@ from tests.server.compat.agentkit.conversations_api import (
 from tests.server.http_client import HttpResponse, RawConnection, fetch
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
+from tests.tiers import examples
 
 ZIP = {"Content-Type": "application/zip"}
 
@@ -115,7 +117,7 @@ async def test_export_of_many_pages_is_complete(tmp_path: Path) -> None:
     assert exported["message_count"] == 6
 
 
-@pytest.mark.parametrize("export_format", ["txt", "xml"])
+@each_case("export_format", ["txt", "xml"])
 async def test_archive_supports_only_json(api: RestClient, export_format: str) -> None:
     response = await api.get(f"/conversations/export?format={export_format}")
 
@@ -176,7 +178,7 @@ async def factory(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Use
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(conversations=LIBRARIES, sessions=st.booleans())
 async def test_export_after_import_has_the_same_bytes(
     factory: UserFactory, conversations: list[tuple[ConversationDraft, list[MessageDraft]]], sessions: bool
@@ -325,7 +327,7 @@ async def test_too_large_file_in_another_layout_is_rejected(tmp_path: Path) -> N
 # Hostile and damaged archives
 
 
-@pytest.mark.parametrize("upload", [b"", b"PK", b"not a zip at all", make_zip({})[:-3], b"PK\x05\x06" + b"\xff" * 18])
+@each_case("upload", [b"", b"PK", b"not a zip at all", make_zip({})[:-3], b"PK\x05\x06" + b"\xff" * 18])
 async def test_upload_that_is_not_a_zip_is_rejected(api: RestClient, upload: bytes) -> None:
     response = await import_archive(api, upload)
 

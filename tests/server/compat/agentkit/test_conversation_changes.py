@@ -10,6 +10,7 @@ import pytest
 
 from auth.principal import READ
 from sources.drafts import ConversationDraft, MessageDraft
+from tests.cases import each_case
 from tests.live import NO_CERTIFICATES, live, make_settings
 from tests.server.compat.agentkit.conversations_api import HELLO, conversation_ids, create_conversation
 from tests.server.http_client import HttpResponse
@@ -103,7 +104,7 @@ async def test_part_around_a_message_is_read(api: RestClient) -> None:
 # Downloads
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "media_type", "beginning"),
     [
         ("json", "application/json", '{"id":"'),

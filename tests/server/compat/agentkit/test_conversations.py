@@ -11,6 +11,7 @@ import pytest
 
 from auth.principal import READ, SCOPES
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.compat.agentkit.conversations_api import (
     HELLO,
     conversation_ids,
@@ -88,7 +89,7 @@ async def test_default_page_has_fifty_conversations(api: RestClient, ada: Librar
     assert (len(response["conversations"]), response["limit"], response["total"]) == (50, 50, 52)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "limit", "offset"),
     [("limit=0", 1, 0), ("limit=-1", 1, 0), ("limit=999999", 200, 0), ("offset=-5", 50, 0), ("limit=7", 7, 0)],
 )
@@ -214,7 +215,7 @@ async def test_renaming_without_a_title_only_changes_the_modification_time(api: 
     assert after["updated_at"] > before["updated_at"]
 
 
-@pytest.mark.parametrize("purge", ["", "?purge=true"])
+@each_case("purge", ["", "?purge=true"])
 async def test_deleted_conversation_is_found_nowhere(api: RestClient, ada: LibraryUser, purge: str) -> None:
     conversation = await create_conversation(
         api, {"role": "user", "content": "the galleon sailed at dawn"}, title="A galleon"
@@ -314,7 +315,7 @@ async def export(api: RestClient, conversation: str, query: str = "", who: str =
     return await api.request("POST", f"/conversations/{conversation}/export{query}", who)
 
 
-@pytest.mark.parametrize("query", ["", "?format=json"])
+@each_case("query", ["", "?format=json"])
 async def test_json_export_is_the_whole_conversation(api: RestClient, query: str) -> None:
     conversation = await create_conversation(api, *HELLO, title="Greetings")
 
@@ -410,7 +411,7 @@ async def test_exported_json_is_imported_with_senders_metadata_and_tags(
     assert await ben.search("msg_search", "mango") == []
 
 
-@pytest.mark.parametrize("export_format", ["txt", "md"])
+@each_case("export_format", ["txt", "md"])
 async def test_text_and_markdown_exports_mark_human_only_messages(
     api: RestClient, ada: LibraryUser, export_format: str
 ) -> None:
@@ -430,7 +431,7 @@ async def test_unsupported_export_format_is_rejected(api: RestClient) -> None:
     assert (response.status, response.json()["detail"]) == (400, "Invalid format. Supported: json, txt, md")
 
 
-@pytest.mark.parametrize("export_format", ["json", "txt", "md"])
+@each_case("export_format", ["json", "txt", "md"])
 async def test_export_of_many_pages_is_complete(tmp_path: Path, export_format: str) -> None:
     async with open_rest_client(tmp_path, message_page_max=3) as api:
         contents = [f'turn {n} "\\\n\u2028\U0001f600' for n in range(20)]
@@ -488,9 +489,7 @@ def anonymous(response: HttpResponse, conversation_id: str) -> tuple[int, str]:
     return response.status, re.sub(rf'{TIME.pattern}|"request_id":"[^"]*"', "", text)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [*ROUTES[1:4], ("POST", "/conversations"), ("POST", "/conversations/import")]
-)
+@each_case(("method", "path"), [*ROUTES[1:4], ("POST", "/conversations"), ("POST", "/conversations/import")])
 async def test_read_only_key_cannot_write(api: RestClient, method: str, path: str) -> None:
     conversation = await create_conversation(api, *HELLO)
 
@@ -501,7 +500,7 @@ async def test_read_only_key_cannot_write(api: RestClient, method: str, path: st
     assert (await api.get(f"/conversations/{conversation}")).json()["title"] == "Hello"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("profile", "statuses"),
     [("compact", [200, 200, 200, 403]), ("letta", [403, 403, 200, 403]), ("full", [200, 200, 200, 200])],
 )
@@ -546,7 +545,7 @@ async def test_error_has_agentkits_envelope_and_a_detail(api: RestClient) -> Non
     assert response.header("x-request-id") == "mine"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "fault"),
     [
         ("/conversations/search/messages", {"type": "missing", "loc": ["query", "query"], "msg": "Field required"}),
@@ -567,7 +566,7 @@ async def test_invalid_input_is_rejected_with_fastapis_422(api: RestClient, path
     assert response.json()["error"]["code"] == "VALIDATION_ERROR"
 
 
-@pytest.mark.parametrize("path", ["/conversations/a/b", "/conversations/", "/namespaces/a/b/c"])
+@each_case("path", ["/conversations/a/b", "/conversations/", "/namespaces/a/b/c"])
 async def test_unknown_path_returns_the_same_envelope(api: RestClient, path: str) -> None:
     response = await api.get(path)
 
@@ -583,7 +582,7 @@ async def test_rate_limit_error_says_when_to_retry(tmp_path: Path) -> None:
     assert str(rejected.json()["error"]["retry_after"]) == rejected.header("retry-after")
 
 
-@pytest.mark.parametrize("path", ["/conversations", "/conversations/x", "/conversations/export"])
+@each_case("path", ["/conversations", "/conversations/x", "/conversations/export"])
 async def test_missing_credential_is_rejected_with_401(api: RestClient, path: str) -> None:
     response = await api.get(path, None)
 

@@ -2,8 +2,7 @@
 
 from urllib.parse import urlencode
 
-import pytest
-
+from tests.cases import each_case
 from tests.server.compat.agentkit.conversations_api import HELLO, conversation_ids, create_conversation, post
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient
@@ -87,7 +86,7 @@ async def test_conversations_of_a_deleted_namespace_move_to_the_default(api: Res
     assert await conversation_counts(api) == {"default": 1}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "code", "method", "path", "body"),
     [
         (409, "CONFLICT", "POST", "/namespaces", {"name": "work"}),
@@ -117,7 +116,7 @@ async def test_invalid_namespace_operations_are_rejected(
     assert await conversation_counts(api) == {"default": 0, "home": 0, "work": 0}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "body", "message"),
     [
         ("POST", "/namespaces", {"name": "work"}, "Namespace 'work' already exists"),

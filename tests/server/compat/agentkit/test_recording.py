@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.server.compat.agentkit.conversations_api import HELLO, create_conversation, post
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -81,7 +82,7 @@ async def test_bulk_messages_are_stored_all_or_none(api: RestClient) -> None:
     assert await messages(api, conversation) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "title"),
     [(LONG, f"{LONG[:50]}..."), ("Short", "Short"), ("x" * 50, "x" * 50), ("x" * 51, "x" * 50 + "...")],
 )
@@ -168,7 +169,7 @@ async def test_session_has_one_conversation_per_user(api: RestClient) -> None:
     assert first in again.json()["detail"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status", "message"),
     [
         ({"content": "x"}, 422, "role: required argument is missing"),
@@ -192,7 +193,7 @@ async def test_invalid_message_is_rejected_with_field_expected_and_got(
     assert await messages(api, conversation) == []
 
 
-@pytest.mark.parametrize("conversation_id", ["search", "export", "import"])
+@each_case("conversation_id", ["search", "export", "import"])
 async def test_conversation_id_cannot_be_a_route_segment(api: RestClient, conversation_id: str) -> None:
     assert (await post(api, "/conversations", {"id": conversation_id})).status == 400
 
@@ -207,7 +208,7 @@ async def test_too_large_body_or_batch_is_rejected(tmp_path: Path) -> None:
     assert (many.status, many.json()["detail"]) == (400, "items: expected at most 3 per call, got 4")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "body"),
     [("/conversations/{}/messages", HELLO[0]), ("/conversations/{}/messages/bulk", {"messages": list(HELLO)})],
 )

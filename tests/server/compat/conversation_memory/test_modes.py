@@ -8,6 +8,7 @@ import pytest
 
 from server.compat.meaning_note import meaning_note
 from sources.records import SemanticStatus
+from tests.cases import each_case
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 
 FAST: dict[str, Any] = {"semantic_model": "fast", "semantic_timeout_ms": 60_000}
@@ -33,7 +34,7 @@ async def add_observations(memory: MemoryUser, *narratives: str) -> None:
         await memory.add_observation(narrative.split()[1], narrative=narrative)
 
 
-@pytest.mark.parametrize("mode", ["vector", "both"])
+@each_case("mode", ["vector", "both"])
 async def test_observations_are_found_by_meaning(users: tuple[MemoryUser, MemoryUser], mode: str) -> None:
     ada, ben = users
     await add_observations(ada, BREAD, CAR, RAIN)
@@ -91,7 +92,7 @@ async def test_vector_mode_reads_operators_as_text(users: tuple[MemoryUser, Memo
     assert "Searched by text: the query requires its words." in text
 
 
-@pytest.mark.parametrize("mode", ["vector", "both"])
+@each_case("mode", ["vector", "both"])
 async def test_exchanges_are_found_by_meaning(users: tuple[MemoryUser, MemoryUser], mode: str) -> None:
     ada, ben = users
     await ada.add_conversation("What is to be done?", CAR)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 
 
@@ -121,8 +122,8 @@ async def test_long_text_is_compared_to_its_end(ada: MemoryUser) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["projects", "types", "concepts", "files"])
-@pytest.mark.parametrize("values", [[""], ["web", " "]])
+@each_case("name", ["projects", "types", "concepts", "files"])
+@each_case("values", [[""], ["web", " "]])
 async def test_blank_filter_value_is_rejected(ada: MemoryUser, name: str, values: list[str]) -> None:
     arguments: dict[str, Any] = {name: values}
 

@@ -8,6 +8,7 @@ import pytest
 
 from bench.tokenizer import count_tokens
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 
 JWT = {
@@ -167,7 +168,7 @@ async def test_long_title_is_shortened_in_its_row(ada: MemoryUser) -> None:
     assert text.count("\n") == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "titles"),
     [
         ({"types": ["decision"]}, {"Token decision"}),
@@ -383,7 +384,7 @@ async def test_no_results_return_the_documented_sentences(ada: MemoryUser) -> No
     assert await ada.rows("galleon") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "message"),
     [
         ({"query": 7}, "Error: Query must be string or array"),
@@ -477,7 +478,7 @@ async def test_twenty_long_observations_fit_one_response_and_truncation_is_repor
     assert text.count("more characters omitted: request fewer observations") == 20
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ids", "message"),
     [
         (["obs-absent"], "Error: Invalid observation ID: obs-absent"),
@@ -603,7 +604,7 @@ async def test_long_conversation_is_truncated_with_the_line_to_continue_from(tmp
         assert [line.split()[1] for line in lines] == [str(number) for number in range(40)]
 
 
-@pytest.mark.parametrize("max_tokens", [300, 600, 2_000])
+@each_case("max_tokens", [300, 600, 2_000])
 async def test_response_is_never_longer_than_the_callers_budget(ada: MemoryUser, max_tokens: int) -> None:
     chat = await ada.add_conversation(*(f"Turn {number} " + "of wind and rain " * number for number in range(40)))
     observation_id = await ada.add_observation("Galleon", narrative="wind and rain " * 500)
@@ -645,7 +646,7 @@ async def test_conversation_without_messages_says_so(ada: MemoryUser) -> None:
     assert "This conversation has no messages." in await ada.text("memory_read", path=f"chats://{chat.id}")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "message"),
     [
         ({"startLine": 0}, "Error: Invalid line range: startLine must be 1 or more, got 0"),
@@ -703,7 +704,7 @@ async def test_unknown_or_file_system_path_is_not_found(ada: MemoryUser, path: s
     assert await ada.error("memory_read", path=path) == f"Error: File not found: {path}"
 
 
-@pytest.mark.parametrize("path", ["", "  ", 7])
+@each_case("path", ["", "  ", 7])
 async def test_path_is_required(ada: MemoryUser, path: Any) -> None:
     assert await ada.error("memory_read", path=path) == "Error: Path is required"
 
@@ -777,7 +778,7 @@ async def test_reused_key_with_other_content_is_rejected(ada: MemoryUser) -> Non
     assert "k-1" in await ada.error("observations_record", observations=[{"title": "Another"}], idempotency_key="k-1")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("observations", "message"),
     [
         ([], "observations: expected 1 to 50, got 0"),

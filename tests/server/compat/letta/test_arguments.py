@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from server.compat.letta.arguments import parse_end_date, parse_limit, parse_roles, parse_start_date
 from server.compat.letta.errors import InvalidSearchArgument
+from tests.cases import each_case
 
 STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "limit"),
     [(20, 20), (0, 1), (-3, 1), (500, 200), ("7", 7), ("many", 50), (None, 50), ([], 50), (2.9, 2), (float("inf"), 50)],
 )
@@ -23,7 +24,7 @@ def test_limit_is_clamped_and_defaults_to_50(value: Any, limit: int) -> None:
     assert parse_limit(value, 200) == limit
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "roles"),
     [(None, ()), ((), ()), ("", ()), ("tool", ("tool",)), (("user", "assistant", "user"), ("user", "assistant"))],
 )
@@ -38,7 +39,7 @@ def test_invalid_roles_are_named_with_the_allowed_ones() -> None:
     assert error.value.message == "Invalid role(s): ['admin', 'system']. Allowed: user, assistant, tool."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "start", "end"),
     [
         ("2024-01-15", "2024-01-15T00:00:00.000Z", "2024-01-15T23:59:59.999Z"),
@@ -55,9 +56,7 @@ def test_date_covers_its_whole_day_and_time_without_offset_is_utc(value: str | N
     assert (parse_start_date(value), parse_end_date(value)) == (start, end)
 
 
-@pytest.mark.parametrize(
-    "text", ["yesterday", "2024-13-01", "2024-01-15T25:00", "0001-01-01T00:00:00+14:00", "01/02/24"]
-)
+@each_case("text", ["yesterday", "2024-13-01", "2024-01-15T25:00", "0001-01-01T00:00:00+14:00", "01/02/24"])
 def test_invalid_date_is_rejected_with_the_expected_format(text: str) -> None:
     with pytest.raises(InvalidSearchArgument) as error:
         parse_end_date(text)

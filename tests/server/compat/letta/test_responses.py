@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from server.compat.letta.responses import NO_MATCHES, SEPARATOR, letta_response, render_text
 from server.compat.letta.schemas import LettaRelevance, LettaResult
 from sources.records import MessageHit
+from tests.cases import each_case
 from tests.server.compat.letta.message_hits import message_hit
 
 # Text
@@ -26,7 +25,7 @@ def test_no_hits_render_as_one_sentence() -> None:
     assert render_text([], 2000, None) == "No matching messages."
 
 
-@pytest.mark.parametrize("title", ["", "  "])
+@each_case("title", ["", "  "])
 def test_conversation_without_title_is_named_by_the_start_of_its_id(title: str) -> None:
     assert "(conv: 9b2e77aa)" in render_text([message_hit("one", title)], 2000, None)
 
@@ -37,12 +36,12 @@ def test_missing_time_or_role_is_marked() -> None:
     )
 
 
-@pytest.mark.parametrize(("length", "expected"), [(2000, "x" * 2000), (2001, "x" * 2000 + "...")])
+@each_case(("length", "expected"), [(2000, "x" * 2000), (2001, "x" * 2000 + "...")])
 def test_long_message_is_truncated(length: int, expected: str) -> None:
     assert render_text([message_hit("x" * length)], 2000, None).partition("\n")[2] == expected
 
 
-@pytest.mark.parametrize("hits", [[], [message_hit("one")]])
+@each_case("hits", [[], [message_hit("one")]])
 def test_note_is_the_last_block(hits: list[MessageHit]) -> None:
     blocks = render_text(hits, 2000, "older messages were not searched").split(SEPARATOR)
 
@@ -53,7 +52,7 @@ def test_note_is_the_last_block(hits: list[MessageHit]) -> None:
 # JSON
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("age", "time_ago"),
     [
         (timedelta(seconds=12), "12s ago"),

@@ -1,14 +1,13 @@
 """Which messages belong to the searched history."""
 
-import pytest
-
 from server.compat.letta.service import is_history
+from tests.cases import each_case
 from tests.server.compat.letta.message_hits import message_hit
 
 TOOLS = {"conversation_search", "knowledge_search", "search", "msg_search"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "tool",
     [
         "conversation_search",
@@ -23,7 +22,7 @@ def test_output_of_own_tools_is_not_history(tool: str) -> None:
     assert not is_history(message_hit("asyncio", role="tool", tool=tool).message, TOOLS)
 
 
-@pytest.mark.parametrize("tool", ["search", "mcp__web__search", "python", None, "search.web"])
+@each_case("tool", ["search", "mcp__web__search", "python", None, "search.web"])
 def test_output_of_other_tools_is_history(tool: str | None) -> None:
     assert is_history(message_hit("asyncio", role="tool", tool=tool).message, TOOLS)
 

@@ -9,6 +9,7 @@ import pytest
 
 from server.compat.letta.tools import LettaTools, add_letta_tools
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.clients import text_of
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient, open_rest_client
@@ -72,14 +73,14 @@ async def test_without_arguments_the_newest_messages_are_returned(ada: LibraryUs
     assert results == [f"word {n}" for n in range(59, 9, -1)]
 
 
-@pytest.mark.parametrize(("limit", "count"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
+@each_case(("limit", "count"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
 async def test_limit_is_clamped(ada: LibraryUser, limit: Any, count: int) -> None:
     await ada.add_chat("Talk", *(at("2025-02-10T14:30:00Z", f"word {n}") for n in range(210)))
 
     assert len(contents(await search(ada, query="word", limit=limit))) == count
 
 
-@pytest.mark.parametrize("text", ["%", "_", '"', "100%", "snake_case", "'; DROP"])
+@each_case("text", ["%", "_", '"', "100%", "snake_case", "'; DROP"])
 async def test_query_has_no_wildcards(ada: LibraryUser, text: str) -> None:
     await ada.add_chat(
         "Talk", at("2025-02-10T14:30:00Z", "plain words"), at("2025-02-10T14:31:00Z", f"it says {text} there")
@@ -158,7 +159,7 @@ async def test_no_matches_return_one_sentence(ada: LibraryUser) -> None:
     assert await search(ada, query="zeppelin") == EMPTY
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "message"),
     [
         ({"roles": ["admin", "user"]}, "Invalid role(s): ['admin']. Allowed: user, assistant, tool."),

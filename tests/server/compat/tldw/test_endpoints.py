@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import WebSocketClient, message
 from tests.server.http_client import HttpResponse
@@ -118,7 +119,7 @@ async def test_batch_is_answered_in_order(api: RestClient, ada: LibraryUser) -> 
     assert response.header("mcp-session-id")
 
 
-@pytest.mark.parametrize("body", [{}, [], [message("ping", {}, 1)] * 1000])
+@each_case("body", [{}, [], [message("ping", {}, 1)] * 1000])
 async def test_batch_of_the_wrong_size_is_rejected(api: RestClient, body: Any) -> None:
     assert (await post(api, f"{REQUEST}/batch", body)).status == 400
 
@@ -173,7 +174,7 @@ async def modules(api: RestClient, user: str) -> dict[str, str]:
     return {module["id"]: module["status"] for module in listed}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status"),
     [
         ({"tool_name": "nothing.there"}, 400),
@@ -187,7 +188,7 @@ async def test_invalid_execution_is_rejected(api: RestClient, body: Any, status:
     assert (await post(api, "/api/v1/mcp/tools/execute", body)).status == status
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path"),
     [
         ("POST", "/request"),

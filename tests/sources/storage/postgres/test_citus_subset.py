@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[4]
 FILES = sorted(
@@ -30,7 +30,7 @@ def texts_of(path: Path) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@each_case("path", FILES)
 def test_statements_use_nothing_that_citus_does_not_distribute(path: Path) -> None:
     assert [text for text in texts_of(path) if NOT_DISTRIBUTED.search(text)] == []
 

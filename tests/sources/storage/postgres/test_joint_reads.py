@@ -10,10 +10,9 @@ from config.errors import InvalidParams, SourceTimeout, StorageError
 from sources.storage.job_group import CallGroup, JobGroup, job_group
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
-from sources.storage.postgres.index.entries import index_state
+from sources.storage.postgres.index.entries import ENTRIES_VERSION, index_state
 from sources.storage.postgres.joint_statements import fetch_jointly
 from sources.storage.tables.connection import SqlConnection
-from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 Work = Callable[[SqlConnection], object]
@@ -89,7 +88,7 @@ async def test_an_index_that_a_search_found_current_is_not_checked_again(
         [_, (state, before)] = await _read_all(other, search, search)
         await other.index_update.wait_until_finished()
         _, after = await _read(other, None, search)
-    assert state.segment_version == str(SEGMENT_VERSION)
+    assert state.segment_version == ENTRIES_VERSION
     # The end of the first transaction, the beginning of the second, and the state.
     assert after == before + 3
 

@@ -76,7 +76,7 @@ async def test_text_that_changes_while_it_is_embedded_gets_no_vector_of_the_old_
     assert isinstance(libraries.engine, PostgresLibraries)
     database = await libraries.engine._database(libraries.context("ada").user_id)
     store = LibraryVectors(database, VectorOptions(index_min_passages=0))
-    model = ModelInfo("fast", "wordllama-256", 256, has_context=True, weight=0.2)
+    model = ModelInfo("fast", "wordllama-256-2", 256, has_context=True, weight=0.2)
     async with libraries.library("ada") as ada:
         changed = await ada.notes.create(NoteDraft(title="Car", content=CAR))
         deleted = await ada.notes.create(NoteDraft(title="Rain", content=WEATHER))

@@ -2,12 +2,11 @@
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+import pytest_asyncio
 
 from sources.drafts import (
     CharacterDraft,
@@ -20,8 +19,16 @@ from sources.drafts import (
 )
 from sources.records import HitPage
 from sources.storage.contract import Library
-from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres, open_sqlite
+from tests.sources.storage.library_fixture import (
+    LibraryFixture,
+    make_search,
+    new_id_ending,
+    open_postgres,
+    open_sqlite,
+)
 from tests.sources.storage.test_vectors import SEMANTIC
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 _WORDS = (
     "car", "automobile", "tyre", "engine", "bread", "dough", "oven", "yeast", "rain", "storm", "mountain", "winter",
@@ -40,10 +47,10 @@ class _Engines:
     def __init__(self, sqlite: LibraryFixture, postgres: LibraryFixture) -> None:
         self.fixtures = (sqlite, postgres)
 
-    async def change(self, seed: int) -> None:
+    async def fill(self) -> None:
         for fixture in self.fixtures:
             async with fixture.library("ada") as ada:
-                await _fill(ada, random.Random(seed))
+                await _fill(ada, random.Random(1))
             await fixture.embed("ada")
 
     async def search(self, source: str, *, is_agent: bool, **search: Any) -> list[HitPage]:
@@ -54,14 +61,16 @@ class _Engines:
         return pages
 
 
-@pytest.fixture
-async def engines(engine_url: str, id_ending: str, tmp_path: Path) -> AsyncIterator[_Engines]:
-    async with AsyncExitStack() as stack:
-        sqlite = await stack.enter_async_context(open_sqlite(tmp_path / "sqlite", **SEMANTIC))
-        postgres = await stack.enter_async_context(
-            open_postgres(engine_url, tmp_path / "postgres", id_ending, **SEMANTIC)
-        )
-        yield _Engines(sqlite, postgres)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engines(engine_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Engines]:
+    folder = tmp_path_factory.mktemp("engines")
+    async with (
+        open_sqlite(folder / "sqlite", **SEMANTIC) as sqlite,
+        open_postgres(engine_url, folder / "postgres", new_id_ending(), **SEMANTIC) as postgres,
+    ):
+        engines = _Engines(sqlite, postgres)
+        await engines.fill()
+        yield engines
 
 
 def _text(choice: random.Random, words: int) -> str:
@@ -104,7 +113,6 @@ def _keys(page: HitPage, source: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("is_agent", [True, False], ids=["agent", "person"])
 async def test_hits_by_words_and_meaning_are_the_same(engines: _Engines, is_agent: bool) -> None:
-    await engines.change(seed=1)
     found = 0
     for source in _SOURCES:
         for query in _QUERIES:
@@ -122,7 +130,6 @@ async def test_hits_by_words_and_meaning_are_the_same(engines: _Engines, is_agen
 
 
 async def test_pages_by_meaning_and_filters_are_the_same(engines: _Engines) -> None:
-    await engines.change(seed=2)
     filters: tuple[dict[str, Any], ...] = (
         {"limit": 3, "offset": 2},
         {"limit": 5, "date_to": "2027-01-15T08:01:00.000Z"},

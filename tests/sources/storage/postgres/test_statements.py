@@ -1,12 +1,11 @@
 """The statements of the tables in PostgreSQL's spelling."""
 
-import pytest
-
 from config.postgres.sql import qualify
 from sources.storage.postgres.statements import to_postgres
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sql", "expected"),
     [
         (

@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import hypothesis.strategies as st
 from hypothesis import Phase, example, given, settings
@@ -24,7 +23,7 @@ from sources.drafts import (
     ThreadDraft,
 )
 from sources.storage.contract import CreationPosition, ItemFilter, Library, MetadataFilter, ObservationFilter
-from tests.sources.storage.library_fixture import open_postgres, open_sqlite
+from tests.sources.storage.library_fixture import new_id_ending, open_postgres, open_sqlite
 
 T = TypeVar("T")
 
@@ -234,7 +233,7 @@ class _Engines:
         return self._loop.run_until_complete(work)
 
     async def compare(self, example: list[tuple[Any, ...]]) -> None:
-        ending = uuid4().hex.translate(str.maketrans("0189", "wxyz"))
+        ending = new_id_ending()
         with tempfile.TemporaryDirectory() as folder:
             async with AsyncExitStack() as stack:
                 sqlite = await stack.enter_async_context(open_sqlite(Path(folder) / "data"))

@@ -31,9 +31,19 @@ async def create_conversations(root: Path) -> None:
 async def embed_forever(root: Path, output: int) -> None:
     chance = random.Random(os.getpid())
     async with open_sqlite(root, semantic_model="fast") as libraries:
+        await wait_for_vectors(libraries)
         while True:
             for owner in OWNERS:
                 await change_and_report(libraries, owner, chance, output)
+
+
+async def wait_for_vectors(libraries: LibraryFixture) -> None:
+    """On a busy machine the process with the model takes seconds to start."""
+    for _ in range(600):
+        async with libraries.library(OWNERS[0]) as library:
+            if (await library.chats.search(make_search("vehicle", limit=1))).semantic.coverage:
+                return
+        await asyncio.sleep(0.1)
 
 
 async def change_and_report(libraries: LibraryFixture, owner: str, chance: random.Random, output: int) -> None:

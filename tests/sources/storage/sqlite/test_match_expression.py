@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word, parse
 from sources.storage.sqlite.search.match_expression import match_text
+from tests.cases import each_case
+from tests.tiers import examples
 
 
 def word(*tokens: str) -> Word:
     return Word(" ".join(tokens), (Phrase(" ".join(tokens), tokens),))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "expected"),
     [
         (word("tea"), '"tea"'),
@@ -53,7 +55,7 @@ def table() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(query=st.text(st.sampled_from("ab \"'()*+-:^{}.,;~&|ANDORNOTEtitle:京é🎉\\"), max_size=40))
 def test_fts5_parses_the_expression_of_any_query(table: sqlite3.Connection, query: str) -> None:
     expression = parse(query).expression

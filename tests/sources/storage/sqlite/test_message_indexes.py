@@ -22,8 +22,10 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
 from sources.storage.tables.indexes import CHATS_INDEX, HUMAN_ONLY_INDEX
 from sources.text.letter_separation import separate_letters
+from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files, check_message_indexes, open_file
+from tests.tiers import examples
 
 DEADLINE_MS = 10_000
 
@@ -76,12 +78,12 @@ async def test_large_library_builds_a_substring_index_when_scanning_is_not_enoug
 
 
 async def test_first_exact_search_finds_words_or_in_a_large_library_the_newest_messages(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=1_000) as libraries:
+    async with open_sqlite(tmp_path, message_scan_max_rows=200) as libraries:
         async with libraries.library("ada") as ada:
             await create_messages(ada, 1, "tea of old")
-            await create_messages(ada, 3_000)
-            page = await ada.chats.match_messages(ExactSearch(expression="tea 2999", limit=5, deadline_ms=DEADLINE_MS))
-            assert [hit.message.content for hit in page.hits] == ["tea 2999"]
+            await create_messages(ada, 600)
+            page = await ada.chats.match_messages(ExactSearch(expression="tea 599", limit=5, deadline_ms=DEADLINE_MS))
+            assert [hit.message.content for hit in page.hits] == ["tea 599"]
             await wait_until_built(ada, EXACT_INDEX)
             page = await ada.chats.match_messages(ExactSearch(expression="old", limit=5, deadline_ms=DEADLINE_MS))
             assert ([hit.message.content for hit in page.hits], page.is_complete) == (["tea of old"], True)
@@ -226,7 +228,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(before=steps, after=steps)
 def test_index_equals_its_rows_after_any_changes_between_batches(
     before: list[tuple[str, int, int, str]], after: list[tuple[str, int, int, str]]
@@ -321,7 +323,7 @@ def large_library(connection: sqlite3.Connection) -> sqlite3.Connection:
     return connection
 
 
-@pytest.mark.parametrize(
+@each_case(
     "search",
     [
         make_message_search("tea 7 of"),

@@ -202,6 +202,39 @@ async def test_human_only_messages_of_schema_3_are_separated_from_the_others(tmp
     check_files(tmp_path)
 
 
+async def test_contexts_of_schema_7_are_bounded(tmp_path: Path) -> None:
+    """Schema 7 has the whole text of the two messages before a message in its index entry."""
+    long = f"{'Steam rises from the kettle. ' * 30} mango"
+    seventh = replace(CHACHA, migrations=CHACHA.migrations[:7])
+    async with open_sqlite(tmp_path) as libraries:
+        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
+        with open_file(file) as connection:
+            migrate(seventh, connection)
+            connection.execute(
+                "INSERT INTO conversations (id, uuid, title, namespace, session_id, created_at, last_modified, "
+                "client_id, content_hash) VALUES (1, 'c1', 'Tea', 'default', '', ?1, ?1, '', '')",
+                ("2026-01-01T00:00:00.000Z",),
+            )
+            for number, text in enumerate(("fig", "quince", long, "yes", "no")):
+                connection.execute(
+                    "INSERT INTO messages (uuid, conversation_id, position, role, sender, content, attachments, "
+                    "citations, is_canonical, created_at, last_modified, client_id, content_hash) "
+                    "VALUES ('m' || ?1, 1, ?1, 'user', 'Ana', ?2, '[]', '[]', 1, ?3, ?3, '', '')",
+                    (number, text, "2026-01-01T00:00:00.000Z"),
+                )
+            apply_queue(connection, CHATS_INDEX)
+            before = connection.execute("SELECT count(*) FROM chats_index WHERE chats_index MATCH 'mango'").fetchone()
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+            found = {
+                word: sorted(hit.message_id or "" for hit in (await ada.chats.search(make_search(word))).hits)
+                for word in ("mango", "fig", "quince")
+            }
+            assert (await ben.chats.search(make_search("mango"))).hits == ()
+    assert before == (3,)
+    assert found == {"mango": ["m2"], "fig": ["m0", "m1", "m2"], "quince": ["m1", "m2"]}
+    check_files(tmp_path)
+
+
 async def test_texts_of_a_media_file_of_schema_2_are_weighed_in_batches(tmp_path: Path) -> None:
     texts = {f"Ship {n}": f"The galleon {n} left. " * (n % 5 + 1) for n in range(250)}
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:

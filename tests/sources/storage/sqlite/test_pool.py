@@ -14,7 +14,7 @@ from sources.storage.sqlite.connection.library import SqliteLibrary
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.words import TIMEOUT_S, GatedJob
 
-OWNERS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
+OWNERS = [f"{a}{b}" for a in "abcd" for b in "abcd"]
 
 
 def descriptors() -> int:
@@ -34,11 +34,11 @@ async def test_least_recently_used_library_is_closed_first(tmp_path: Path) -> No
         descriptors_when_full = descriptors()
         async with libraries.library(OWNERS[0]) as library:
             await library.notes.list(1, 0)
-        for owner in OWNERS[3:30]:
+        for owner in OWNERS[3:12]:
             await write_and_search(libraries, owner)
         assert descriptors() == descriptors_when_full
         owners_with_log = {path.parent.name[2:4] for path in tmp_path.glob("users/*/*/chacha.db-wal")}
-        assert owners_with_log == set(OWNERS[27:30])
+        assert owners_with_log == set(OWNERS[9:12])
 
 
 async def test_library_in_use_is_not_closed(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ async def test_number_of_open_libraries_never_exceeds_the_limit(tmp_path: Path) 
             async with slots:
                 await write_and_search(libraries, owner)
 
-        await asyncio.gather(*(use_library(owner) for owner in OWNERS[:24]))
-        for owner in OWNERS[:24]:
+        await asyncio.gather(*(use_library(owner) for owner in OWNERS[:12]))
+        for owner in OWNERS[:12]:
             async with libraries.library(owner) as library:
                 assert (await library.notes.list(0, 0)).total == 1
 

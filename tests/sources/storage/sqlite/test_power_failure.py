@@ -3,7 +3,10 @@
 With `durability = "normal"` the disk is flushed at checkpoints only, so everything in a log can be lost.
 """
 
+import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,25 @@ async def test_power_failure_loses_only_the_latest_writes(tmp_path: Path, notes:
     assert len(kept) < notes
     assert bool(kept) is is_checkpointed
     check_files(copy)
+
+
+async def test_power_failure_after_the_flush_loses_nothing(make_database: MakeDatabase, tmp_path: Path) -> None:
+    database = make_database(flush_s=0.01)
+
+    def count(path: Path) -> int:
+        """Returns how many rows the file has without its log."""
+        shutil.copyfile(path, tmp_path / "copy.db")
+        with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+            rows: int = copy.execute("SELECT count(*) FROM words").fetchone()[0]
+        return rows
+
+    for number in range(1, 4):
+        await database.write(
+            "prompts", INDEX, lambda writer: writer.execute("INSERT INTO words (text) VALUES ('tide')")
+        )
+        async with asyncio.timeout(30):
+            while count(database.path) < number:
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(("durability", "level"), [("normal", 1), ("full", 2)])

@@ -12,7 +12,9 @@ from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.tables.text_index import index_form
 from sources.text.folding import fold
 from sources.text.segmentation import TOKENIZER
+from tests.cases import each_case
 from tests.sources.storage.sqlite.conftest import INDEX, WORDS
+from tests.tiers import examples
 
 LATIN = "".join(map(chr, range(0x20, 0x250))) + "’“”–—…€™²½\u00ad\u200b"
 
@@ -40,14 +42,12 @@ def is_indexed_as_counted(connection: sqlite3.Connection, text: str) -> bool:
     return tokens(connection, stored) == tokens(connection, fold(stored))
 
 
-@pytest.mark.parametrize("text", ["Plain English prose, with “quotes” – and café.", "Ünïcödé", "a_b c-d 10:30", ""])
+@each_case("text", ["Plain English prose, with “quotes” – and café.", "Ünïcödé", "a_b c-d 10:30", ""])
 def test_western_prose_needs_no_index_form(text: str) -> None:
     assert index_form(text) is None
 
 
-@pytest.mark.parametrize(
-    "text", ["東京", "C++", "getUserName", "Straße", "smørrebrød", "🎉", "ёлка", "m²", "soft\u00adhyphen"]
-)
+@each_case("text", ["東京", "C++", "getUserName", "Straße", "smørrebrød", "🎉", "ёлка", "m²", "soft\u00adhyphen"])
 def test_text_that_fts5_tokenizes_differently_has_an_index_form(text: str) -> None:
     assert index_form(text) is not None
 
@@ -57,7 +57,7 @@ def test_every_latin_letter_is_indexed_and_counted_alike(tokenizer: sqlite3.Conn
     assert different == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(text=st.one_of(st.text(st.sampled_from(LATIN), max_size=60), st.text(max_size=40)))
 def test_every_text_is_indexed_and_counted_alike(tokenizer: sqlite3.Connection, text: str) -> None:
     text = text.replace("\0", "").encode("utf-8", "ignore").decode()
@@ -72,7 +72,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(operations=operations)
 def test_index_equals_its_rows_after_any_changes(operations: list[tuple[str, int, str]]) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)

@@ -5,13 +5,13 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.compat.agentkit.chat.completion_parser import CompletionStreamParser, parse_completion
 from server.compat.agentkit.chat.turns import TurnLimits, message_fingerprint, parse_turns
 from sources.records import Message
+from tests.cases import each_case
 
 LIMITS = TurnLimits(content_max_chars=1_000, metadata_max_bytes=1_000)
 JSON = st.recursive(
@@ -73,7 +73,7 @@ def test_interrupted_stream_is_incomplete() -> None:
     assert (completion.turn.content, completion.is_complete) == ("Sod", False)
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 5, 100])
+@each_case("chunk_bytes", [1, 5, 100])
 def test_too_long_stream_is_truncated_and_marked(chunk_bytes: int) -> None:
     body = stream(*(delta(content="word ") for _ in range(50)))
 
@@ -93,7 +93,7 @@ def test_any_json_is_parsed_without_an_exception(value: Any, cuts: list[int]) ->
     parse_turns(value, LIMITS)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"])
+@each_case("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"])
 def test_body_without_a_message_is_no_completion(body: bytes) -> None:
     assert parse_completion(body, LIMITS) is None
 

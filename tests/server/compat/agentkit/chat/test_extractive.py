@@ -9,6 +9,7 @@ import pytest
 from auth.principal import READ, WRITE
 from server.compat.agentkit.chat.wording import NO_MODEL, NO_MODEL_NO_PASSAGE
 from sources.drafts import MessageDraft
+from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import ChatClient
 
 QUESTION = "What is said about sodium cells?"
@@ -74,7 +75,7 @@ async def test_earlier_question_and_its_answer_are_not_passages(chat_without_mod
 SECRET = MessageDraft(content="Sodium cells have the password mango.", metadata={"human_only": True})
 
 
-@pytest.mark.parametrize("neighbours", [(), ("What is said about sodium cells?",)], ids=["matches", "is a neighbour"])
+@each_case("neighbours", [(), ("What is said about sodium cells?",)])
 async def test_answer_that_quotes_a_human_only_message_is_human_only(
     chat_without_model: ChatClient, neighbours: tuple[str, ...]
 ) -> None:
@@ -159,7 +160,7 @@ async def test_client_can_name_its_conversation(chat_without_model: ChatClient, 
     assert len(conversation["messages"]) == 4
 
 
-@pytest.mark.parametrize("messages", [None, [], [{"role": "system", "content": "x"}], [{"role": "user"}]])
+@each_case("messages", [None, [], [{"role": "system", "content": "x"}], [{"role": "user"}]])
 async def test_request_without_a_user_message_is_rejected(chat_without_model: ChatClient, messages: Any) -> None:
     response = await chat_without_model.complete(messages)
 
@@ -167,7 +168,7 @@ async def test_request_without_a_user_message_is_rejected(chat_without_model: Ch
     assert response.json()["error"]["message"].startswith("messages: expected a message with role user")
 
 
-@pytest.mark.parametrize("scope", [READ, WRITE])
+@each_case("scope", [READ, WRITE])
 async def test_completion_requires_read_and_write_scopes(chat_without_model: ChatClient, scope: str) -> None:
     bearer = await chat_without_model.api.server.bearer("ada", (scope,))
 

@@ -27,6 +27,8 @@ from tests.server.compat.agentkit.chat.conftest import UpstreamProgram
 from tests.server.compat.agentkit.chat.upstream_program import WORDS
 from tests.server.http_client import HttpResponse, fetch
 
+pytestmark = pytest.mark.slow("starts servers in a network of their own")
+
 PROVIDER = "idp.test"
 UPSTREAM = "upstream.test"
 

@@ -17,6 +17,7 @@ from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turns
 from sources.records import ListPage, Message
 from sources.storage.contract import Chats
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_library_fixture
+from tests.tiers import examples
 
 RETRY_S = 300.0
 LIMITS = TurnLimits(10_000, 10_000)
@@ -323,7 +324,7 @@ async def test_conversations_of_two_users_are_separate(libraries: LibraryFixture
         assert await ben.conversations() == [[user("hi"), assistant("to ada"), user("more"), assistant("to ben")]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.booleans()), min_size=1, max_size=6))
 def test_any_sequence_with_retries_is_stored_once_in_order(script: list[tuple[str, str, bool]]) -> None:
     """A client with a small vocabulary that sends some turns twice."""

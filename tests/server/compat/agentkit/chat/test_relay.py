@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import UPSTREAM_KEY, ChatClient, UpstreamProgram
 from tests.server.compat.agentkit.chat.upstream_program import ODD, WORDS
 from tests.server.rest.rest_client import open_rest_client
@@ -103,7 +103,7 @@ async def test_models_have_agentkits_shape_at_its_path(
     assert (await chat.api.get("/models", None)).status == 401
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+@each_case("status", [400, 404, 429, 500, 503])
 async def test_upstream_errors_are_relayed_and_not_stored(chat: ChatClient, status: int) -> None:
     response = await chat.complete(ASK, model=str(status))
 
@@ -113,7 +113,7 @@ async def test_upstream_errors_are_relayed_and_not_stored(chat: ChatClient, stat
     assert await chat.conversations() == []
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@each_case("status", [401, 403])
 async def test_rejected_upstream_key_is_reported_as_502(chat: ChatClient, status: int) -> None:
     response = await chat.complete(ASK, model=str(status))
 
@@ -134,7 +134,7 @@ async def test_malformed_response_is_relayed_and_not_stored(chat: ChatClient) ->
     assert await chat.conversations() == []
 
 
-@pytest.mark.parametrize("body", [b"[]", b'"x"', b"{", b"", b'{"messages": ' + b"[" * 5000])
+@each_case("body", [b"[]", b'"x"', b"{", b"", b'{"messages": ' + b"[" * 5000])
 async def test_body_that_is_not_an_object_is_rejected_in_openais_format(chat: ChatClient, body: bytes) -> None:
     response = await chat.post(body)
 
@@ -142,7 +142,7 @@ async def test_body_that_is_not_an_object_is_rejected_in_openais_format(chat: Ch
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("messages", [None, "x", [], [7], [{"role": "user"}], [{"content": "x"}]])
+@each_case("messages", [None, "x", [], [7], [{"role": "user"}], [{"content": "x"}]])
 async def test_invalid_messages_are_relayed_and_not_stored(
     chat: ChatClient, upstream: UpstreamProgram, messages: Any
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from auth.principal import READ, WRITE
 from server.compat.agentkit.chat.wording import FILES_IGNORED, NO_MODEL, NO_WEB_SEARCH
+from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import ChatClient, UpstreamProgram
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import open_rest_client
@@ -67,6 +68,7 @@ async def test_both_turns_are_stored_with_model_tool_and_citations(chat_without_
     question, reply = conversation["messages"]
     assert conversation["id"] == answer["conversation_id"]
     assert (conversation["session_id"], conversation["namespace"]) == ("s-1", "work")
+    assert conversation["created_at"] == question["timestamp"] < reply["timestamp"]
     assert (question["role"], question["content"]) == ("user", "sodium cells?")
     assert (reply["role"], reply["content"]) == ("assistant", answer["answer"])
     assert (reply["model"], reply["tool_used"]) == ("extractive", "knowledge_search")
@@ -119,7 +121,7 @@ async def test_web_search_mode_returns_a_notice(chat_without_model: ChatClient) 
 # What a form must be
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value"),
     [
         ("message", ""),
@@ -148,7 +150,7 @@ async def test_invalid_field_is_rejected_with_422_and_its_location(
     assert await chat_without_model.conversations() == []
 
 
-@pytest.mark.parametrize("missing", ["message", "model"])
+@each_case("missing", ["message", "model"])
 async def test_message_and_model_are_required(chat_without_model: ChatClient, missing: str) -> None:
     body = urlencode({name: "x" for name in ("message", "model") if name != missing}).encode()
 
@@ -171,7 +173,7 @@ async def test_body_over_the_limit_is_rejected_with_413(tmp_path: Path) -> None:
     assert (response.status, response.json()["error"]["code"]) == (413, "FILE_TOO_LARGE")
 
 
-@pytest.mark.parametrize("scope", [READ, WRITE])
+@each_case("scope", [READ, WRITE])
 async def test_chat_requires_read_and_write_scopes(chat_without_model: ChatClient, scope: str) -> None:
     bearer = await chat_without_model.api.server.bearer("ada", (scope,))
     body = urlencode({"message": "x", "model": "m"}).encode()
@@ -202,7 +204,7 @@ async def test_text_file_is_returned_as_context_and_stored_as_attachment(chat_wi
     assert conversation["messages"][0]["attachments"] == [{"filename": "cells.md", "media_type": "", "size_bytes": 16}]
 
 
-@pytest.mark.parametrize("content", [b"%PDF-1.7\xff\xfe", b"a\0b"])
+@each_case("content", [b"%PDF-1.7\xff\xfe", b"a\0b"])
 async def test_binary_file_is_rejected_by_name(chat_without_model: ChatClient, content: bytes) -> None:
     response = await attach(chat_without_model, ("paper.pdf", content))
 
@@ -282,7 +284,7 @@ async def test_configured_model_overrides_the_callers(tmp_path: Path, upstream: 
     assert (answer["model"], answer["answer"]) == ("odd-1", "Sodium is cheaper.")
 
 
-@pytest.mark.parametrize(("model", "status"), [("500", 502), ("401", 502), ("malformed", 502), ("429", 429)])
+@each_case(("model", "status"), [("500", 502), ("401", 502), ("malformed", 502), ("429", 429)])
 async def test_upstream_failure_is_reported_and_not_stored(chat: ChatClient, model: str, status: int) -> None:
     response = await send_chat(chat, model=model)
 

@@ -19,7 +19,7 @@ from tests.cases import each_case
 from tests.regular_expressions import AnyPattern, AttackText, ProductPattern, attack_texts, product_patterns
 from tests.test_architecture import PACKAGES, ROOT
 
-# Patterns whose time grows slowly are noticed on the longer texts only, which take three times as long.
+# Patterns whose time grows slowly are noticed on longer texts only.
 SHORT_CHARS, LONG_CHARS, GROWTH = 500, 2_000, 8
 # Linear growth is 8 and quadratic growth 64.
 GROWTH_MAX = 24
@@ -30,6 +30,8 @@ CPU_LIMIT_S_PER_CHAR = 0.0005
 ROUNDS = 10
 PARTS = 4
 ANY_CHARACTER = re.compile("(?s).")
+
+pytestmark = pytest.mark.slow("measures every pattern on long texts")
 
 
 @cache
@@ -119,12 +121,7 @@ def first_problems(products: list[ProductPattern], chars: int) -> list[str]:
     return [problem for problem in problems if problem is not None]
 
 
-def test_patterns_are_linear_on_hostile_text() -> None:
-    assert first_problems(patterns(), SHORT_CHARS) == []
-
-
 # Several tests, so that processes can share the work.
-@pytest.mark.slow("measures every pattern on long texts")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_patterns_are_linear_on_long_hostile_text(part: int) -> None:
     assert first_problems(patterns()[part::PARTS], LONG_CHARS) == []

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from msgspec import convert
@@ -51,6 +52,7 @@ async def test_the_single_user_is_the_default(tmp_path: Path) -> None:
     assert info == Info("eve", "2026-07-28")
 
 
+@pytest.mark.slow("starts a server and a client")
 @each_case("mode", MODES)
 async def test_the_bridge_uses_the_user_of_the_token(mode: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path / "data")) as server:

@@ -192,6 +192,7 @@ def require_equal(request: Any, responses: dict[str, bytes]) -> None:
     assert masked(responses["ada"]) == masked(responses["ben"]), request
 
 
+@pytest.mark.slow("compares the responses of all tools")
 async def test_no_mcp_response_depends_on_hidden_text(api: RestClient) -> None:
     users = {name: await api.library_user(name) for name in SECRETS}
     for method, params in mcp_requests():

@@ -7,6 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.clients import ModernClient
@@ -82,6 +84,7 @@ async def test_simultaneous_writes_do_not_exceed_the_quota_of_items(tmp_path: Pa
     assert usage["items"] == len([note for note in created if "isError" not in note]) == 3
 
 
+@pytest.mark.slow("unpacks a large archive")
 async def test_an_archive_that_unpacks_to_more_than_the_quota_is_stopped(tmp_path: Path) -> None:
     body = archive(60, 400_000)
     assert len(body) < 500_000

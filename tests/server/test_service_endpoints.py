@@ -103,6 +103,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow("starts a server several times")
 def test_a_server_that_cannot_write_its_data_directory_is_not_ready(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNWRITABLE, str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -131,6 +131,7 @@ async def test_a_websocket_call_is_answered_before_the_connection_closes(
         assert await socket.close_code() == 1012
 
 
+@pytest.mark.slow("stops processes")
 async def test_a_signal_closes_streams_and_connections_and_ends_the_process(tmp_path: Path) -> None:
     make_settings(tmp_path)  # creates a database if tests use PostgreSQL
     process = await asyncio.create_subprocess_exec(

@@ -336,6 +336,7 @@ async def test_tools_of_all_sources_know_only_the_permitted_ones(api: RestClient
         await compare_mcp(api, "tools/call", {"name": tool, "arguments": arguments})
 
 
+@pytest.mark.slow("embeds several libraries")
 @pytest.mark.parametrize("api", ["fast"], indirect=True)
 @pytest.mark.parametrize("tool", ["knowledge_search", "items_similar"])
 async def test_searches_by_meaning_know_only_the_permitted_sources(api: RestClient, tool: str) -> None:
@@ -426,6 +427,7 @@ async def open_page(
     return await call_app(api.app, method, path, headers, body)
 
 
+@pytest.mark.slow("compares all pages")
 @each_case("page", [page for page, decision in PAGES.items() if not isinstance(decision, str)])
 async def test_pages_know_only_the_permitted_sources(api: RestClient, page: str) -> None:
     for request in PAGES[page]:

@@ -26,6 +26,10 @@ FAILURES = {
     "cancels itself": ("raise asyncio.CancelledError", "failed unexpectedly"),
     "returns None": ("return None", "returned an invalid"),
 }
+FAILURE_CASES = [
+    pytest.param(failure, marks=pytest.mark.slow("waits for time limits") if failure == "blocks" else ())
+    for failure in FAILURES
+]
 DAMAGED_LISTS = {
     "rows are numbers": "return ListPage((1, 2), 2)",
     "rows is None": "return ListPage(None, 2)",
@@ -69,7 +73,7 @@ def result_of(response: Any) -> Any:
     return response.json()["result"]
 
 
-@pytest.mark.parametrize("failure", list(FAILURES))
+@pytest.mark.parametrize("failure", FAILURE_CASES)
 async def test_failing_source_is_left_out_of_lists(site: Path, tmp_path: Path, failure: str) -> None:
     body, message = FAILURES[failure]
     install_with(site, LIST, body)
@@ -97,7 +101,7 @@ async def test_damaged_rows_are_left_out_of_lists(site: Path, tmp_path: Path, da
     assert "returned an invalid list" in listed["_meta"]["florilegium/skippedSources"]["weather"]
 
 
-@pytest.mark.parametrize("failure", list(FAILURES))
+@pytest.mark.parametrize("failure", FAILURE_CASES)
 async def test_failing_source_is_left_out_of_searches(site: Path, tmp_path: Path, failure: str) -> None:
     install_with(site, SEARCH, FAILURES[failure][0])
     async with live(make_settings(tmp_path / "data", fanout_deadline_ms=1_000)) as server:
@@ -116,6 +120,7 @@ async def test_failing_source_is_left_out_of_searches(site: Path, tmp_path: Path
     assert len(result_of(completed)["completion"]["values"]) == 1
 
 
+@pytest.mark.slow("waits for time limits")
 async def test_source_that_blocks_is_refused_until_its_threads_return(site: Path, tmp_path: Path) -> None:
     install_with(site, LIST, "RELEASE.wait()")
     async with live(make_settings(tmp_path / "data", fanout_deadline_ms=600)) as server:

@@ -34,6 +34,7 @@ def shares_a_word(query: str, text: str) -> bool:
     return any(word[at : at + size] in text for word in words for at in range(max(1, len(word) - size + 1)))
 
 
+@pytest.mark.slow("runs a hostile corpus")
 @each_share
 @each_case("source", SOURCES)
 async def test_hostile_queries_neither_fail_nor_return_unrelated_items(
@@ -53,6 +54,7 @@ async def test_hostile_queries_neither_fail_nor_return_unrelated_items(
         assert unrelated == [], f"{query[:80]!r} found {unrelated}"
 
 
+@pytest.mark.slow("runs a hostile corpus")
 @each_share
 @each_case("source", SOURCES)
 async def test_hostile_queries_do_not_break_get(ada: LibraryUser, source: str, sources_per_query: int) -> None:

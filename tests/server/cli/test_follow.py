@@ -227,6 +227,7 @@ def test_growing_session_is_read_from_where_it_ended(program: Program) -> None:
     assert program.run("search", "again").code == 0
 
 
+@pytest.mark.slow("waits for several runs")
 @pytest.mark.parametrize("journal_mode", ["WAL", "DELETE"])
 def test_live_database_is_followed_while_its_owner_writes(program: Program, journal_mode: str) -> None:
     path = program.home / "browser.db"

@@ -55,6 +55,7 @@ def test_commands_for_files_name_the_alternative(program: Program, tmp_path: Pat
     assert "works on SQLite files, but storage_url is set" in outcome.stderr
 
 
+@pytest.mark.slow("copies a deployment several times")
 def test_users_and_events_are_in_postgresql(program: Program, database_url: str) -> None:
     store = {"FLORILEGIUM_STORAGE_URL": database_url}
     for name in ("ada", "ben"):

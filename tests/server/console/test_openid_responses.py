@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -223,6 +224,7 @@ async def test_false_responses_are_refused(tmp_path: Path) -> None:
         assert await site.rows("SELECT name FROM users") == []
 
 
+@pytest.mark.slow("waits for a time limit")
 @each_case("name", UNAVAILABLE)
 async def test_provider_that_cannot_be_used_is_reported_without_details(tmp_path: Path, name: str) -> None:
     async with imitated(tmp_path) as (provider, site):

@@ -47,6 +47,7 @@ async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str) -> 
     return sorted(note["title"] for note in found["results"])
 
 
+@pytest.mark.slow("waits for a time limit")
 async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_again(
     tmp_path: Path, database_url: str
 ) -> None:

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import httpx2
+import pytest
 
 from sources.storage.postgres import PostgresLibraries
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
@@ -66,6 +67,7 @@ async def test_outdated_index_is_built_again_in_the_background(tmp_path: Path, d
     assert found == {"ada": ["Kettle of ada"], "ben": ["Kettle of ben"]}
 
 
+@pytest.mark.slow("damages and repairs a database")
 async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, database_url: str, program: Program) -> None:
     settings = make_settings(tmp_path, storage_url=database_url)
     async with live(settings) as server, httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=30) as client:
@@ -84,6 +86,7 @@ async def test_damaged_index_is_built_again_by_a_command(tmp_path: Path, databas
     assert found == {user: [f"Film of {user}", f"Kettle of {user}"] for user in ("ada", "ben")}
 
 
+@pytest.mark.slow("dumps and restores a database")
 async def test_dump_of_the_database_can_be_restored(tmp_path: Path, database_url: str, other_database_url: str) -> None:
     dump = tmp_path / "florilegium.dump"
     async with (

@@ -217,6 +217,7 @@ async def test_administrator_follows_any_path_but_the_data_directory(server: Liv
     assert (await call(server, "ada", "POST", "", {"location": str(note)}, scopes)).status == 409
 
 
+@pytest.mark.slow("waits for several runs")
 async def test_url_is_fetched_again_only_if_it_changed(server: LiveServer) -> None:
     PageHandler.statuses.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), PageHandler) as pages:

@@ -113,6 +113,7 @@ async def test_round_trip_is_equal(deployment: Deployment, tmp_path: Path, datab
         assert await after.list_keys() == await before.list_keys()
 
 
+@pytest.mark.slow("copies a deployment several times")
 async def test_running_server_keeps_the_last_step_pending(deployment: Deployment, database_url: str) -> None:
     postgres = ConnectionOptions(url=database_url)
     with locked_directory(deployment.data_root.root, "serve", "server"):
@@ -129,6 +130,7 @@ async def test_running_server_keeps_the_last_step_pending(deployment: Deployment
         assert [user.id for user in await registry.list_users()] == [user.id for user in deployment.users]
 
 
+@pytest.mark.slow("copies a deployment several times")
 async def test_running_server_keeps_the_last_step_to_files_pending(
     deployment: Deployment, tmp_path: Path, database_url: str
 ) -> None:
@@ -168,6 +170,7 @@ async def test_killed_migration_continues_where_it_stopped(
     assert deployment.rows(back) == deployment.rows(deployment.data_root)
 
 
+@pytest.mark.slow("copies a deployment several times")
 async def test_libraries_that_did_not_change_are_not_copied_back_again(
     deployment: Deployment, tmp_path: Path, database_url: str
 ) -> None:

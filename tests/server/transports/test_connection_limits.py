@@ -76,6 +76,7 @@ async def _drip(connection: RawConnection) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow("sends a body slowly")
 async def test_a_slow_body_that_makes_progress_is_accepted(tmp_path: Path, samples: SampleCatalog) -> None:
     """Each part arrives long before the timeout, and the whole body after it."""
     body = msgspec.json.encode(message("initialize", {"padding": "x" * 400_000}, 1))

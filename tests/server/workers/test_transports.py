@@ -183,6 +183,7 @@ async def test_the_state_of_the_server_is_that_of_all_workers(deployment: Worker
     assert len(alone["workers"]) == 1
 
 
+@pytest.mark.slow("stops processes")
 def test_sigterm_answers_what_was_sent_and_is_a_success(
     tmp_path: Path, database_url: str, valkey_server: SharedServer
 ) -> None:

@@ -24,6 +24,7 @@ async def ids(followed: FollowedVault) -> dict[str, str]:
         return {note.uuid: note.title for note in (await library.notes.list(100, 0)).rows}
 
 
+@pytest.mark.slow("waits for files to settle")
 @pytest.mark.parametrize("keeps_deleted", [False, True])
 async def test_renamed_file_that_is_deleted_and_restored_keeps_its_id(
     followed: FollowedVault, tmp_path: Path, keeps_deleted: bool

@@ -197,6 +197,7 @@ def test_invalid_card_is_rejected(tmp_path: Path, name: str, data: bytes, proble
         read(IMPORTER, write(tmp_path / name, data))
 
 
+@pytest.mark.slow("makes a large file")
 @each_case(
     ("name", "make_card"),
     [

@@ -416,6 +416,7 @@ def test_file_beyond_the_size_limit_is_rejected(tmp_path: Path) -> None:
         read(IMPORTER, path, replace(LIMITS, file_max_bytes=10_000))
 
 
+@pytest.mark.slow("measures memory")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """Reads a string of 24 MB, and many conversations."""
     path = tmp_path / "c.json"

@@ -261,6 +261,7 @@ def test_malicious_documents_are_rejected(tmp_path: Path, name: str, data: bytes
     assert "root:" not in rejected.value.message
 
 
+@pytest.mark.slow("makes a large file")
 @each_case(
     ("name", "data"),
     [

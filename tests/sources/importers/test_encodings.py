@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def test_text_in_a_legacy_encoding_is_decoded(tmp_path: Path, encoding: str, tex
     assert media.metadata["encoding"]
 
 
+@pytest.mark.slow("reads long texts")
 @each_case(("encoding", "text"), TEXTS)
 def test_long_text_is_decoded_like_a_short_one(encoding: str, text: str) -> None:
     long_text = f"{text} " * 300

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_sample_is_recognized_by_exactly_one_format(tmp_path: Path, name: str) -
     assert importers_of(tmp_path)[name] == format_name
 
 
+@pytest.mark.slow("imports all samples twice")
 async def test_second_import_of_all_samples_changes_nothing(tmp_path: Path) -> None:
     for name, (_, data) in SAMPLES.items():
         write(tmp_path / "samples" / name, data)

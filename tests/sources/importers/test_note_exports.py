@@ -123,6 +123,7 @@ def test_damaged_part_does_not_stop_the_others(tmp_path: Path) -> None:
     assert [event.problem for event in events if isinstance(event, FailedItem)] == ["archive: not a valid zip file"]
 
 
+@pytest.mark.slow("makes a large file")
 def test_bomb_inside_an_inner_zip_is_rejected(tmp_path: Path) -> None:
     bomb = packed({f"Tea {TEA_ID}.md": "x" * (8 << 20), f"Tea {ROW_ID}.md": "x" * (8 << 20)})
     path = write(tmp_path / "a.zip", packed({"ExportBlock-00000000-0000-4000-8000-000000000000-Part-1.zip": bomb}))

@@ -219,6 +219,7 @@ async def test_human_only_message_keeps_its_mark_in_an_export(tmp_path: Path) ->
     assert [line.endswith(" (human-only)") for line in page.splitlines() if line.startswith("## ")] == [True, False]
 
 
+@pytest.mark.slow("makes a large library")
 async def test_long_conversation_with_deleted_messages_is_exported_completely(tmp_path: Path) -> None:
     drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
     async with open_library_fixture(tmp_path / "data") as libraries:

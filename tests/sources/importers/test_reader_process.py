@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from config.settings import Settings
 from server.import_history import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
@@ -54,6 +56,7 @@ async def reader_pid() -> int:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.slow("kills processes")
 @each_case(
     ("number", "deadline_s", "problem"),
     [
@@ -86,6 +89,7 @@ async def test_process_has_no_environment(tmp_path: Path) -> None:
     assert {entry.partition(b"=")[0] for entry in environment} <= {b"", b"PYTHONPATH", b"PYTHONDONTWRITEBYTECODE"}
 
 
+@pytest.mark.slow("fills the memory of a process")
 async def test_memory_of_the_process_is_limited(tmp_path: Path) -> None:
     """A file within the limits on sizes, whose text needs more memory than the process may use."""
     text = b"# Ship\n\n" + "\U0001f6a2 ".encode() * 20_000_000

@@ -203,6 +203,7 @@ def test_files_outside_the_import_that_a_reader_names_are_rejected(tmp_path: Pat
             require_inside([DiscoveredFile(path, "b.md", importer, 1)], [tmp_path / "upload"])
 
 
+@pytest.mark.slow("starts a process for each document")
 @pytest.mark.parametrize("mode", ["auto", "required", "off"])
 async def test_documents_are_imported_in_every_mode(tmp_path: Path, report: SandboxReport, mode: str) -> None:
     documents = DOCUMENTS if mode == "auto" else {"a.docx": DOCUMENTS["a.docx"]}

@@ -226,6 +226,7 @@ def test_oversized_file_is_rejected_before_it_is_read(tmp_path: Path) -> None:
         read(IMPORTER, path)
 
 
+@pytest.mark.slow("reads long texts")
 @each_case(
     "text",
     ["<" * 500_000, "{\\" * 500_000, "<v " * 300_000, "1\n" * 300_000, "00:00:01,000 --> 00:00:02,000\n" * 30_000],

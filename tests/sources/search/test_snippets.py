@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -263,6 +264,7 @@ def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) 
     assert [bool(Highlighter([term]).snippet(text, 1_000).ranges) for term in terms] == is_scored
 
 
+@pytest.mark.slow("tries every language")
 @each_case("case", SEARCH_CASES)
 def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(case: SearchCase) -> None:
     for document in DOCUMENTS.values():

@@ -181,6 +181,7 @@ async def test_a_closed_connection_and_a_closed_port_are_reported() -> None:
             await service.embed_query(QUERY)
 
 
+@pytest.mark.slow("waits between attempts")
 async def test_background_requests_are_repeated_after_temporary_failures() -> None:
     statuses = iter([503, 429, 200])
 

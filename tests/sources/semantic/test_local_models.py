@@ -238,6 +238,7 @@ async def test_a_cancelled_batch_does_not_answer_the_next(service: SemanticServi
     assert await service.embed_passages([RELATED]) == [await service.embed_query(RELATED)]
 
 
+@pytest.mark.slow("waits for a time limit")
 async def test_an_idle_process_ends(tmp_path: Path) -> None:
     worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_idle_s=1))
     try:
@@ -333,6 +334,7 @@ async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
         assert service.model.weight == 0.5
 
 
+@pytest.mark.slow("measures CPU time")
 async def test_background_work_takes_its_share_of_a_core_with_the_lowest_priority_and_no_environment(
     tmp_path: Path,
 ) -> None:

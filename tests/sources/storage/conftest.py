@@ -17,6 +17,7 @@ from sources.storage.contract import Library
 from tests.servers.citus import citus_server, has_citus
 from tests.servers.postgres import create_database, drop_database
 from tests.servers.shared import SharedServer
+from tests.servers.shared_models import shared_models
 from tests.sources.storage.library_fixture import (
     LibraryFixture,
     OpenLibraries,
@@ -50,6 +51,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """A test with a shared engine runs on the event loop of that engine."""
     if "shared_engine" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+# The processes of models have tests of their own, in tests/sources/semantic.
+@pytest.fixture(scope="package", autouse=True)
+def _models_in_this_process() -> Iterator[None]:
+    with shared_models():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from unicodedata import is_normalized
 
+import pytest
 from hypothesis import given
 
 from sources.text.folding import (
@@ -25,6 +26,7 @@ def test_bytewise_folding_equals_the_folding_table(text: str) -> None:
         assert len(fold_bytewise(text)) == len(text)
 
 
+@pytest.mark.slow("tries every character")
 def test_every_character_classified_as_simple_folds_as_claimed() -> None:
     everything = [chr(code) for code in (*range(0x20000), *range(0xE0000, 0xE0200))]
     fold_of = {character: character.translate(FOLDING) for character in everything}

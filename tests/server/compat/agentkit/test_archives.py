@@ -379,6 +379,7 @@ async def test_manifest_of_a_later_version_is_rejected(api: RestClient) -> None:
     )
 
 
+@pytest.mark.slow("makes a large file")
 async def test_zip_bomb_is_rejected_while_unpacking(tmp_path: Path) -> None:
     bomb = make_zip({"conversations/a.json": b'{"id":"a"' + b" " * 50_000_000 + b',"messages":[\n'})
     async with open_rest_client(tmp_path, import_unpacked_max_bytes=100_000) as api:
@@ -446,6 +447,7 @@ async def test_all_problems_are_counted_and_the_first_are_listed(tmp_path: Path)
 # Over a socket
 
 
+@pytest.mark.slow("makes a large library")
 async def test_large_library_is_exported_and_imported_over_a_socket(tmp_path: Path) -> None:
     settings_ = make_settings(tmp_path, message_page_max=50)
     async with live(settings_) as server:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from config.postgres.connection import PostgresConnection
 from sources.drafts import ConversationDraft, MessageDraft
@@ -40,6 +41,7 @@ def plan(connection: PostgresConnection) -> str:
     return "\n".join(line for (line,) in connection.execute(sql))
 
 
+@pytest.mark.slow("makes a large library")
 async def test_index_is_built_for_many_messages_only(database_url: str, tmp_path: Path) -> None:
     async with open_postgres(database_url, tmp_path, _ENDING, message_scan_max_rows=50) as libraries:
         database = await database_of(libraries)

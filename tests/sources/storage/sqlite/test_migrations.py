@@ -267,6 +267,7 @@ def _restore_schema_2(file: Path) -> None:
             connection.execute(statement)
 
 
+@pytest.mark.slow("waits for a time limit")
 async def test_migration_continues_after_its_caller_timed_out(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
     await add_word(old, "tea")

@@ -194,6 +194,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow("uses up file descriptors")
 def test_low_descriptor_limit_is_respected(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FEW_DESCRIPTORS, str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -226,6 +227,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow("uses up file descriptors")
 def test_process_without_descriptors_asks_to_try_again(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

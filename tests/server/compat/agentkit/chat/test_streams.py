@@ -206,6 +206,7 @@ async def test_stream_ends_when_access_is_revoked(server: LiveServer) -> None:
         assert await wire.event() is None
 
 
+@pytest.mark.slow("waits for a time limit")
 async def test_too_long_turn_is_ended(tmp_path: Path, upstream: UpstreamProgram) -> None:
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api, chat_turn_max_s=1.0)
     async with live(settings) as server:

@@ -15,6 +15,8 @@ from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.indexes import NOTES_INDEX
 from tests.sources.storage.postgres.conftest import OpenEngine
 
+pytestmark = pytest.mark.slow("makes a database for each test")
+
 _OTHER_SESSIONS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
 

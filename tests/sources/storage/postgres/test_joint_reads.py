@@ -15,6 +15,8 @@ from sources.storage.postgres.joint_statements import fetch_jointly
 from sources.storage.tables.connection import SqlConnection
 from tests.sources.storage.postgres.conftest import OpenEngine
 
+pytestmark = pytest.mark.slow("makes a database for each test")
+
 Work = Callable[[SqlConnection], object]
 
 

@@ -22,6 +22,8 @@ from tests.servers.shared import SharedServer
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_postgres, titles
 from tests.sources.storage.test_vectors import BREAD, CAR, SEMANTIC, WEATHER
 
+pytestmark = pytest.mark.slow("makes a database for each test")
+
 _ENDING = "z" * 26
 _TOPICS = ("car", "tyre", "bread", "oven", "rain", "storm", "guitar", "tax", "garden", "winter")
 

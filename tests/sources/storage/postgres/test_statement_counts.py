@@ -20,6 +20,8 @@ from sources.storage.search.vocabulary import LibraryVocabulary
 from sources.storage.search.vocabulary_memory import VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
 
+pytestmark = pytest.mark.slow("makes a database for each test")
+
 Work = Callable[[LibraryConnection], None]
 
 
@@ -167,7 +169,6 @@ def test_a_search_is_planned_once_in_a_transaction(database_url: str) -> None:
         connection.close()
 
 
-@pytest.mark.slow("makes a large library")
 async def test_rows_read_for_a_conversation_grow_with_its_messages(database_url: str, tmp_path: Path) -> None:
     """A new table has no statistics, and PostgreSQL must not sort all earlier messages for each message."""
     messages = [MessageDraft(role="user", sender="Ana", content="Shall we go to Lisbon? " * 10) for _ in range(2_000)]

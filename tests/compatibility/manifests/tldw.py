@@ -222,7 +222,7 @@ PROMISES: tuple[Promise, ...] = (
         ),
         difference=(
             "It is the argument `shape` of `knowledge_search` and `knowledge_get`, because `mode` already says how "
-            "much of an item to read."
+            "much of an item to read. `shape` in a config is the default of calls that do not set it."
         ),
     ),
     # Security
@@ -335,6 +335,19 @@ PROMISES: tuple[Promise, ...] = (
         difference=(
             "`dedupe`, `time_zone` and `strict` are keys too. An invalid value or an unknown key is an error, because "
             "silently ignored options seem to work."
+        ),
+    ),
+    Promise(
+        id="tldw.config.client-keys",
+        statement="The keys `aliasMode`, `compactShape` and `maxSessionUris` adapt a session to its client.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_config_keys_of_tldw_apply_in_every_place_of_a_config",
+            f"{_ENDPOINTS_OF_TLDW}test_refused_config_keys_of_tldw_say_what_to_use_instead",
+            f"{_COMPACT}test_a_config_selects_the_shape_of_calls_that_do_not",
+        ),
+        difference=(
+            "`aliasMode: true` changes nothing, because `search` and `fetch` are always listed; `false` is refused with "
+            "the address that lists only the canonical tools. `maxSessionUris` is at most `session_seen_max`."
         ),
     ),
     Promise(

@@ -1,7 +1,9 @@
 """Clients of tldw at its own addresses, as they send their requests."""
 
+import base64
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -233,3 +235,47 @@ async def test_websocket_needs_no_handshake(tmp_path: Path) -> None:
     assert tools["result"]["tools"]
     assert initialized["result"]["protocolVersion"] == "2024-11-05"
     assert searched["result"]["structuredContent"]["results"] == []
+
+
+async def test_config_keys_of_tldw_apply_in_every_place_of_a_config(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    for number in range(3):
+        await ada.add_note(f"Voyage {number}", f"A galleon of {number} masts.")
+    config = {"aliasMode": True, "compactShape": True, "maxSessionUris": 1}
+    encoded = base64.b64encode(msgspec.json.encode(config)).decode()
+    initialize = message("initialize", {"config": config}, 1)
+    opened = (await post(api, REQUEST, initialize)).header("mcp-session-id") or ""
+    one = message("tools/call", {"name": "knowledge.search", "arguments": {"query": "galleon", "limit": 1}}, 1)
+
+    places = {
+        "header": (REQUEST, {"Mcp-Config": encoded, "mcp-session-id": "first"}),
+        "query": (f"{REQUEST}?config={quote(encoded)}", {"mcp-session-id": "second"}),
+        "handshake": (REQUEST, {"mcp-session-id": opened}),
+    }
+    for place, (path, headers) in places.items():
+        found = []
+        for _ in range(3):
+            response = (await post(api, path, one, headers=headers)).json()
+            found += response["result"]["structuredContent"]["results"]
+        first, second, third = (item["id"] for item in found)
+        assert all(list(item) == ["id", "title", "text", "url", "metadata"] for item in found), place
+        assert first != second, place
+        assert first == third, f"{place}: the session remembers only the last item"
+        theirs = (await post(api, path, one, "ben", headers)).json()
+        assert theirs["result"]["structuredContent"]["results"] == [], place
+
+
+async def test_refused_config_keys_of_tldw_say_what_to_use_instead(api: RestClient, ada: LibraryUser) -> None:
+    encoded = base64.b64encode(msgspec.json.encode({"aliasMode": False})).decode()
+    listing = message("tools/list", {}, 1)
+
+    refused = [
+        await post(api, REQUEST, listing, headers={"Mcp-Config": encoded}),
+        await post(api, f"{REQUEST}?config={quote(encoded)}", listing),
+        await post(api, REQUEST, message("initialize", {"config": {"aliasMode": False}}, 1)),
+    ]
+
+    for response in refused:
+        assert "search and fetch are always listed" in response.body.decode()
+        assert "/mcp/compact" in response.body.decode()

@@ -346,8 +346,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_COMPACT}test_a_config_selects_the_shape_of_calls_that_do_not",
         ),
         difference=(
-            "`aliasMode: true` changes nothing, because `search` and `fetch` are always listed; `false` is refused with "
-            "the address that lists only the canonical tools. `maxSessionUris` is at most `session_seen_max`."
+            "`aliasMode: true` changes nothing, because `search` and `fetch` are always listed; `false` is refused "
+            "with the address that lists only the canonical tools. `maxSessionUris` is at most `session_seen_max`."
         ),
     ),
     Promise(

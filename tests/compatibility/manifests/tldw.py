@@ -98,7 +98,30 @@ PROMISES: tuple[Promise, ...] = (
             f"{_ENDPOINTS_OF_TLDW}test_prompts_resources_and_modules_are_listed",
             f"{_ENDPOINTS_OF_TLDW}test_invalid_execution_is_rejected",
         ),
-        difference="There are no tool catalogs, so their parameters are ignored.",
+    ),
+    Promise(
+        id="tldw.addresses.catalogs",
+        statement="`GET /api/v1/mcp/tool_catalogs` lists tool catalogs, by which `/tools` can be filtered.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_profiles_are_tool_catalogs",
+            f"{_ENDPOINTS_OF_TLDW}test_a_restricted_key_has_only_its_own_catalog",
+        ),
+        difference="The catalogs are the profiles, which are built in. There are no organizations and teams.",
+    ),
+    Promise(
+        id="tldw.addresses.modules",
+        statement="`GET /api/v1/mcp/modules` and the method `modules/list` return the modules and their status.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_modules_are_a_method_of_the_protocol_too",
+            f"{_ENDPOINTS_OF_TLDW}test_module_is_inactive_for_the_user_whose_library_is_damaged",
+        ),
+        difference="The modules are the sources. Their status is the caller's own.",
+    ),
+    Promise(
+        id="tldw.addresses.metrics",
+        statement="`GET /api/v1/mcp/metrics` tells administrators the requests, errors and latency of each module.",
+        tests=(f"{_ENDPOINTS_OF_TLDW}test_metrics_are_for_administrators_only",),
+        difference="The scope `admin` is required. The module of a call is the first part of its tool's name.",
     ),
     Promise(
         id="tldw.session.created",

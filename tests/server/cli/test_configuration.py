@@ -175,6 +175,18 @@ def test_config_init_says_how_to_use_a_file_that_is_not_read_by_default(program:
     assert program.expect("config", "init", "-") == (program.home / "mine.toml").read_text().strip()
 
 
+def test_the_address_of_agentchatbus_is_explained_and_not_used(program: Program) -> None:
+    foreign = {"AGENTCHATBUS_PORT": "39765", "AGENTCHATBUS_HOST": "0.0.0.0"}
+    outcome = program.run("config", "show", "--json", **foreign)
+    rows = {row["name"]: row["origin"] for row in outcome.json}
+
+    assert (rows["port"], rows["host"]) == ("default", "default")
+    assert "AGENTCHATBUS_PORT has no effect here; set FLORILEGIUM_PORT or pass --port" in outcome.stderr
+    assert "AGENTCHATBUS_HOST has no effect here; set FLORILEGIUM_HOST or pass --host" in outcome.stderr
+    own = program.run("config", "show", "--port", "1", FLORILEGIUM_HOST="127.0.0.1", **foreign)
+    assert "AGENTCHATBUS" not in own.stderr
+
+
 # -- tldw's modules file ----------------------------------------------------------------------------------------
 
 MODULES = """\

@@ -44,7 +44,7 @@ class EvernoteImporter(Importer):
     name = "evernote"
     title = "Evernote export (ENEX)"
     suffixes = (".enex",)
-    output_version = 2
+    output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
         return 0.0 if probe.is_folder or b"<en-export" not in probe.head[:_HEAD_BYTES] else 1.0

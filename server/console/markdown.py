@@ -42,6 +42,7 @@ _TAGS = {
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
 _LINKS = "wikilinks"
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
 _REL = "noopener noreferrer nofollow"
 
 
@@ -129,7 +130,20 @@ def _parser() -> "MarkdownIt":
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image_link)
     parser.inline.ruler.before("link", "wikilink", _read_wikilink)
+    parser.inline.ruler.before("wikilink", "image_embed", _read_image_embed)
     return parser
+
+
+def _read_image_embed(state: Any, silent: bool) -> bool:
+    """Reads `![[picture.png]]` and `![[picture.png|300]]`, which Obsidian writes for images of the vault."""
+    match = WIKILINK.match(state.src, state.pos + 1) if state.src[state.pos] == "!" else None
+    name = _SENTINELS.sub("", match[1]).strip() if match is not None else ""
+    if match is None or not name.lower().endswith(_IMAGE_SUFFIXES):
+        return False
+    if not silent:
+        state.push("text", "", 0).content = f"[image: {name}]"
+    state.pos = match.end()
+    return True
 
 
 def _read_wikilink(state: Any, silent: bool) -> bool:

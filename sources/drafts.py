@@ -22,6 +22,14 @@ class Bookkeeping(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
+class NoteImage(Struct, frozen=True):
+    """An image that a note shows. `name` is how the text refers to it."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+
 class NoteDraft(Struct, frozen=True, kw_only=True):
     """`last_modified` is for imported notes: it applies when one is created, unless it is before `created_at`."""
 

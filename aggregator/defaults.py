@@ -16,6 +16,7 @@ from sources.defaults import RequestDefaults, read_time_zone
 
 Dedupe = Literal["hide", "demote", "off"]
 ResultText = Literal["markdown", "json"]
+Shape = Literal["canonical", "compact"]
 # A config ends up in URLs, browser histories and proxy logs, so keys with such names get an explicit error.
 _SENSITIVE_KEY = re.compile(
     r"token(?!s)|secret|passw|api.?key|credential|auth|bearer|cookie|user|tenant|owner|path|db|dsn|jwt"
@@ -27,12 +28,15 @@ class SearchDefaults(RequestDefaults, frozen=True, kw_only=True):
 
     `hit_fields` is "all" for clients that read every field of tldw's results: then no field is omitted because another
     one says the same, and a page has tldw's size. `result_text` is what the text of a result is: Markdown for a model,
-    or the JSON of the structured content for a program that parses it.
+    or the JSON of the structured content for a program that parses it. `seen_max` is how many delivered items the
+    session remembers, at most `session_seen_max`.
     """
 
     dedupe: Dedupe | None = None
     hit_fields: Literal["needed", "all"] | None = None
     result_text: ResultText | None = None
+    shape: Shape | None = None
+    seen_max: int | None = None
 
 
 def with_session_defaults(context: RequestContext, defaults: Mapping[str, Any]) -> RequestContext:
@@ -66,15 +70,42 @@ async def session_context(
 
 def read_config(config: Any) -> Mapping[str, Any]:
     """Validates the config of a request or a handshake. Unknown keys and wrong types are rejected; numbers out of range
-    are clamped where they are used."""
+    are clamped where they are used. tldw's keys become ours."""
     if not isinstance(config, Mapping):
         raise InvalidParams(f"config: expected an object with any of {_KEYS}, got {type(config).__name__}")
-    values = {key: _read_value(key, value) for key, value in config.items()}
+    values: dict[str, Any] = {}
+    for name, given in config.items():
+        key, value = _from_tldw(name, given) if name in _TLDW_KEYS else (name, given)
+        if key is None:
+            continue
+        if key != name and key in config:
+            raise InvalidParams(f"config: expected one of {name} and {key}, got both")
+        values[key] = _read_value(key, value)
     return MappingProxyType({key: value for key, value in values.items() if value is not None})
 
 
 _TYPES = {field.name: field.type for field in fields(SearchDefaults)}
 _KEYS = ", ".join(_TYPES)
+
+_TLDW_KEYS = {"aliasMode": bool, "compactShape": bool, "maxSessionUris": int}
+
+
+def _from_tldw(key: str, value: Any) -> tuple[str | None, Any]:
+    """Returns our key and value for one of tldw, or None as the key if it asks for what is the case anyway."""
+    try:
+        value = msgspec.convert(value, _TLDW_KEYS[key] | None)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"config.{key}: {error}") from error
+    if key == "maxSessionUris":
+        return "seen_max", value
+    if key == "compactShape":
+        return "shape", value if value is None else "compact" if value else "canonical"
+    if value is False:
+        raise InvalidParams(
+            "config.aliasMode: expected true, got false: search and fetch are always listed, because a list does not "
+            "depend on the config; connect to /mcp/compact, which lists only knowledge_search and knowledge_get"
+        )
+    return None, None
 
 
 def _read_value(key: str, value: Any) -> Any:

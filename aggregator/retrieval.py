@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
-from aggregator.defaults import search_defaults, session_context
+from aggregator.defaults import SearchDefaults, search_defaults, session_context
 from aggregator.filters import permitted_sources
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
@@ -43,15 +43,21 @@ class Retriever:
         self._session_states = session_states
 
     async def get(self, context: RequestContext, request: KnowledgeGet) -> GetResponse:
+        return (await self.get_with_defaults(context, request))[0]
+
+    async def get_with_defaults(
+        self, context: RequestContext, request: KnowledgeGet
+    ) -> tuple[GetResponse, SearchDefaults]:
+        """Returns the item, and the defaults of the session and the request that applied."""
         address = _address(request, permitted_sources(self._sources, context.principal))
         context = await session_context(self._session_states, context, request.session)
-        search_defaults(context)  # rejects an invalid config
+        defaults = search_defaults(context)
         if address.loc is not None:
             request = request.at_part(address.loc)
         async with self._libraries.library(context) as library:
             response = await address.source.get(context, library, address.item_id, request)
         context.record_read(uri_of(address.source.name, address.item_id))
-        return response
+        return response, defaults
 
 
 def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:

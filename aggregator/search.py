@@ -69,6 +69,7 @@ TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 _PART_DIGITS = 4
 WaitForLimits = Callable[[], Awaitable[None]]
+HitExtraBytes = Callable[[SearchDefaults], int]
 
 
 class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,7 +191,7 @@ class Aggregator:
         self,
         context: RequestContext,
         request: KnowledgeSearch,
-        hit_extra_bytes: int = 0,
+        hit_extra_bytes: HitExtraBytes | None = None,
         wait_for_limits: WaitForLimits | None = None,
     ) -> KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
@@ -200,14 +201,14 @@ class Aggregator:
         self,
         context: RequestContext,
         request: KnowledgeSearch,
-        hit_extra_bytes: int = 0,
+        hit_extra_bytes: HitExtraBytes | None = None,
         wait_for_limits: WaitForLimits | None = None,
     ) -> tuple[KnowledgeResponse, SearchDefaults]:
         """Returns the response, and the defaults of the session and the request that applied.
 
         Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
-        SearchFailed if no source could be searched. `hit_extra_bytes` is what the caller adds to each hit of a page,
-        whose size is limited.
+        SearchFailed if no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a
+        page, whose size is limited.
 
         With `wait_for_limits`, the rate limits of the caller have not answered yet. The sources are searched meanwhile,
         and nothing else is done until it returns; if it raises RateLimited, the search does not count."""
@@ -232,7 +233,7 @@ class Aggregator:
         context: RequestContext,
         library: Library,
         request: KnowledgeSearch,
-        hit_extra_bytes: int,
+        hit_extra_bytes: HitExtraBytes | None,
         wait_for_limits: WaitForLimits | None,
     ) -> _StartedSearch:
         """Starts a search with the state of its session. If the limits have not answered yet, it starts with the
@@ -356,7 +357,11 @@ class Aggregator:
         return RerankedRanking(ranking, self._reranker, fanout, plan.query.prose, plan.topic)
 
     def _plan(
-        self, context: RequestContext, request: KnowledgeSearch, state: SessionState, hit_extra_bytes: int
+        self,
+        context: RequestContext,
+        request: KnowledgeSearch,
+        state: SessionState,
+        hit_extra_bytes: HitExtraBytes | None,
     ) -> SearchPlan:
         context = with_session_defaults(context, state.defaults)
         defaults, settings = search_defaults(context), self._settings
@@ -387,7 +392,7 @@ class Aggregator:
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
             defaults=defaults,
             has_default_size=has_default_size,
-            max_bytes=max_bytes - limit * hit_extra_bytes,
+            max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
         )
 
     async def _record(self, plan: SearchPlan, shown: Sequence[RankedHit]) -> None:
@@ -396,7 +401,8 @@ class Aggregator:
         for hit in shown:
             seen |= {hit.uri: hit.version or 0, **hit.duplicates}
         query = plan.request.query[: self._settings.query_max_chars]
-        await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, seen)
+        owner = plan.context.principal.owner()
+        await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
 
     async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
         rows: int | None = None

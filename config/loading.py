@@ -8,7 +8,7 @@ import os
 import shlex
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -31,6 +31,9 @@ CLIENT_TOKEN_VARIABLE = "FLORILEGIUM_TOKEN"  # noqa: S105  a name, not a token
 MIGRATION_TARGET_VARIABLE = "FLORILEGIUM_MIGRATE_TO"
 MIGRATION_SOURCE_VARIABLE = "FLORILEGIUM_MIGRATE_FROM"
 _OTHER_VARIABLES = (FILE_VARIABLE, CLIENT_TOKEN_VARIABLE, MIGRATION_TARGET_VARIABLE, MIGRATION_SOURCE_VARIABLE)
+
+# Variables of AgentChatBus that people who replace it may still set, and our settings.
+_AGENTCHATBUS_VARIABLES = {"AGENTCHATBUS_HOST": "host", "AGENTCHATBUS_PORT": "port"}
 
 _PREFIX = "FLORILEGIUM_"
 _FILE_SUFFIX = "_FILE"
@@ -102,6 +105,7 @@ def load_settings(
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
     warnings = [warning for layer in layers for warning in layer.warnings]
+    warnings += _foreign_variables(environ, origins)
     return LoadedSettings(settings, origins, (*warnings, *risks(settings)), toml_file)
 
 
@@ -155,6 +159,14 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
     return layer
+
+
+def _foreign_variables(environ: Mapping[str, str], origins: Mapping[str, str]) -> Iterator[str]:
+    """Yields a warning for each variable of AgentChatBus that looks as if it had an effect. It has none, because its
+    own server may run on the same machine, and would then compete for the port."""
+    for variable, name in _AGENTCHATBUS_VARIABLES.items():
+        if environ.get(variable) and origins[name] == "default":
+            yield f"{variable} has no effect here; set {_BY_NAME[name].environment} or pass --{name}"
 
 
 def _read_secret_file(layer: _Layer, name: str, variable: str, path: Path) -> None:

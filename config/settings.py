@@ -832,6 +832,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_line_max_bytes: Annotated[
         int, _number("bytes", "Maximum size of one line, or one value, in an imported file.", _KIB, 1024 * _MIB)
     ] = 32 * _MIB
+    import_images_max_bytes: Annotated[
+        int,
+        _number(
+            "bytes", "Size of the images of an imported note, together. Further images are left out.", 0, 1024 * _MIB
+        ),
+    ] = 16 * _MIB
     import_depth_max: Annotated[
         int, _number("levels", "Maximum nesting depth of JSON in an imported file.", 4, 1_000)
     ] = 100

@@ -50,7 +50,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
-        *tldw_routes(runtime),
+        *tldw_routes(runtime, metrics),
         *oauth_routes(runtime, services.browser),
         *console_routes(runtime, services),
         *library_page_routes(runtime, services),

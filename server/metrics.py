@@ -5,6 +5,7 @@ from collections import Counter as Totals
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -20,11 +21,19 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class ToolCalls(Struct):
+    """The calls of one tool. `failed` counts all outcomes except success."""
+
+    total: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
 class Metrics:
     """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
 
     def __init__(self) -> None:
-        self._started_at = time.time()
+        self.started_at = time.time()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
@@ -98,6 +107,20 @@ class Metrics:
     async def render(self) -> bytes:
         return generate_latest(self._registry if self._workers is None else await self._workers.merge_metrics())
 
+    async def read_tool_calls(self) -> Mapping[str, ToolCalls]:
+        """Returns the calls of each tool, by its name, and those of methods without a tool under "". Includes all
+        workers."""
+        registry = self._registry if self._workers is None else await self._workers.merge_metrics()
+        tools: dict[str, ToolCalls] = {}
+        for sample in (sample for family in registry.collect() for sample in family.samples):
+            if sample.name == "florilegium_mcp_calls_total":
+                calls = tools.setdefault(sample.labels["tool"], ToolCalls())
+                calls.total += int(sample.value)
+                calls.failed += int(sample.value) if sample.labels["outcome"] != "ok" else 0
+            elif sample.name == "florilegium_mcp_call_seconds_sum":
+                tools.setdefault(sample.labels["tool"], ToolCalls()).seconds += sample.value
+        return tools
+
     async def read_states(self) -> Mapping[int, WorkerState]:
         """Returns the states of all workers that answer, by their numbers. A process without workers has the number 0.
         Must not be called before `watch`."""
@@ -110,4 +133,4 @@ class Metrics:
         if self._runtime is None:
             return None
         calls, responses = self._totals(self._calls, "outcome"), self._totals(self._responses, "status")
-        return read_worker_state(self._runtime, self._started_at, calls, responses)
+        return read_worker_state(self._runtime, self.started_at, calls, responses)

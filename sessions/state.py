@@ -114,8 +114,18 @@ class SessionStates(Protocol):
         has been read, or None if they are unknown. Another process may have changed them."""
         ...
 
-    async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
-        """Adds a query, unless it is empty, and the items delivered for it. Does nothing if the session has ended."""
+    async def record(
+        self,
+        handle: SessionHandle,
+        owner: Owner,
+        query: str,
+        delivered: Mapping[str, int],
+        seen_max: int | None = None,
+    ) -> None:
+        """Adds a query, unless it is empty, and the items delivered for it. Does nothing if the session has ended.
+
+        Keeps the last `seen_max` items, or as many as the limits allow if that is fewer.
+        """
         ...
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
@@ -191,11 +201,18 @@ class InProcessSessionStates:
         entry = self._find(handle, owner)
         return None if entry is None else MappingProxyType(entry.defaults)
 
-    async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
+    async def record(
+        self,
+        handle: SessionHandle,
+        owner: Owner,
+        query: str,
+        delivered: Mapping[str, int],
+        seen_max: int | None = None,
+    ) -> None:
         entry = self._find(handle, owner)
         if entry is None:
             return
-        entry.add_seen(delivered, self._seen_max)
+        entry.add_seen(delivered, self._seen_max if seen_max is None else clamp(seen_max, 1, self._seen_max))
         if query:
             others = tuple(other for other in entry.queries if other != query)
             entry.queries = (*others, query)[-self._queries_max :]

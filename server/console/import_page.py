@@ -39,6 +39,7 @@ _OUTCOME_WORDS = {
     "new": "new",
     "updated": "updated",
     "unchanged": "unchanged",
+    "kept": "newer here, kept",
     "deleted": "deleted earlier",
     "refused": "refused",
     "total": "found",

@@ -4,7 +4,7 @@ It shows only the caller's own items. Another user's item and a missing one get 
 """
 
 from typing import Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from server.console.browser import BrowserGuard, SignInRequired, see_other
 from server.console.item_sections import ItemSection, PassageMarks, sections_of
 from server.console.search_page import SearchForm
 from server.console.viewer import LibraryPage, Viewer
-from server.error_responses import json_error
+from server.error_responses import PRIVATE_HEADERS, json_error
 from server.rest.error_page import html_error
 from server.rest.handler import build_response, check_method, rest_context, run_operation
 from server.rest.inputs import read_input
@@ -33,6 +33,8 @@ from sources.search.arguments import read_query
 from sources.text.text_work import run_text_work
 
 PERMALINK = "/items/{source}/{id:path}"
+NOTE_IMAGE = "/note-images/{id}/{name:path}"
+_IMAGE_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
 # The size of the marked passage in an item that is one text: one or two sentences.
 _PASSAGE_TOKENS = 40
 _FIND_MAX_CHARS = 1000
@@ -127,7 +129,14 @@ class ItemPage(LibraryPage):
         links: ItemLinks | None = None
         if item.meta.source == "notes":
             found: ItemLinks = await self.run(viewer, self._links, ItemLinksRequest(uri=item.meta.uri))
-            links, marks = found, replace(marks, links={link.target: _LINKS.of(link.uri) for link in found.links})
+            links = found
+            async with self._runtime.libraries.library(viewer.context) as library:
+                names = await library.notes.image_names(str(item.meta.id))
+            marks = replace(
+                marks,
+                links={link.target: _LINKS.of(link.uri) for link in found.links},
+                images={name: f"/note-images/{quote(str(item.meta.id), safe='')}/{quote(name)}" for name in names},
+            )
         sections = await run_text_work(len(item.content), sections_of, item, marks)
         values = page_values(item, sections)
         if values["is_partial"] and args.has_position:
@@ -145,6 +154,14 @@ class ItemPage(LibraryPage):
             done=_DONE.get(args.done, ""),
             section="item",
         )
+
+    async def show_image(self, request: Request) -> Response:
+        """Returns an image of a note. It was checked to be one when it was imported, and is never anything else."""
+        viewer = await self.admit(request, self._operation)
+        note, name = request.path_params["id"], request.path_params["name"]
+        async with self._runtime.libraries.library(viewer.context) as library:
+            image = await library.notes.image(note, name)
+        return Response(image.data, headers={**PRIVATE_HEADERS, **_IMAGE_HEADERS}, media_type=image.media_type)
 
     async def _transcript(self, viewer: Viewer, args: PermalinkRequest) -> GetResponse | None:
         """Returns the beginning of a recording with the times of its passages, or None if it has none."""

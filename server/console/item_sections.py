@@ -43,12 +43,13 @@ class ItemSection(Struct, frozen=True, kw_only=True):
 
 class PassageMarks(Struct, frozen=True, kw_only=True):
     """What to mark on a page: the passage that a link points at, or else the words of a query. `links` are the
-    addresses of wikilinks by target."""
+    addresses of wikilinks by target, `images` those of the item's own images by name."""
 
     text: str = ""
     offset: int | None = None
     terms: tuple[Term, ...] = ()
     links: Mapping[str, str] = {}
+    images: Mapping[str, str] = {}
 
 
 def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
@@ -57,7 +58,8 @@ def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
     spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     passage = _find_passage(item, marks.text)
     if not spans:
-        return [ItemSection(html=render_markdown(item.content, _marks(item.content, passage, marks), marks.links))]
+        ranges = _marks(item.content, passage, marks)
+        return [ItemSection(html=render_markdown(item.content, ranges, marks.links, marks.images))]
     return [_span_section(item.content, span, passage, marks) for span in spans]
 
 

@@ -12,7 +12,7 @@ from server.console.edit_page import EditPages
 from server.console.follow_forms import FOLLOWS_PATH
 from server.console.history_page import HistoryPage
 from server.console.import_page import IMPORT_PATH, ImportPage
-from server.console.item_page import PERMALINK, ItemPage
+from server.console.item_page import NOTE_IMAGE, PERMALINK, ItemPage
 from server.console.library_page import LibraryBrowser
 from server.console.page_handler import PageFunction, PageHandler
 from server.console.search_page import SearchPage
@@ -36,7 +36,7 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
     assets, edit = Assets(runtime.admission), EditPages(runtime, browser)
     imports, connect = ImportPage(runtime, browser), ConnectPages(runtime, browser)
     history, threads = HistoryPage(runtime, services), ThreadsPage(runtime, services)
-    changes = ConversationForms(runtime, services)
+    changes, items = ConversationForms(runtime, services), ItemPage(runtime, browser)
 
     def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
         return Route(path, PageHandler(runtime.settings, browser, get=get, post=post))
@@ -65,7 +65,8 @@ def library_page_routes(runtime: Runtime, services: HttpServices) -> list[BaseRo
         page(f"{IMPORT_PATH}/cancel", post=imports.cancel),
         page(FOLLOWS_PATH, post=imports.follow),
         page(f"{FOLLOWS_PATH}/change", post=imports.follows.change),
-        Route(PERMALINK, ItemPage(runtime, browser)),
+        page(NOTE_IMAGE, items.show_image),
+        Route(PERMALINK, items),
     ]
 
 

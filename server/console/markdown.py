@@ -1,8 +1,8 @@
 """Renders the Markdown of items as HTML that cannot run or load anything.
 
-Raw HTML is shown as text, images become links to them, and the result is sanitised once more. A passage is marked by
-two characters that survive rendering; they are replaced by `<mark>` in the text between the tags of the result, so that
-a passage can cross paragraphs, lists and emphasis.
+Raw HTML is shown as text, images of other hosts become links to them, and the result is sanitised once more. A passage
+is marked by two characters that survive rendering; they are replaced by `<mark>` in the text between the tags of the
+result, so that a passage can cross paragraphs, lists and emphasis.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -37,11 +38,13 @@ _INLINE_MARKUP = (
 )
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
-    *("em", "strong", "s", "a", "table", "thead", "tbody", "tr", "th", "td"),
+    *("em", "strong", "s", "a", "img", "table", "thead", "tbody", "tr", "th", "td"),
 }
-_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
+_ATTRIBUTES = {"a": {"href", "title"}, "img": {"src", "alt", "loading"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
 _LINKS = "wikilinks"
+_IMAGES = "images"
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp", ".svg", ".heic")
 _REL = "noopener noreferrer nofollow"
 
 
@@ -53,11 +56,18 @@ class TextRange(Struct, frozen=True):
     is_passage: bool = False
 
 
-def render_markdown(text: str, marks: Sequence[TextRange] = (), links: Mapping[str, str] | None = None) -> str:
-    """Returns HTML. The marks are in order and do not overlap. `links` are the addresses of wikilinks by target."""
+def render_markdown(
+    text: str,
+    marks: Sequence[TextRange] = (),
+    links: Mapping[str, str] | None = None,
+    images: Mapping[str, str] | None = None,
+) -> str:
+    """Returns HTML. The marks are in order and do not overlap. `links` are the addresses of wikilinks by target, and
+    `images` the addresses of images that this server has, by the name in the text."""
     text = _SENTINELS.sub("\ufffd", text)
     passage = next((index for index, mark in enumerate(marks) if mark.is_passage), None)
-    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks), {_LINKS: links or {}})), passage)
+    env = {_LINKS: links or {}, _IMAGES: images or {}}
+    html = _with_marks(_sanitise(_parser().render(_with_sentinels(text, marks), env)), passage)
     # A mark inside the address of a link does not survive.
     is_complete = "<mark" in html if passage is None else f'id="{PASSAGE}"' in html
     return html if is_complete or not marks else render_plain(text, marks)
@@ -129,7 +139,28 @@ def _parser() -> "MarkdownIt":
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image_link)
     parser.inline.ruler.before("link", "wikilink", _read_wikilink)
+    parser.inline.ruler.before("wikilink", "image_embed", _read_image_embed)
     return parser
+
+
+def _read_image_embed(state: Any, silent: bool) -> bool:
+    """Reads `![[picture.png]]` and `![[picture.png|300]]`, which Obsidian writes for images of the vault."""
+    match = WIKILINK.match(state.src, state.pos + 1) if state.src[state.pos] == "!" else None
+    name = _SENTINELS.sub("", match[1]).strip() if match is not None else ""
+    if match is None or not name.lower().endswith(_IMAGE_SUFFIXES):
+        return False
+    address = state.env[_IMAGES].get(name)
+    if not silent and address is not None:
+        token = state.push("html_inline", "", 0)
+        token.content = _image(address, name)
+    elif not silent:
+        state.push("text", "", 0).content = f"[image: {name}]"
+    state.pos = match.end()
+    return True
+
+
+def _image(address: str, label: str) -> str:
+    return f'<img src="{escape(address)}" alt="{escape(label)}" loading="lazy">'
 
 
 def _read_wikilink(state: Any, silent: bool) -> bool:
@@ -146,9 +177,11 @@ def _read_wikilink(state: Any, silent: bool) -> bool:
     return True
 
 
-def _image_link(_self: Any, tokens: Sequence[Any], index: int, _options: Mapping[str, Any], _env: Any) -> str:
-    """An image would tell its host who reads the item, and when."""
+def _image_link(_self: Any, tokens: Sequence[Any], index: int, _options: Mapping[str, Any], env: Any) -> str:
+    """An image of another host would tell it who reads the item, and when. Those of this server are shown."""
     token = tokens[index]
     address = str(token.attrs.get("src", ""))
+    if (own := env[_IMAGES].get(unquote(address))) is not None:
+        return _image(own, token.content)
     label = token.content or address
     return f'<a href="{escape(address)}">{escape(f"[image: {label}]")}</a>'

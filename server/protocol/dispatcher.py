@@ -131,6 +131,10 @@ class Dispatcher:
         }
         return {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
+    def add_legacy_method(self, name: str, method: Method) -> None:
+        """Adds a method that is not part of MCP, for clients of another system."""
+        self._methods[Era.LEGACY].setdefault(name, method)
+
     def needs(
         self, principal: Principal, request: Request, profile: str | None, session: SessionId | None = None
     ) -> CallNeeds:

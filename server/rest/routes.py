@@ -11,7 +11,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
-from server.compat.agentchatbus.routes import bus_operations, health
+from server.compat.agentchatbus.events import BusEvents
+from server.compat.agentchatbus.routes import bus_operations, events_operation, health
 from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
 from server.compat.agentkit.routes import agentkit_operations
 from server.console.page_handler import PageHandler
@@ -89,6 +90,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *invitation_operations(runtime),
         status_operation(runtime, services.metrics),
         *bus_operations(runtime.bus, runtime.settings),
+        events_operation(BusEvents(runtime.libraries, runtime.open_streams, runtime.settings)),
     ]
     return [operation for operation in operations if operation.source not in runtime.settings.sources_off]
 

@@ -3,6 +3,7 @@
 A stream that fails is aborted, so that a client does not mistake a partial response for a complete one.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from starlette.responses import StreamingResponse
@@ -10,7 +11,48 @@ from starlette.responses import StreamingResponse
 from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import Unavailable
+from config.settings import Settings
+from config.times import steady_time
 from server.transports.open_streams import OpenStreams
+from sources.storage.contract import Libraries
+
+EVENT_STREAM = "text/event-stream"
+# Browsers wait this long before they connect again.
+RETRY = b"retry: 2000\n"
+# A line that clients ignore.
+KEEP_ALIVE = b": \n\n"
+
+
+class ChangeWatch:
+    """Asks a library for the change token of its conversations every `conversation_events_interval_ms`, which reads no
+    row."""
+
+    def __init__(self, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
+        self._libraries = libraries
+        self._open_streams = open_streams
+        self._interval_s = settings.conversation_events_interval_ms / 1000
+        self._duration_s = settings.conversation_events_max_s
+        self._keepalive_s = settings.sse_keepalive_s
+
+    async def tokens(self, context: RequestContext) -> AsyncIterator[str | None]:
+        """Yields the token at once and whenever it has changed, and None if a stream has to be kept alive. Ends after
+        `conversation_events_max_s`, or when the server stops."""
+        started_s = sent_s = steady_time()
+        token = await self._token(context)
+        yield token
+        while (now_s := steady_time()) < started_s + self._duration_s and not self._open_streams.is_stopping:
+            await asyncio.sleep(min(self._interval_s, started_s + self._duration_s - now_s))
+            previous, token = token, await self._token(context)
+            if token != previous:
+                sent_s = now_s
+                yield token
+            elif now_s > sent_s + self._keepalive_s:
+                sent_s = now_s
+                yield None
+
+    async def _token(self, context: RequestContext) -> str:
+        async with self._libraries.library(context) as library:
+            return await library.chats.change_token()
 
 
 async def stream(

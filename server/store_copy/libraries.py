@@ -303,7 +303,7 @@ def _has_uuid(file: sqlite3.Connection, table: str, uuids: list[str]) -> bool:
 
 _TABLES_WITHOUT_UUID = frozenset(
     (*(name for name in LIBRARY_TABLES if name.endswith(("_tags", "_values"))), "texts", "segments", "namespaces")
-) | {"agents", "followed_files", "followed_items", "chunks"}
+) | {"agents", "followed_files", "followed_items", "chunks", "note_images"}
 
 
 @contextmanager

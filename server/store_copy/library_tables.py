@@ -10,7 +10,7 @@ from server.store_copy.tables import Row, SqliteTables
 FILE_TABLES: dict[DatabaseKind, tuple[str, ...]] = {
     "media": ("media", "media_tags", "texts", "chunks", "segments"),
     "chacha": (
-        *("notes", "notes_tags", "characters", "characters_tags"),
+        *("notes", "notes_tags", "note_images", "characters", "characters_tags"),
         *("conversations", "conversations_tags", "messages", "namespaces"),
         *("observations", "observations_tags", "observations_values"),
         *("agents", "followed_files", "followed_items"),

@@ -4,7 +4,7 @@ The other fields of the canonical shape go into `metadata`; empty ones are omitt
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -13,7 +13,6 @@ from msgspec import UNSET, Struct
 from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from sources.items import GetResponse, Loc, ResultItem
 
-Shape = Literal["canonical", "compact"]
 # Fields that the compact shape has under another name. An item read by its id has no meaningful score.
 _MOVED_OF_HIT = frozenset(("id", "title", "snippet", "passages", "uri", "url", "highlights"))
 _MOVED_OF_ITEM = _MOVED_OF_HIT | {"score", "score_type"}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.defaults import Dedupe
+from aggregator.defaults import Dedupe, SearchDefaults, Shape
 from aggregator.filters import filter_names
 from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
@@ -18,7 +18,7 @@ from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
 from server.tools.caps import with_caps
-from server.tools.compact import CompactItem, Permalinks, Shape, compact_item, compact_response
+from server.tools.compact import CompactItem, Permalinks, compact_item, compact_response
 from server.tools.markdown import search_text, text_format
 from server.tools.research import ResearchTools
 from sources.defaults import read_time_zone
@@ -33,11 +33,11 @@ _SESSION_HELP = "session of an earlier response."
 
 
 class ShapedSearch(KnowledgeSearch, frozen=True, kw_only=True):
-    shape: Annotated[Shape, Meta(description=_SHAPE_HELP)] = "canonical"
+    shape: Annotated[Shape | UnsetType, Meta(description=_SHAPE_HELP)] = UNSET
 
 
 class ShapedGet(KnowledgeGet, frozen=True, kw_only=True):
-    shape: Annotated[Shape, Meta(description=_SHAPE_HELP)] = "canonical"
+    shape: Annotated[Shape | UnsetType, Meta(description=_SHAPE_HELP)] = UNSET
 
 
 class SessionConfigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,12 +79,16 @@ class KnowledgeTools:
         self._links = Permalinks(settings.base_url)
 
     async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | ToolResult | Mapping[str, Any]:
-        is_compact = arguments.shape == "compact"
-        extra_bytes = self._links.hit_extra_bytes if is_compact else 0
+        def is_compact(defaults: SearchDefaults) -> bool:
+            return (arguments.shape or defaults.shape) == "compact"
+
+        def extra_bytes(defaults: SearchDefaults) -> int:
+            return self._links.hit_extra_bytes if is_compact(defaults) else 0
+
         wait_for_limits = call.limit_check.wait if call.limit_check is not None else None
         search = self._knowledge.aggregator.search_with_defaults
         response, defaults = await search(call.context, arguments, extra_bytes, wait_for_limits)
-        if is_compact:
+        if is_compact(defaults):
             return compact_response(without_repetition(response), self._links)
         shown = _complete(response) if defaults.hit_fields == "all" else without_repetition(response)
         if text_format(call, defaults) == "json":
@@ -92,8 +96,9 @@ class KnowledgeTools:
         return ToolResult([{"type": "text", "text": search_text(response)}], shown)
 
     async def get(self, call: Call, arguments: ShapedGet) -> GetResponse | CompactItem:
-        response = await self._knowledge.retriever.get(call.context, arguments)
-        return compact_item(response, self._links) if arguments.shape == "compact" else response
+        response, defaults = await self._knowledge.retriever.get_with_defaults(call.context, arguments)
+        is_compact = (arguments.shape or defaults.shape) == "compact"
+        return compact_item(response, self._links) if is_compact else response
 
     async def configure_session(self, call: Call, arguments: SessionConfigure) -> SessionResult:
         defaults = {name: value for name, value in msgspec.to_builtins(arguments).items() if name != "session"}

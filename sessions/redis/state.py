@@ -226,10 +226,17 @@ class RedisSessionStates:
     def _build_run(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
         return ScriptRun(GET_STATE, self._keys(handle, owner), self._common[:1])
 
-    async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
+    async def record(
+        self,
+        handle: SessionHandle,
+        owner: Owner,
+        query: str,
+        delivered: Mapping[str, int],
+        seen_max: int | None = None,
+    ) -> None:
         """Does not wait: later commands of this process, and in practice of others, find the items recorded."""
         items = array(_HASH_FORMAT, [_hash(uri, version) for uri, version in delivered.items()]).tobytes()
-        limits = (self._seen_max, self._queries_max)
+        limits = (self._seen_max if seen_max is None else clamp(seen_max, 1, self._seen_max), self._queries_max)
         self._connection.post(_RECORD, self.run_of(handle, owner).keys, *self._common, *limits, query, items)
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:

@@ -16,6 +16,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from config.errors import Conflict, NotFound, StorageError
+from sources.drafts import NoteImage
 from sources.exporters import lines, pages
 from sources.exporters.lines import (
     FILES,
@@ -85,11 +86,20 @@ class _LibraryExport:
         await self._export_rows("characters", self._library.characters.list_after, write)
 
     async def export_notes(self) -> None:
-        def write(file: IO[bytes], row: Note) -> None:
-            self._write_line(file, "notes", lines.note_line(row))
+        notes = self._library.notes
+
+        def write(file: IO[bytes], row: Note, images: Sequence[NoteImage]) -> None:
+            self._write_line(file, "notes", lines.note_line(row, images))
             self._write_page("notes", row.title, row.uuid, pages.note_page(row))
 
-        await self._export_rows("notes", self._library.notes.list_after, write)
+        async with self._open_kind("notes") as file:
+            async for rows in _pages(notes.list_after):
+                for row in rows:
+                    try:
+                        images = [await notes.image(row.uuid, name) for name in await notes.image_names(row.uuid)]
+                    except NotFound:
+                        images = []  # changed since its names were read
+                    await asyncio.to_thread(write, file, row, images)
 
     async def export_prompts(self) -> None:
         def write(file: IO[bytes], row: SavedPrompt) -> None:

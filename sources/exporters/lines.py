@@ -17,6 +17,7 @@ from sources.drafts import (
     MediaDraft,
     MessageDraft,
     NoteDraft,
+    NoteImage,
     ObservationDraft,
     PromptDraft,
 )
@@ -67,8 +68,11 @@ class ExportLine(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class NoteLine(ExportLine, frozen=True, kw_only=True, tag="note"):
+    """The data of images is in Base64. Notes without images have no such field, and nor have older exports."""
+
     title: str
     content: str
+    images: tuple[NoteImage, ...] | UnsetType = UNSET
 
 
 class ConversationLine(ExportLine, frozen=True, kw_only=True, tag="conversation"):
@@ -183,8 +187,8 @@ def encode(line: Struct) -> bytes:
 # -- items as lines ----------------------------------------------------------------------------------------------------
 
 
-def note_line(note: Note) -> NoteLine:
-    return _line(NoteLine, note)
+def note_line(note: Note, images: Sequence[NoteImage] = ()) -> NoteLine:
+    return _line(NoteLine, note, images=tuple(images) or UNSET)
 
 
 def conversation_line(chat: Conversation, character: str | None) -> ConversationLine:

@@ -93,6 +93,7 @@ def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[st
         "max_tokens": (1, settings.retrieval_max_tokens),
         "sibling_window": (0, WINDOW_MAX),
         "chars_per_token": (CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX),
+        "seen_max": (1, settings.session_seen_max),
     }
     return {name: clamp(value, *ranges[name]) if name in ranges else value for name, value in defaults.items()}
 

@@ -19,6 +19,7 @@ from sources.drafts import (
     MediaDraft,
     MessageDraft,
     NoteDraft,
+    NoteImage,
     ObservationDraft,
     PromptDraft,
     ThreadDraft,
@@ -299,6 +300,16 @@ class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
     ) -> Note:
         """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
         ...
+
+    async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
+        """Replaces the images of these notes, within the user's quota. Ids of notes that do not exist are ignored."""
+        ...
+
+    async def image_names(self, item_id: str) -> Sequence[str]:
+        """Returns the names of a note's images, none if the note does not exist."""
+        ...
+
+    async def image(self, item_id: str, name: str) -> NoteImage: ...
 
 
 class Characters(ItemCollection[Character, CharacterDraft, int], Protocol):

@@ -14,6 +14,7 @@ from auth.principal import SCOPES, ClientId, Principal
 from config.errors import InvalidParams, SessionNotFound
 from config.paths import DataRoot, new_user_id
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
+from tests.cases import each_case
 
 GOOD = {
     "snippet_length": 120,
@@ -24,13 +25,15 @@ GOOD = {
     "dedupe": "off",
     "hit_fields": "all",
     "result_text": "json",
+    "shape": "compact",
+    "seen_max": 50,
     "time_zone": "Europe/Berlin",
 }
 # Only used to build paths; nothing is read or written.
 NOWHERE = DataRoot(Path("nowhere"))
 KNOWN = (
     "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, time_zone, strict, dedupe, hit_fields, "
-    "result_text"
+    "result_text, shape, seen_max"
 )
 
 
@@ -51,6 +54,39 @@ def test_every_default_can_be_set() -> None:
 
 def test_null_values_are_dropped() -> None:
     assert read_config(dict.fromkeys(GOOD)) == {}
+
+
+@each_case(
+    ("config", "read"),
+    [
+        ({"compactShape": True}, {"shape": "compact"}),
+        ({"compactShape": False}, {"shape": "canonical"}),
+        ({"maxSessionUris": 999_999}, {"seen_max": 999_999}),
+        ({"aliasMode": True}, {}),
+        ({"aliasMode": None, "compactShape": None, "maxSessionUris": None}, {}),
+    ],
+)
+def test_keys_of_tldw_become_ours(config: dict[str, Any], read: dict[str, Any]) -> None:
+    assert read_config(config) == read
+
+
+@each_case(
+    ("config", "message"),
+    [
+        ({"aliasMode": False}, "config.aliasMode: expected true, got false: search and fetch are always listed"),
+        ({"aliasMode": "yes"}, "config.aliasMode: Expected `bool | null`, got `str`"),
+        ({"compactShape": 1}, "config.compactShape: Expected `bool | null`, got `int`"),
+        ({"maxSessionUris": True}, "config.maxSessionUris: Expected `int | null`, got `bool`"),
+        ({"compactShape": True, "shape": "canonical"}, "config: expected one of compactShape and shape, got both"),
+    ],
+)
+def test_keys_of_tldw_that_cannot_be_served_are_refused_with_what_to_use_instead(
+    config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidParams) as raised:
+        read_config(config)
+
+    assert raised.value.message.startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("GET", f"/api/search?q={WORD}"),
         SampleRequest("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
     ),
+    "follow_bus": (SampleRequest("GET", "/events", has_content=False),),
     "register_agent": (SampleRequest("POST", "/api/agents/register", {"ide": "api", "model": "m"}, has_content=False),),
     "list_threads": (
         SampleRequest("GET", "/api/threads"),

@@ -152,7 +152,7 @@ OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
     **dict.fromkeys(("list_models", "list_namespaces", "create_namespace", "rename_namespace"), "chats"),
     **dict.fromkeys(("delete_namespace", "search_bus", "register_agent", "list_threads", "open_thread"), "chats"),
     **dict.fromkeys(("sync_thread", "state_thread", "archive_thread", "unarchive_thread"), "chats"),
-    **dict.fromkeys(("read_thread", "post_message"), "chats"),
+    **dict.fromkeys(("read_thread", "post_message", "follow_bus"), "chats"),
 }
 
 PEOPLE = "people who are signed in"
@@ -174,6 +174,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
         *(("GET", f"/library?source={source}", None) for source in SOURCES),
     ),
     "/items/{source}/{id:path}": tuple(("GET", f"/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
+    "/note-images/{id}/{name:path}": (("GET", f"/note-images/{NOTE}/mast.png", None),),
     "/history": (("GET", "/history", None), ("GET", "/history?q=quixot&shown=500", None)),
     "/history/{id}": (
         ("GET", f"/history/{CHAT}", None),

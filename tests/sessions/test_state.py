@@ -193,6 +193,19 @@ async def test_oldest_delivered_items_are_dropped_first(states: SessionStates) -
     assert has_seen(await states.get(handle, ADA), *(f"notes://{number}" for number in range(2, 6)))
 
 
+async def test_a_session_keeps_as_few_items_as_it_asks_for_and_never_more_than_the_limit(
+    states: SessionStates,
+) -> None:
+    few, many = (await states.create(ADA)).handle, (await states.create(ADA)).handle
+    delivered = {f"notes://{number}": 1 for number in range(6)}
+
+    await states.record(few, ADA, "galleon", delivered, 2)
+    await states.record(many, ADA, "galleon", delivered, 1_000)
+
+    assert has_seen(await states.get(few, ADA), "notes://4", "notes://5")
+    assert len((await states.get(many, ADA)).seen) == LIMITS.seen_max
+
+
 async def test_item_delivered_again_is_not_the_oldest(states: SessionStates) -> None:
     handle = (await states.create(ADA)).handle
 

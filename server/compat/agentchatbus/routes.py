@@ -11,6 +11,7 @@ from auth.context import RequestContext
 from auth.principal import WRITE
 from config.settings import Settings
 from server.compat.agentchatbus.error_format import BUS_ERROR_FORMAT
+from server.compat.agentchatbus.events import BusEvents
 from server.compat.agentchatbus.schemas import (
     ArchiveThreadRequest,
     BusMessage,
@@ -18,6 +19,7 @@ from server.compat.agentchatbus.schemas import (
     BusSearchResults,
     CreatedThread,
     CreateThreadRequest,
+    FollowBusRequest,
     ListThreadsRequest,
     MessagesRequest,
     PostRequest,
@@ -33,6 +35,7 @@ from server.compat.agentchatbus.service import MessageBus
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
 from server.rest.operation import Operation, ResponseWithHeaders
+from server.rest.streams import EVENT_STREAM
 from server.version import VERSION
 from sources.items import uri_of
 
@@ -54,6 +57,24 @@ def bus_operations(bus: MessageBus, settings: Settings) -> list[Operation]:
         *_thread_operations(bus),
         *_message_operations(bus, settings.conversation_response_max_bytes),
     ]
+
+
+def events_operation(events: BusEvents) -> Operation:
+    return _operation(
+        id="follow_bus",
+        method="GET",
+        path="/events",
+        summary="Follow the bus",
+        description=(
+            "Server-sent events, each a JSON object with type and payload: connected at once, then msg.new, "
+            "thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from "
+            "before are not repeated. The stream ends after conversation_events_max_s; browsers reconnect."
+        ),
+        input=FollowBusRequest,
+        response=EVENT_STREAM,
+        handler=events.follow,
+        tools=READING_TOOLS,
+    )
 
 
 def _search_and_agent_operations(bus: MessageBus) -> list[Operation]:

@@ -58,6 +58,13 @@ class BusSearchResults(Struct, frozen=True, kw_only=True):
     note: str | UnsetType = UNSET
 
 
+# Events
+
+
+class FollowBusRequest(Struct, frozen=True, kw_only=True):
+    """The stream has no arguments. AgentChatBus ignores those that a client sends, too."""
+
+
 # Agents
 
 

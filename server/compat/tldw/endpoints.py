@@ -9,11 +9,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from auth.principal import ADMIN, Principal
 from config.errors import FlorilegiumError, InvalidParams, InvalidRequest
+from config.times import format_timestamp
 from server.admission import AdmittedRequest, IncomingRequest, with_config_defaults
 from server.compat.tldw.sessions import TldwSessions, session_name
 from server.error_responses import PRIVATE_HEADERS, json_error
-from server.protocol.call import NullPeer
+from server.metrics import Metrics, ToolCalls
+from server.protocol.call import Call, NullPeer
 from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.messages import (
     MalformedMessage,
@@ -27,10 +30,11 @@ from server.protocol.messages import (
 from server.protocol.request_meta import legacy_call
 from server.protocol.schema import read_arguments
 from server.protocol.versions import LEGACY_VERSIONS
-from server.rest.errors import MethodNotAllowed
+from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
 from server.transports.http_messages import HttpStatusError, error_and_status, read_body
+from server.transports.request_options import query_value
 from server.transports.websocket import WebSocketTransport
 from server.version import VERSION
 from sessions.session import Session, new_session_id
@@ -38,6 +42,9 @@ from sessions.session import Session, new_session_id
 PREFIX = "/api/v1/mcp"
 _LISTS = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}
 _PAGES_MAX = 100
+# The profile of a list that is empty, because it asked for an unknown catalog and nothing else.
+_NO_CATALOG = ""
+_CATALOG_SCOPES = ("all", "global", "org", "team")
 # tldw's clients read every field of its results, and parse their text.
 CONFIG_DEFAULTS: Mapping[str, Any] = {"hit_fields": "all", "result_text": "json"}
 
@@ -49,17 +56,20 @@ class ToolExecution(Struct, forbid_unknown_fields=True):
     arguments: dict[str, Any] = {}
 
 
-def tldw_routes(runtime: Runtime) -> list[BaseRoute]:
+def tldw_routes(runtime: Runtime, metrics: Metrics) -> list[BaseRoute]:
     endpoints, websocket = (
-        TldwEndpoints(runtime),
+        TldwEndpoints(runtime, metrics),
         WebSocketTransport(runtime, CONFIG_DEFAULTS, is_handshake_optional=True),
     )
+    runtime.dispatcher.add_legacy_method("modules/list", endpoints.list_modules)
     return [
         WebSocketRoute(f"{PREFIX}/ws", websocket),
         endpoints.route("/request", {"POST": endpoints.request, "DELETE": endpoints.end_session}),
         endpoints.route("/request/batch", {"POST": endpoints.batch}),
         endpoints.route("/tools/execute", {"POST": endpoints.execute}),
         endpoints.route("/modules", {"GET": endpoints.modules}),
+        endpoints.route("/metrics", {"GET": endpoints.metrics}),
+        endpoints.route("/tool_catalogs", {"GET": endpoints.tool_catalogs}),
         *(endpoints.route(f"/{name}", {"GET": endpoints.list_of(name)}) for name in _LISTS),
         Route(f"{PREFIX}/health", endpoints.health),
         Route(f"{PREFIX}/status", endpoints.health),
@@ -67,8 +77,9 @@ def tldw_routes(runtime: Runtime) -> list[BaseRoute]:
 
 
 class TldwEndpoints:
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
         self._runtime = runtime
+        self._metrics = metrics
         self._dispatcher = runtime.dispatcher
         self._sessions = TldwSessions(runtime.sessions)
 
@@ -160,32 +171,114 @@ class TldwEndpoints:
             {
                 "result": _first_text(result),
                 "execution_time_ms": (time.perf_counter() - started_at) * 1000,
-                "module": arguments.tool_name.replace(".", "_").partition("_")[0],
+                "module": _module_of(arguments.tool_name),
             },
             headers=PRIVATE_HEADERS,
         )
 
     def list_of(self, name: str) -> Endpoint:
-        async def respond(_: HttpRequest, __: IncomingRequest, admitted: AdmittedRequest) -> Response:
-            return _json({name: await self._list(admitted, name)}, headers=PRIVATE_HEADERS)
+        async def respond(_: HttpRequest, incoming: IncomingRequest, admitted: AdmittedRequest) -> Response:
+            catalog = self._catalog(incoming, admitted.principal) if name == "tools" else admitted.profile
+            entries = [] if catalog == _NO_CATALOG else await self._list(admitted, name, catalog)
+            return _json({name: entries}, headers=PRIVATE_HEADERS)
 
         return respond
 
     async def modules(self, _: HttpRequest, __: IncomingRequest, admitted: AdmittedRequest) -> Response:
-        knowledge, principal = self._runtime.knowledge, admitted.principal
-        modules = [
-            {"id": source.name, "name": source.title, "status": knowledge.aggregator.status_of(source.name, principal)}
-            for source in knowledge.sources
-            if principal.permits_source(source.name)
-        ]
-        return _json({"modules": modules}, headers=PRIVATE_HEADERS)
+        return _json(self._modules(admitted.principal), headers=PRIVATE_HEADERS)
 
-    async def _list(self, admitted: AdmittedRequest, name: str) -> list[dict[str, Any]]:
+    async def list_modules(self, call: Call, _: Mapping[str, Any]) -> dict[str, Any]:
+        """The method `modules/list` of tldw's protocol."""
+        return self._modules(call.context.principal)
+
+    def _modules(self, principal: Principal) -> dict[str, Any]:
+        """Returns the sources that the caller may use, as tldw's registrations and with our `id` and `name`. A source
+        that is skipped for the caller after repeated failures is inactive."""
+        modules = []
+        for source in self._runtime.knowledge.sources:
+            if not principal.permits_source(source.name):
+                continue
+            is_healthy = self._runtime.knowledge.aggregator.status_of(source.name, principal) == "healthy"
+            modules.append(
+                {
+                    "module_id": source.name,
+                    "id": source.name,
+                    "name": source.title,
+                    "status": "active" if is_healthy else "inactive",
+                    "registered_at": format_timestamp(self._metrics.started_at),
+                    "last_health_check": None,
+                    "error_message": None if is_healthy else "skipped after repeated failures",
+                    "config": {"name": source.title, "version": VERSION, "enabled": True},
+                }
+            )
+        return {"modules": modules}
+
+    async def metrics(self, _: HttpRequest, __: IncomingRequest, admitted: AdmittedRequest) -> Response:
+        """Calls of all users by module, so only administrators may read them, as in tldw. The module of a tool is the
+        first part of its name."""
+        admitted.principal.require_scope(ADMIN)
+        by_module: dict[str, ToolCalls] = {source.name: ToolCalls() for source in self._runtime.knowledge.sources}
+        everything = ToolCalls()
+        for tool, calls in (await self._metrics.read_tool_calls()).items():
+            of_tool = by_module.setdefault(_module_of(tool), ToolCalls()) if tool else ToolCalls()
+            for total in (of_tool, everything):
+                total.total += calls.total
+                total.failed += calls.failed
+                total.seconds += calls.seconds
+        connections = {
+            "active": sum(worker.streams for worker in (await self._metrics.read_states()).values()),
+            "total_messages": everything.total,
+            "total_errors": everything.failed,
+        }
+        modules = {name: _as_module_metrics(calls) for name, calls in by_module.items()}
+        return _json({"connections": connections, "modules": modules}, headers=PRIVATE_HEADERS)
+
+    async def tool_catalogs(self, _: HttpRequest, incoming: IncomingRequest, admitted: AdmittedRequest) -> Response:
+        """Lists the profiles as tldw lists tool catalogs. All are global: there are no organizations and teams."""
+        scope = (query_value(incoming.query, "scope") or "all").strip().lower()
+        if scope not in _CATALOG_SCOPES:
+            raise Unprocessable(f"scope: expected one of {', '.join(_CATALOG_SCOPES)}, got {scope[:60]!r}")
+        catalogs = [
+            {
+                "id": number,
+                "name": name,
+                "description": self._dispatcher.profiles.get(name).instructions,
+                "org_id": None,
+                "team_id": None,
+                "is_active": True,
+                "created_at": None,
+                "updated_at": None,
+            }
+            for number, name in self._catalogs(admitted.principal).items()
+            if scope in ("all", "global")
+        ]
+        return _json(catalogs, headers=PRIVATE_HEADERS)
+
+    def _catalogs(self, principal: Principal) -> dict[int, str]:
+        """Returns the names of the profiles by their ids in tldw's lists. A restricted key has one."""
+        names = enumerate(self._dispatcher.profiles.names, 1)
+        return {number: name for number, name in names if principal.profile in (None, name)}
+
+    def _catalog(self, incoming: IncomingRequest, principal: Principal) -> str | None:
+        """Returns the profile that a list of tools asks for as `catalog_id` or `catalog`. As in tldw, an unknown one
+        changes nothing, unless `catalog_strict` is set: then the list is empty."""
+        number, name, is_strict = (
+            query_value(incoming.query, parameter) for parameter in ("catalog_id", "catalog", "catalog_strict")
+        )
+        if number is None and name is None:
+            return None
+        for known_number, known_name in self._catalogs(principal).items():
+            if (number == str(known_number)) if number is not None else (name == known_name):
+                return known_name
+        return _NO_CATALOG if (is_strict or "").lower() in ("1", "true", "yes", "on") else None
+
+    async def _list(self, admitted: AdmittedRequest, name: str, profile: str | None) -> list[dict[str, Any]]:
         """Returns all pages of a list: these endpoints have no cursor."""
         entries: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
+        session = self._one_call(admitted, profile)
         for _ in range(_PAGES_MAX):
-            result = await self._call(admitted, self._one_call(admitted), Request("list", _LISTS[name], params))
+            result = await self._call(admitted, session, Request("list", _LISTS[name], params))
             entries.extend(result[name])
             if "nextCursor" not in result:
                 break
@@ -205,9 +298,9 @@ class TldwEndpoints:
             result["tools"] = [_as_tldw_lists(tool) for tool in result["tools"]]
         return result
 
-    def _one_call(self, admitted: AdmittedRequest) -> Session:
+    def _one_call(self, admitted: AdmittedRequest, profile: str | None = None) -> Session:
         """Returns a session for a call without one. It is not stored."""
-        profile = self._dispatcher.profiles.choose(admitted.principal, admitted.profile)
+        profile = self._dispatcher.profiles.choose(admitted.principal, profile or admitted.profile)
         owner = admitted.principal.owner()
         return Session(new_session_id(), owner, LEGACY_VERSIONS[0], "", "", {}, used_at=0, profile=profile)
 
@@ -226,6 +319,20 @@ def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None
 def _as_tldw_lists(tool: dict[str, Any]) -> dict[str, Any]:
     """Lists a tool under its dotted name, and as one that the caller may run: others are not listed."""
     return {**tool, "name": tool["name"].replace("_", ".", 1), "canExecute": True}
+
+
+def _module_of(tool: str) -> str:
+    return tool.replace(".", "_").partition("_")[0]
+
+
+def _as_module_metrics(calls: ToolCalls) -> dict[str, Any]:
+    count = max(calls.total, 1)
+    return {
+        "requests": calls.total,
+        "errors": calls.failed,
+        "error_rate": calls.failed / count,
+        "avg_latency_ms": calls.seconds * 1000 / count,
+    }
 
 
 def _first_text(result: dict[str, Any]) -> str:

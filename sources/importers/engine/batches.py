@@ -134,8 +134,8 @@ def _char_count(item: ImportedItem) -> int:
     match item:
         case ImportedConversation(_, messages):
             return sum(_length(message.content) for message in messages)
-        case ImportedNote(draft):
-            return _length(draft.content)
+        case ImportedNote(draft, images):
+            return _length(draft.content) + sum(len(image.data) for image in images or ())
         case ImportedMedia(draft):
             segments = () if draft.segments is UNSET else draft.segments
             return _length(draft.content) + sum(len(segment.text) for segment in segments)

@@ -24,6 +24,7 @@ from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedConversation,
     ImportedItem,
+    ImportedNote,
     ImportReport,
     ItemKind,
     PreviouslyImported,
@@ -44,6 +45,8 @@ from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.storage.contract import Bookmarks, Library
 
 _LABEL_CHARS = 80
+# The outcomes after which an item is as in the file.
+_CURRENT = ("new", "updated", "unchanged")
 
 
 class ItemIdentities(Protocol):
@@ -288,12 +291,23 @@ class _FileImport:
             await self._upsert(kind, items[:half])
             await self._upsert(kind, items[half:])
             return
+        await self._set_images(items, [result for result, _ in results])
         for item, (result, message_results) in zip(items, results, strict=True):
             self._count(kind, item, result)
             if isinstance(item, ImportedConversation):
                 for message, message_result in zip(item.messages, message_results, strict=False):
                     self._count("messages", message, message_result)
         self._progress.items += sum(map(row_count, items))
+
+    async def _set_images(self, items: Sequence[ImportedItem], results: Sequence[UpsertResult]) -> None:
+        """Stores the images of notes that are now as in the file."""
+        images = {
+            str(item.draft.uuid): item.images
+            for item, result in zip(items, results, strict=True)
+            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
+        }
+        if images and self._library is not None:
+            await self._library.notes.set_images(images)
 
     def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"

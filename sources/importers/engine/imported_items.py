@@ -17,6 +17,7 @@ from sources.drafts import (
     MediaDraft,
     MessageDraft,
     NoteDraft,
+    NoteImage,
     ObservationDraft,
     PromptDraft,
 )
@@ -35,8 +36,11 @@ def stable_uuid(importer: str, kind: str, key: str) -> str:
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
-class ImportedNote(Struct, frozen=True, tag=True):
+class ImportedNote(Struct, frozen=True, tag=True, omit_defaults=True):
+    """`images` replace those of the note; None leaves them as they are."""
+
     draft: NoteDraft
+    images: Sequence[NoteImage] | None = None
 
 
 class ImportedConversation(Struct, frozen=True, tag=True):

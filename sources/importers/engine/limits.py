@@ -21,6 +21,8 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     line_max_bytes: int
     depth_max: int
     item_max_chars: int
+    # The images of one note together.
+    images_max_bytes: int = 16 << 20
     lines_max: int = 1_000_000
     values_max: int = 2_000_000
     messages_max: int = 1_000_000
@@ -49,6 +51,7 @@ def import_limits(settings: "Settings") -> ImportLimits:
         line_max_bytes=settings.import_line_max_bytes,
         depth_max=settings.import_depth_max,
         item_max_chars=settings.item_max_chars,
+        images_max_bytes=settings.import_images_max_bytes,
         lines_max=settings.import_lines_max,
         values_max=settings.import_values_max,
         messages_max=settings.import_messages_max,

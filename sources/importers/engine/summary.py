@@ -21,12 +21,14 @@ class ImportProblem(Struct, frozen=True):
 
 
 class OutcomeCounts(Struct):
-    """Items of one kind by outcome. `deleted` items were deleted in the library earlier and stay deleted. Items in
-    `conflict` keep the edits made in the library; only followed sources have them."""
+    """Items of one kind by outcome. `kept` items are newer in the library than in the file. `deleted` items were
+    deleted in the library earlier and stay deleted. Items in `conflict` keep the edits made in the library; only
+    followed sources have them."""
 
     new: int = 0
     updated: int = 0
     unchanged: int = 0
+    kept: int = 0
     deleted: int = 0
     conflict: int = 0
     refused: int = 0

@@ -1,4 +1,4 @@
-"""Bear's backup (`.bearbk`) and its TextBundles: a folder or zip for each note, with `text.md` and `info.json`."""
+"""Bear's backups (`.bear2bk`, `.bearbk`) and TextBundles: a folder or zip per note, with `text.md` and `info.json`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _WORDS_TAG = re.compile(r"(?<![^\s])#([^\s#/][^#\n]{0,98}[^\s#])#")
 class BearImporter(Importer):
     name = "bear"
     title = "Bear backup, TextBundle, TextPack"
-    suffixes = (".bearbk", ".textpack", ".zip", ".md", ".markdown", ".txt")
+    suffixes = (".bear2bk", ".bearbk", ".textpack", ".zip", ".md", ".markdown", ".txt")
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:

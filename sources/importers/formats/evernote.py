@@ -1,5 +1,6 @@
 """Evernote's export, ENEX: an XML file with the notes of a notebook. Attachments are listed by name, not read."""
 
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
@@ -34,6 +36,8 @@ _TEXTS_MAX = 1_000
 _INLINE_ELEMENT = "span"
 # Marks a note whose text was dropped; no element has this name.
 _TOO_LARGE = "too large"
+# What browsers and file managers append to the name of a file that exists already.
+_COPY_NUMBER = re.compile(r" ?\(\d+\)$")
 
 
 class EvernoteImporter(Importer):
@@ -49,7 +53,7 @@ class EvernoteImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         handler = _EnexHandler(limits)
-        keys: dict[str, int] = {}
+        keys = _NoteKeys(_COPY_NUMBER.sub("", printable_name(path.stem)))
         with open_file(path) as file:
             for _ in read_xml_blocks(count_reads(file, limits, progress), handler):
                 yield from _take_notes(handler, keys, limits)
@@ -123,7 +127,26 @@ class _EnmlReader(PageReader):
             super()._start_content(tag)
 
 
-def _take_notes(handler: _EnexHandler, keys: dict[str, int], limits: ImportLimits) -> Iterator[ImportEvent]:
+class _NoteKeys:
+    """Notes have no id in the export, but the second of their creation and a title. A copy of a note in another
+    notebook has both, so the notebook is part of the key: Evernote names the file after it. Equal notes of one notebook
+    are numbered."""
+
+    def __init__(self, notebook: str) -> None:
+        self._notebook = notebook
+        self._counts: dict[str, int] = {}
+
+    def of(self, note: Mapping[str, list[str]]) -> str:
+        created, title = _first(note, "created"), _first(note, "title")
+        if created:
+            key = f"{self._notebook}\0{created}\0{title}"
+        else:
+            key = sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return key if count == 1 else f"{key}\0{count}"
+
+
+def _take_notes(handler: _EnexHandler, keys: _NoteKeys, limits: ImportLimits) -> Iterator[ImportEvent]:
     notes, handler.notes = handler.notes, []
     for note in notes:
         try:
@@ -132,7 +155,7 @@ def _take_notes(handler: _EnexHandler, keys: dict[str, int], limits: ImportLimit
             yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
 
 
-def _note_draft(note: Mapping[str, list[str]], keys: dict[str, int], limits: ImportLimits) -> NoteDraft:
+def _note_draft(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> NoteDraft:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
     title = short_title(replace_unstorable(_first(note, "title")))
@@ -142,18 +165,10 @@ def _note_draft(note: Mapping[str, list[str]], keys: dict[str, int], limits: Imp
         content=text,
         tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
         metadata=_metadata(note),
-        uuid=stable_uuid("evernote", "notes", _key(note, keys)),
+        uuid=stable_uuid("evernote", "notes", keys.of(note)),
         created_at=stored_time(_first(note, "created")) or UNSET,
         last_modified=stored_time(_first(note, "updated")) or UNSET,
     )
-
-
-def _key(note: Mapping[str, list[str]], keys: dict[str, int]) -> str:
-    """Notes have no id in the export, but the second of their creation and a title; equal ones are numbered."""
-    created, title = _first(note, "created"), _first(note, "title")
-    key = f"{created}\0{title}" if created else sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
-    count = keys[key] = keys.get(key, 0) + 1
-    return key if count == 1 else f"{key}\0{count}"
 
 
 def _metadata(note: Mapping[str, list[str]]) -> dict[str, Any]:

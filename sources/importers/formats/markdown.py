@@ -1,6 +1,9 @@
 """Markdown notes: single files, or an Obsidian vault as a folder or zip. The text is kept as written, including links.
 
-Title, tags and dates are taken from the front matter. Settings, attachments and the trash of a vault are not read.
+Title, tags and dates are taken from the front matter. Settings, the trash and most attachments of a vault are not read.
+Images that a note shows are stored with it: those next to the note, at the place in the vault that the text names, or
+in the folder that Obsidian saves attachments in. Each note finds the same images, whether it is read alone or with the
+vault, and none outside of the vault.
 """
 
 import posixpath
@@ -9,13 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import InvalidParams, TooLarge
+from config.text import replace_unstorable
 from config.times import format_time
-from sources.drafts import NoteDraft
+from sources.drafts import NoteDraft, NoteImage
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe, files_in
@@ -45,13 +51,19 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_tags, short_title, valid_uuid
+from sources.importers.engine.values import clean_tags, json_or_none, short_title, valid_uuid
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _SETTINGS_FOLDER = ".obsidian"
 _SETTINGS_IN_NAME = re.compile(r"(?:^|[/\\])(\.obsidian[/\\])")
 _NOT_A_NOTE = SkippedItem("file in the vault not containing a note")
 _CREATED_FIELDS = ("created", "created_at", "date", "date_created", "creation_date")
+_APP_SETTINGS = f"{_SETTINGS_FOLDER}/app.json"
+_APP_SETTINGS_MAX_BYTES = 1 << 20
+_IMAGES_MAX = 100
+# `![[picture.png|300]]`, and `![alt](picture.png)` or `![alt](<my picture.png>)`.
+_EMBEDDED_IMAGE = re.compile(r"!\[\[([^\[\]|#\n]{1,200})(?:[|#][^\[\]\n]{0,200})?\]\]")
+_LINKED_IMAGE = re.compile(r"!\[[^\[\]\n]{0,500}\]\((?:<([^<>\n]{1,500})>|([^()\s]{1,500}))(?:\s[^()\n]{0,200})?\)")
 _MODIFIED_FIELDS = ("modified", "updated", "last_modified", "updated_at", "date_modified", "date_updated")
 
 
@@ -78,7 +90,11 @@ class MarkdownImporter(Importer):
                 yield from _read_archive(archive, path, limits)
         else:
             place = _place_in_vault(path) if limits.has_stable_path else None
-            yield from _note_events("", _file_note(path, place, limits), limits)
+            files = None
+            if place is not None:
+                vault = path.resolve().parents[place.path.count("/")]
+                files = _VaultFolder(vault, limits, is_confined=True)
+            yield from _note_events("", _file_note(path, place, limits), limits, files)
             progress(file_size(path))
 
 
@@ -125,18 +141,20 @@ def _archive_confidence(names: Sequence[str]) -> float:
 def _read_folder(folder: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
     bytes_read = 0
     vault = printable_name(folder.resolve().name)
+    files = _VaultFolder(folder.resolve(), limits)
     for file in files_in(folder):
-        yield from _read_file(file, _VaultPath(vault, printable_name(file.relative_to(folder).as_posix())), limits)
+        place = _VaultPath(vault, printable_name(file.relative_to(folder).as_posix()))
+        yield from _read_file(file, place, limits, files)
         bytes_read += file_size(file)
         progress(bytes_read)
 
 
-def _read_file(file: Path, place: _VaultPath, limits: ImportLimits) -> Iterator[ImportEvent]:
+def _read_file(file: Path, place: _VaultPath, limits: ImportLimits, files: "_VaultFolder") -> Iterator[ImportEvent]:
     if not _is_note(file.name):
         yield _NOT_A_NOTE
         return
     try:
-        yield from _note_events(place.path, _file_note(file, place, limits), limits)
+        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
     except (InvalidParams, TooLarge) as error:
         yield FailedItem(place.path, error.message)
     except OSError as error:
@@ -166,6 +184,7 @@ def _place_in_vault(path: Path) -> _VaultPath | None:
 
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     vault = _vault_folder(archive.names)
+    files = None if vault is None else _VaultArchive(archive, vault, limits)
     for name in archive.names:
         if not is_visible(name):
             continue
@@ -176,7 +195,8 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
             yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
         else:
             try:
-                yield from _note_events(location, _archived_note(archive, name, path, vault, limits), limits)
+                note = _archived_note(archive, name, path, vault, limits)
+                yield from _note_events(location, note, limits, files)
             except InvalidParams as error:
                 yield FailedItem(location, error.message)
 
@@ -219,10 +239,99 @@ def _is_note(name: str) -> bool:
     return posixpath.splitext(name)[1].lower() in _SUFFIXES
 
 
-def _note_events(location: str, note: _NoteFile, limits: ImportLimits) -> Iterator[ImportEvent]:
+def _note_events(
+    location: str, note: _NoteFile, limits: ImportLimits, files: "_VaultFiles | None" = None
+) -> Iterator[ImportEvent]:
     draft = _note_draft(note, limits)
     yield from encoding_doubts(location, note.text.encoding, is_doubtful=note.text.is_doubtful)
-    yield ImportedNote(draft)
+    images = None
+    if files is not None and note.vault_path is not None:
+        images = files.images_of(note.vault_path, remove_code(str(draft.content)))
+    yield ImportedNote(draft, images)
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+class _VaultFiles:
+    """Finds the images that notes of a vault show."""
+
+    _is_confined = False
+
+    def __init__(self, limits: ImportLimits) -> None:
+        self._limits = limits
+        settings = json_or_none(
+            (self._read(_APP_SETTINGS, _APP_SETTINGS_MAX_BYTES) or b"").decode("utf-8", "replace"), limits
+        )
+        folder = settings.get("attachmentFolderPath") if isinstance(settings, Mapping) else None
+        self._attachments = folder if isinstance(folder, str) else ""
+
+    def _read(self, name: str, max_bytes: int) -> bytes | None:
+        """Returns a file of the vault, or None if it does not exist, is larger, or is not inside the vault."""
+        raise NotImplementedError
+
+    def images_of(self, note: str, prose: str) -> tuple[NoteImage, ...] | None:
+        """Returns None if it is not known which images the note has."""
+        names = [match[1].strip() for match in _EMBEDDED_IMAGE.finditer(prose)]
+        names += [unquote(match[1] or match[2]) for match in _LINKED_IMAGE.finditer(prose)]
+        images: list[NoteImage] = []
+        room = self._limits.images_max_bytes
+        for name in list(dict.fromkeys(names))[:_IMAGES_MAX]:
+            image = self._find(name, posixpath.dirname(note), room)
+            if image is not None:
+                images.append(image)
+                room -= len(image.data)
+        return None if self._is_confined and names and not images else tuple(images)
+
+    def _find(self, name: str, folder: str, room: int) -> NoteImage | None:
+        if "://" in name or name != replace_unstorable(name):
+            return None
+        attachments = self._attachments
+        saved_in = posixpath.join(folder, attachments) if attachments.startswith("./") else attachments.strip("/")
+        for parent in (folder, "", saved_in):
+            path = posixpath.normpath(posixpath.join(parent, name))
+            is_inside = not path.startswith(("/", "../")) and path != ".."
+            data = self._read(path, room) if is_inside and is_visible(path) else None
+            media_type = _image_type(data) if data else None
+            if data is not None and media_type is not None:
+                return NoteImage(name, media_type, data)
+        return None
+
+
+class _VaultFolder(_VaultFiles):
+    """With `is_confined`, a note is read alone, perhaps by a process that may read nothing else."""
+
+    def __init__(self, folder: Path, limits: ImportLimits, *, is_confined: bool = False) -> None:
+        self._folder = folder
+        self._is_confined = is_confined
+        super().__init__(limits)
+
+    def _read(self, name: str, max_bytes: int) -> bytes | None:
+        path = self._folder / name
+        try:
+            if not path.resolve().is_relative_to(self._folder):
+                return None  # a link leads out of the vault
+            with open_file(path) as file:
+                data = file.read(max_bytes + 1)
+        except (OSError, ValueError):
+            return None
+        return data if len(data) <= max_bytes else None
+
+
+class _VaultArchive(_VaultFiles):
+    def __init__(self, archive: Archive, vault: str, limits: ImportLimits) -> None:
+        self._archive = archive
+        self._names = {decode_name(name.removeprefix(vault)): name for name in archive.names if name.startswith(vault)}
+        super().__init__(limits)
+
+    def _read(self, name: str, max_bytes: int) -> bytes | None:
+        entry = self._names.get(name)
+        if entry is None or self._archive.size(entry) > max_bytes:
+            return None
+        try:
+            return self._archive.read(entry, max_bytes)
+        except InvalidParams:
+            return None
 
 
 def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[str, tuple[str, ...]]:
@@ -271,3 +380,14 @@ def _aliases(value: Any) -> list[str]:
     """Unlike tags, aliases may contain spaces."""
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts or () if isinstance(part, str) and part.strip()]
+
+
+def _image_type(data: bytes) -> str | None:
+    """Returns the type of an image that browsers show, by its first bytes. SVG is left out: it can contain scripts."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

@@ -4,6 +4,7 @@ Markdown pages are not. Invalid lines are reported. Ids and versions are kept, b
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
@@ -100,7 +101,7 @@ def _read_line(line: AnyLine, conversation: "_ConversationBuilder") -> Iterator[
         case ConversationLine():
             yield from conversation.begin(line)
         case NoteLine():
-            yield ImportedNote(lines.note_draft(line))
+            yield ImportedNote(lines.note_draft(line), None if line.images is UNSET else line.images)
         case MediaLine():
             yield ImportedMedia(lines.media_draft(line))
         case CharacterLine():

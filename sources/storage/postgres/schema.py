@@ -205,6 +205,16 @@ _AGENTS_AND_FILES = (
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
 )
 
+_NOTE_IMAGES = (
+    _table(
+        "note_images",
+        "note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE",
+        *_texts("name", "media_type", "digest"),
+        "data BLOB NOT NULL",
+        "PRIMARY KEY (note, name)",
+    ),
+)
+
 # Existing migrations must not change, because they have already run. Only append to them.
 LIBRARY_MIGRATIONS = (
     LibraryMigration(
@@ -221,4 +231,5 @@ LIBRARY_MIGRATIONS = (
         ),
         compatible_with=1,
     ),
+    LibraryMigration(_NOTE_IMAGES, compatible_with=1),
 )

@@ -30,10 +30,11 @@ from sources.storage.tables.validation import invalid_field, is_storable
 
 # 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
 _DIGEST_BYTES = 8
-NEW, UPDATED, UNCHANGED, DELETED, CONFLICT = (
+NEW, UPDATED, UNCHANGED, KEPT, DELETED, CONFLICT = (
     UpsertResult("new"),
     UpsertResult("updated"),
     UpsertResult("unchanged"),
+    UpsertResult("kept"),
     UpsertResult("deleted"),
     UpsertResult("conflict"),
 )
@@ -108,6 +109,9 @@ class Upserter(Generic[DraftT]):
             # People do not edit metadata, such as the path of a file that an item was written to.
             if not self._has_values_of(row, replace(changes, metadata=UNSET)):
                 return CONFLICT
+        # A followed source decides by itself which state is current, even if it goes back to an older one.
+        if not self._keeps_edits and isinstance(draft, NoteDraft) and _is_outdated(draft, row):
+            return KEPT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
         self._remember(replace(row, import_stamp=stamp, version=row.version + 1), draft)
@@ -217,11 +221,18 @@ def uuid_of(draft: AnyDraft) -> str:
     return draft.uuid
 
 
-def is_older(draft: ConversationDraft, row: StoredRow) -> bool:
+def is_older(draft: ConversationDraft | NoteDraft, row: StoredRow) -> bool:
     """Whether the draft was modified before the last imported one. False if either modification time is unknown."""
     stamp = without_version(row.import_stamp) or ""
     modified, last_modified = _modification_time(draft), stamp.partition(" ")[2]
     return bool(modified) and modified < last_modified
+
+
+def _is_outdated(draft: NoteDraft, row: StoredRow) -> bool:
+    """Whether the note was modified before the last imported state, or before it was edited here. The modification time
+    of a row that was not edited is that of its import, and says nothing."""
+    modified = _modification_time(draft)
+    return is_older(draft, row) or (bool(modified) and row.has_edits and modified < row.last_modified)
 
 
 def combine_results(own: UpsertResult, messages: Sequence[UpsertResult]) -> UpsertResult:
@@ -250,7 +261,9 @@ def _digest_part(import_stamp: str | None) -> str:
 
 def _modification_time(draft: AnyDraft) -> str:
     """Times in the stored form can be compared as text."""
-    return draft.last_modified if isinstance(draft, ConversationDraft) and draft.last_modified is not UNSET else ""
+    if isinstance(draft, ConversationDraft | NoteDraft) and draft.last_modified is not UNSET:
+        return draft.last_modified
+    return ""
 
 
 def _digest(draft: AnyDraft) -> str:

@@ -9,6 +9,7 @@ _BUS = "tests/server/compat/agentchatbus/test_routes.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 _SSE = "tests/server/transports/test_sse.py::"
 _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
+_EVENTS = "tests/server/compat/agentchatbus/test_events.py::"
 _THREADS = "tests/server/compat/agentchatbus/test_threads.py::"
 _TOOLS = "tests/server/compat/agentchatbus/test_bus_tools.py::"
 _FILTER = "tests/server/compat/agentchatbus/test_content_filter.py::"
@@ -472,8 +473,21 @@ PROMISES: tuple[Promise, ...] = (
         not_offered=("`items_update` edits a message without a history. There are no reactions."),
     ),
     Promise(
+        id="agentchatbus.bus.events",
+        statement="`GET /events` streams what happens on the bus, as JSON with `type` and `payload`.",
+        tests=(
+            f"{_EVENTS}test_a_user_receives_what_happens_in_their_own_threads",
+            f"{_EVENTS}test_streams_of_a_user_are_limited",
+            f"{_EVENTS}test_a_restricted_key_does_not_receive_human_only_messages",
+        ),
+        difference=(
+            "The stream is about the caller's own threads: `msg.new`, `thread.created`, `thread.state`, "
+            "`thread.updated` and `thread.deleted`. There are no events of agents, edits and reactions."
+        ),
+    ),
+    Promise(
         id="agentchatbus.bus.waiting",
-        statement="`msg_wait` blocks until a message arrives, and `/events` streams what happens on the bus.",
+        statement="`msg_wait` blocks until a message arrives.",
         not_offered=(
             "Agents call `msg_list` with the last `seq`. A call that waits for minutes would exceed `call_deadline_ms` "
             "and keep a connection open."

@@ -98,7 +98,30 @@ PROMISES: tuple[Promise, ...] = (
             f"{_ENDPOINTS_OF_TLDW}test_prompts_resources_and_modules_are_listed",
             f"{_ENDPOINTS_OF_TLDW}test_invalid_execution_is_rejected",
         ),
-        difference="There are no tool catalogs, so their parameters are ignored.",
+    ),
+    Promise(
+        id="tldw.addresses.catalogs",
+        statement="`GET /api/v1/mcp/tool_catalogs` lists tool catalogs, by which `/tools` can be filtered.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_profiles_are_tool_catalogs",
+            f"{_ENDPOINTS_OF_TLDW}test_a_restricted_key_has_only_its_own_catalog",
+        ),
+        difference="The catalogs are the profiles, which are built in. There are no organizations and teams.",
+    ),
+    Promise(
+        id="tldw.addresses.modules",
+        statement="`GET /api/v1/mcp/modules` and the method `modules/list` return the modules and their status.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_modules_are_a_method_of_the_protocol_too",
+            f"{_ENDPOINTS_OF_TLDW}test_module_is_inactive_for_the_user_whose_library_is_damaged",
+        ),
+        difference="The modules are the sources. Their status is the caller's own.",
+    ),
+    Promise(
+        id="tldw.addresses.metrics",
+        statement="`GET /api/v1/mcp/metrics` tells administrators the requests, errors and latency of each module.",
+        tests=(f"{_ENDPOINTS_OF_TLDW}test_metrics_are_for_administrators_only",),
+        difference="The scope `admin` is required. The module of a call is the first part of its tool's name.",
     ),
     Promise(
         id="tldw.session.created",
@@ -222,7 +245,7 @@ PROMISES: tuple[Promise, ...] = (
         ),
         difference=(
             "It is the argument `shape` of `knowledge_search` and `knowledge_get`, because `mode` already says how "
-            "much of an item to read."
+            "much of an item to read. `shape` in a config is the default of calls that do not set it."
         ),
     ),
     # Security
@@ -335,6 +358,19 @@ PROMISES: tuple[Promise, ...] = (
         difference=(
             "`dedupe`, `time_zone` and `strict` are keys too. An invalid value or an unknown key is an error, because "
             "silently ignored options seem to work."
+        ),
+    ),
+    Promise(
+        id="tldw.config.client-keys",
+        statement="The keys `aliasMode`, `compactShape` and `maxSessionUris` adapt a session to its client.",
+        tests=(
+            f"{_ENDPOINTS_OF_TLDW}test_config_keys_of_tldw_apply_in_every_place_of_a_config",
+            f"{_ENDPOINTS_OF_TLDW}test_refused_config_keys_of_tldw_say_what_to_use_instead",
+            f"{_COMPACT}test_a_config_selects_the_shape_of_calls_that_do_not",
+        ),
+        difference=(
+            "`aliasMode: true` changes nothing, because `search` and `fetch` are always listed; `false` is refused "
+            "with the address that lists only the canonical tools. `maxSessionUris` is at most `session_seen_max`."
         ),
     ),
     Promise(

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "serve",  # test_directory_lock.py
     "connect",
     "config docs",
+    "config import-tldw",
     "config init",
     "config show",
     "doctor",

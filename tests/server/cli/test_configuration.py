@@ -173,3 +173,104 @@ def test_config_init_says_how_to_use_a_file_that_is_not_read_by_default(program:
     assert "pass `--config mine.toml`" in written
     assert program.expect("--config", "mine.toml", "config", "show") == program.expect("config", "show")
     assert program.expect("config", "init", "-") == (program.home / "mine.toml").read_text().strip()
+
+
+def test_the_address_of_agentchatbus_is_explained_and_not_used(program: Program) -> None:
+    foreign = {"AGENTCHATBUS_PORT": "39765", "AGENTCHATBUS_HOST": "0.0.0.0"}
+    outcome = program.run("config", "show", "--json", **foreign)
+    rows = {row["name"]: row["origin"] for row in outcome.json}
+
+    assert (rows["port"], rows["host"]) == ("default", "default")
+    assert "AGENTCHATBUS_PORT has no effect here; set FLORILEGIUM_PORT or pass --port" in outcome.stderr
+    assert "AGENTCHATBUS_HOST has no effect here; set FLORILEGIUM_HOST or pass --host" in outcome.stderr
+    own = program.run("config", "show", "--port", "1", FLORILEGIUM_HOST="127.0.0.1", **foreign)
+    assert "AGENTCHATBUS" not in own.stderr
+
+
+# -- tldw's modules file ----------------------------------------------------------------------------------------
+
+MODULES = """\
+modules:
+  - id: media
+    class: tldw_Server_API.app.core.MCP_unified.modules.implementations.media_module:MediaModule
+    enabled: true
+    name: Media
+    max_concurrent: 16
+    timeout_seconds: 1.5
+    circuit_breaker_threshold: 3   # failures
+    circuit_breaker_timeout: 30
+    settings:
+      db_path: Databases/user_databases/1/hunter2.db
+  - id: prompts
+    enabled: false
+  - id: kanban
+    enabled: true
+    settings: {}
+  - id: knowledge
+    enabled: true
+"""
+
+
+def test_the_settings_of_tldws_modules_file_are_printed_and_valid(program: Program) -> None:
+    (program.home / "mcp_modules.yaml").write_text(MODULES)
+
+    printed = program.expect("config", "import-tldw", "mcp_modules.yaml")
+    (program.home / "florilegium.toml").write_text(printed)
+    shown = {row["name"]: row["value"] for row in program.run("config", "show", "--json").json}
+
+    assert shown["sources_off"] == '["prompts"]'
+    assert shown["source_limits"] == (
+        '["media.search_deadline_ms=1500", "media.breaker_failures=3", "media.breaker_pause_s=30"]'
+    )
+    comments = [line for line in printed.splitlines() if line.startswith("#")]
+    assert [comment.partition(":")[0] for comment in comments[:3]] == [
+        "# media.max_concurrent",
+        "# media.settings (db_path)",
+        "# kanban",
+    ]
+    assert "does not have notes, chats, characters" in comments[3]
+    assert "hunter2" not in printed, "the settings of a module can be secrets"
+
+
+@each_case(
+    ("text", "message"),
+    [
+        ("", "expected a list `modules:`"),
+        ("modules: none", "expected a list `modules:`"),
+        ("- media", "expected a list `modules:`"),
+        ("modules:\n  - media", "expected a map with an id as entry 1"),
+        ("modules:\n  - {enabled: true}", "expected a map with an id as entry 1"),
+        ("modules:\n  - {id: media}\n  - {id: media}", "modules: media is there twice"),
+        ("modules:\n  - {id: media, enabled: perhaps}", "media.enabled: expected true or false, got perhaps"),
+        ("modules:\n  - {id: media, timeout_seconds: nan}", "media.timeout_seconds: expected a number, got nan"),
+        ("modules:\n  - {id: media, circuit_breaker_threshold: 0}", "media.circuit_breaker_threshold: source_limits"),
+        ("modules: [", "YAML is invalid"),
+        ("modules: &all\n  - {id: media, settings: *all}", "YAML aliases are not supported"),
+        ("modules: !!python/object/apply:os.system [id]", "modules: expected a map with an id as entry 1"),
+        ("modules: " + "[" * 100, "nested more than 16 levels deep"),
+        ("#" * ((1 << 20) + 1), "expected at most 1048576 bytes"),
+        (b"\xff", "expected a text file in UTF-8"),
+    ],
+)
+def test_a_modules_file_that_cannot_be_read_is_refused_with_the_reason(
+    program: Program, text: str | bytes, message: str
+) -> None:
+    (program.home / "modules.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    outcome = program.run("config", "import-tldw", "modules.yaml")
+
+    assert (outcome.code != 0, outcome.stdout) == (True, "")
+    assert message in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_a_missing_modules_file_is_reported(program: Program) -> None:
+    assert "missing.yaml cannot be read: no such file" in program.run("config", "import-tldw", "missing.yaml").stderr
+
+
+def test_text_of_a_modules_file_stays_in_its_comment(program: Program) -> None:
+    (program.home / "modules.yaml").write_text('modules:\n  - {id: "x\\nport = 1", enabled: true}\n')
+
+    printed = program.expect("config", "import-tldw", "modules.yaml")
+
+    assert all(line.startswith("#") for line in printed.splitlines())

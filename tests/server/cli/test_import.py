@@ -9,6 +9,7 @@ import signal
 import subprocess
 from functools import partial
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -18,6 +19,8 @@ from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case
 from tests.server.cli.program import EXECUTABLE, Program
+
+BEAR_ID = "0F2C1E52-93B4-4F6A-8C1D-2B3A4D5E6F70"
 
 
 def vault(program: Program, **notes: str) -> Path:
@@ -41,6 +44,52 @@ def test_second_import_changes_only_what_changed(program: Program) -> None:
     assert (changed.json["kinds"]["notes"]["updated"], changed.json["kinds"]["notes"]["unchanged"]) == (1, 1)
     assert "five minutes" in program.expect("search", "steep")
     assert program.run("search", "three").code == 1
+
+
+def test_equal_notes_of_two_evernote_notebooks_stay_apart(program: Program) -> None:
+    for notebook, text in (("Work", "copper"), ("Home", "iron")):
+        note = f"<title>Kettle</title><content>A kettle of {text}.</content><created>20240105T103000Z</created>"
+        (program.home / f"{notebook}.enex").write_text(f"<en-export><note>{note}</note></en-export>")
+
+    first = program.run("import", "Work.enex", "Home.enex", "--json").json["kinds"]["notes"]
+    second = program.run("import", "Home.enex", "Work.enex", "--again", "--json").json["kinds"]["notes"]
+
+    assert (first["new"], second["unchanged"]) == (2, 2)
+    assert "copper" in program.expect("search", "copper")
+    assert "iron" in program.expect("search", "iron")
+
+
+def bear_backup(program: Program, name: str, modified: str, text: str) -> str:
+    """Writes a backup with one note, and returns its name."""
+    details = {"uniqueIdentifier": BEAR_ID, "creationDate": "2024-01-05T10:30:00Z", "modificationDate": modified}
+    with ZipFile(program.home / name, "w") as backup:
+        backup.writestr("Kettle.textbundle/text.markdown", f"# Kettle\n{text}\n")
+        backup.writestr("Kettle.textbundle/info.json", json.dumps({"net.shinyfrog.bear": details}))
+    return name
+
+
+def test_an_older_backup_does_not_overwrite_a_newer_note(program: Program) -> None:
+    older = bear_backup(program, "older.bear2bk", "2024-02-01T00:00:00Z", "Copper.")
+    newer = bear_backup(program, "newer.bear2bk", "2024-03-01T00:00:00Z", "Iron.")
+    program.expect("import", newer)
+
+    kept = program.run("import", older)
+    again = program.run("import", bear_backup(program, "newest.bear2bk", "2024-04-01T00:00:00Z", "Steel."), "--json")
+
+    assert kept.stdout.split() == ["new", "updated", "unchanged", "kept", "notes", "0", "0", "0", "1"]
+    assert again.json["kinds"]["notes"]["updated"] == 1
+    assert "Steel" in program.expect("search", "kettle")
+
+
+def test_a_backup_does_not_overwrite_what_was_edited_after_it(program: Program) -> None:
+    program.expect("import", bear_backup(program, "first.bear2bk", "2024-02-01T00:00:00Z", "Copper."))
+    program.expect("edit", f"notes://{BEAR_ID.lower()}", "--title", "My kettle")
+
+    before = program.run("import", bear_backup(program, "a.bear2bk", "2024-03-01T00:00:00Z", "Iron."), "--json")
+    after = program.run("import", bear_backup(program, "b.bear2bk", "2999-01-01T00:00:00Z", "Steel."), "--json")
+
+    assert before.json["kinds"]["notes"]["kept"] == 1
+    assert after.json["kinds"]["notes"]["updated"] == 1
 
 
 def test_file_with_a_name_that_is_not_utf_8_is_imported(program: Program) -> None:

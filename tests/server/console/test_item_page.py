@@ -66,6 +66,7 @@ def test_address_of_a_time(address: str, expected: str) -> None:
     [
         ("A *galleon*", "<p>A <em>galleon</em></p>\n"),
         ("![mast](https://x.example/a.png)", "[image: mast]"),
+        ("A ![[ships/mast.png|300]] here", "A [image: ships/mast.png] here"),
         ("<b>bold</b>", "&lt;b&gt;bold&lt;/b&gt;"),
         ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
         ("| a | b |\n|---|---|\n| 1 | 2 |", "<td>1</td>"),

@@ -140,6 +140,19 @@ async def test_both_shapes_match_the_listed_output_schema(ada: LibraryUser) -> N
         jsonschema_rs.validate(listed["knowledge_get"], read)
 
 
+async def test_a_config_selects_the_shape_of_calls_that_do_not(ada: LibraryUser, ben: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
+    by_default = ada.with_config(shape="compact")
+
+    found = await by_default.call("knowledge_search", query="galleon")
+    read = await by_default.call("knowledge_get", uri=f"notes://{note}")
+    canonical = await by_default.call("knowledge_search", query="galleon", shape="canonical")
+
+    assert [list(item) for item in (*found["results"], read)] == [FIELDS, FIELDS]
+    assert "uri" in canonical["results"][0]
+    assert (await ben.with_config(shape="compact").call("knowledge_search", query="galleon"))["results"] == []
+
+
 async def test_an_unknown_shape_is_rejected(ada: LibraryUser) -> None:
     refusal = await ada.call_error("knowledge_search", query="galleon", shape="small")
 

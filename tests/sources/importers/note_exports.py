@@ -118,6 +118,8 @@ BEAR: dict[str, str | bytes] = {
     "Notes.bearbk/Gone.textbundle/text.markdown": "# Gone\n",
     "Notes.bearbk/Gone.textbundle/info.json": json.dumps({"net.shinyfrog.bear": {"trashed": 1}}),
 }
+# Bear 2 puts the bundles at the top.
+BEAR_2 = {name.removeprefix("Notes.bearbk/"): data for name, data in BEAR.items()}
 TEXTPACK = {"text.md": "Only a line.\n", "info.json": '{"version": 2}'}
 
 ORG_ID = "5b0c9a52-1111-4222-8333-444455556666"
@@ -243,6 +245,7 @@ NOTE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "roam.json": ("roam", json.dumps(ROAM).encode()),
     "roam.zip": ("roam", packed({"mine.json": json.dumps(ROAM)})),
     "notes.bearbk": ("bear", packed(BEAR)),
+    "notes.bear2bk": ("bear", packed(BEAR_2)),
     "note.textpack": ("bear", packed(TEXTPACK)),
     "tide.org": ("org", ORG.encode()),
     "tide.rst": ("rst", RST.encode()),

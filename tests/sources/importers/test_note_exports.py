@@ -14,7 +14,7 @@ from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case
 from tests.sources.importers.note_exports import (
     APPLE_ZIP,
-    BEAR,
+    BEAR_2,
     BEAR_ID,
     ENEX,
     IPYNB,
@@ -163,13 +163,13 @@ def test_evernote_notes_keep_text_tags_and_times(tmp_path: Path) -> None:
     assert (high.title, high.content) == ("High tide", "Only sea.")
 
 
-def test_evernote_note_is_known_again_in_another_file(tmp_path: Path) -> None:
+def test_evernote_note_is_known_again_in_a_newer_export_of_its_notebook(tmp_path: Path) -> None:
     before = notes_in(sample_events(tmp_path, "notes.enex"))
     edited = ENEX.replace("at noon", "at one").replace(
         "<note><title>High", "<note><title>New</title></note><note><title>High"
     )
 
-    after = notes_in(events_of(write(tmp_path / "b.enex", edited), "evernote"))
+    after = notes_in(events_of(write(tmp_path / "notes (1).enex", edited), "evernote"))
 
     assert [after[0].uuid, after[2].uuid] == [note.uuid for note in before]
 
@@ -360,9 +360,20 @@ def test_bear_backup_keeps_ids_tags_and_times(tmp_path: Path) -> None:
     assert sorted(reasons(events)) == ["attachment", "note in the trash"]
 
 
+def test_bear_2_backup_in_a_folder_has_the_notes_of_the_older_backup(tmp_path: Path) -> None:
+    (older,) = notes_in(sample_events(tmp_path, "notes.bearbk"))
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    write(folder / "notes.bear2bk", packed(BEAR_2))
+
+    found = [file for file in discover([folder], LIMITS, all_importers()) if isinstance(file, DiscoveredFile)]
+    (note,) = [note for file in found for note in notes_in(read(file.importer, file.path))]
+
+    assert (note.uuid, note.content, note.tags) == (older.uuid, older.content, older.tags)
+
+
 def test_text_bundles_in_a_folder_are_read_as_notes(tmp_path: Path) -> None:
-    bundles = {name.removeprefix("Notes.bearbk/"): data for name, data in BEAR.items()}
-    folder = unpacked(packed(bundles), tmp_path / "notes")
+    folder = unpacked(packed(BEAR_2), tmp_path / "notes")
     found = [file for file in discover([folder], LIMITS, all_importers()) if isinstance(file, DiscoveredFile)]
 
     assert {file.importer.name for file in found} == {"bear"}

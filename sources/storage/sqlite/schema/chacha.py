@@ -253,6 +253,18 @@ _PINNED_AND_ARCHIVED = (
         WHERE deleted = 0""",
 )
 
+# Images that imported notes show.
+_NOTE_IMAGES = (
+    """CREATE TABLE note_images (
+        note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        media_type TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        data BLOB NOT NULL,
+        PRIMARY KEY (note, name)
+    ) STRICT""",
+)
+
 CHACHA = DatabaseSchema(
     kind="chacha",
     migrations=(
@@ -264,6 +276,7 @@ CHACHA = DatabaseSchema(
         _FOLLOWED_FILES,
         _PINNED_AND_ARCHIVED,
         BOUND_CONTEXTS,
+        _NOTE_IMAGES,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),

@@ -7,7 +7,7 @@ from auth.accounts.passkeys import Passkeys
 from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
 from server.console.browser import ACCOUNT_PATH, BrowserGuard, safe_path, see_other
-from server.rest.account import SignInNeeded
+from server.rest.operation import SignInNeeded
 
 _JSON_HEADERS = {"Cache-Control": "no-store"}
 

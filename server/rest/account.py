@@ -14,9 +14,9 @@ from msgspec import Meta, Struct
 from auth.audit import Audit
 from auth.context import RequestContext
 from auth.oauth.grants import GrantRecord, OAuthGrants
-from auth.principal import WRITE, Principal
+from auth.principal import Principal
 from auth.registry import KeyRecord, Registry
-from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
+from config.errors import Forbidden, InvalidParams, NotFound
 from config.settings import Settings
 from config.times import format_time_seconds, parse_time
 from server.profiles import PROFILE_NAMES
@@ -26,30 +26,6 @@ from server.runtime import Runtime
 from server.source_names import require_known_sources
 
 _NOT_FOUND = frozenset((404,))
-
-
-class RestrictedCredential(FlorilegiumError):
-    """The credential is one that must not change the account."""
-
-    status = 403
-    code = 403
-
-    def __init__(self) -> None:
-        super().__init__(
-            "connected applications and restricted keys cannot change the account or the server; use a key without "
-            "restrictions, or sign in"
-        )
-
-
-class SignInNeeded(FlorilegiumError):
-    """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
-    lock its owner out."""
-
-    status = 403
-    code = 403
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem} before you change passkeys, browsers or connected applications")
 
 
 class NoArguments(Struct, frozen=True, kw_only=True):
@@ -152,7 +128,6 @@ class AccountEndpoints:
         return KeyList([_key(record, now) for record in await self._registry.list_keys(context.user_id)])
 
     async def create_key(self, context: RequestContext, request: CreateKeyRequest) -> NewKey:
-        require_unrestricted(context.principal)
         if request.profile is not None and request.profile not in PROFILE_NAMES:
             raise InvalidParams(f"profile: expected one of {', '.join(PROFILE_NAMES)}, got {request.profile[:40]!r}")
         require_known_sources(self._settings, request.sources or ())
@@ -166,7 +141,6 @@ class AccountEndpoints:
         return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
 
     async def revoke_key(self, context: RequestContext, request: KeyRequest) -> Key:
-        require_unrestricted(context.principal)
         record = await self._registry.key_by_id(request.id)
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
@@ -181,30 +155,9 @@ class AccountEndpoints:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
 
     async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
-        require_recent_sign_in(context.principal, self._settings)
         grant = await self._grants.revoke(context.user_id, request.id)
         self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
         return _connection(grant)
-
-
-def require_unrestricted(principal: Principal) -> None:
-    """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
-    if principal.is_for_agents:
-        raise RestrictedCredential
-
-
-def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
-    """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
-    that can only read are given to programs. Without authentication there is nobody to sign in."""
-    require_unrestricted(principal)
-    if principal.kind == "local":
-        return
-    if principal.signed_in_at is None:
-        raise SignInNeeded("API keys are not enough: sign in")
-    if principal.kind != "browser":
-        principal.require_scope(WRITE)
-    if time.time() - principal.signed_in_at > settings.passkey_recent_sign_in_s:
-        raise SignInNeeded("sign out and sign in again")
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
@@ -309,6 +262,7 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             input=CreateKeyRequest,
             response=NewKey,
             handler=endpoints.create_key,
+            caller="unrestricted",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             status=201,
@@ -322,6 +276,7 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             input=KeyRequest,
             response=Key,
             handler=endpoints.revoke_key,
+            caller="unrestricted",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,
@@ -352,6 +307,7 @@ def _connections(endpoints: AccountEndpoints) -> list[Operation]:
             input=ConnectionRequest,
             response=ConnectedApplication,
             handler=endpoints.revoke_connection,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,

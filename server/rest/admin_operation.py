@@ -1,4 +1,4 @@
-"""Declares an operation that needs the scope `admin`."""
+"""Declares an operation that needs the scope `admin`. Connected applications and restricted keys can only read."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,6 +34,7 @@ def admin_operation(
         input=request,
         response=response,
         handler=handler,
+        caller="any" if method == "GET" else "unrestricted",
         tools=ACCOUNT_TOOLS,
         scope=ADMIN,
         needs_all_sources=True,

@@ -50,11 +50,13 @@ class BrowserSessions:
         self._sessions_max = settings.browser_session_max_per_user
         self._clock = clock
 
-    async def create(self, user: UserRecord, address: str = "", agent: str = "") -> str:
+    async def create(
+        self, user: UserRecord, address: str = "", agent: str = "", *, is_new_browser: bool = False
+    ) -> str:
         """Starts a session and returns its secret. Sessions that have ended are deleted. At the limit, the sessions of
-        the user that were used least recently end."""
+        the user that were used least recently end. The user's other browsers show a notice of a new one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
+        row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent), int(is_new_browser))
 
         def operation(db: ControlConnection) -> None:
             db.execute(
@@ -67,8 +69,8 @@ class BrowserSessions:
                 (user.id, self._sessions_max - 1),
             )
             db.execute(
-                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent, "
+                "is_new_browser) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
 

@@ -447,8 +447,8 @@ def _insert_user(
     user_id = new_user_id()
     db.execute(
         "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
-        "named_by) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by),
+        "named_by, notices_seen_at) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now),
     )
     return _existing_user(db, user_id)
 

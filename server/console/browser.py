@@ -14,12 +14,16 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from auth.accounts.service import Accounts
 from auth.audit import Audit
 from auth.browser_sessions import BrowserSession, BrowserSessions, csrf_token, session_cookie_name
+from auth.notices import Notice, Notices
 from auth.registry import UserRecord
-from config.errors import FlorilegiumError, OriginRejected
+from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
+from config.times import format_time_seconds
 from server.console.pages import render_page
+from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.inputs import read_body
@@ -68,10 +72,14 @@ class CsrfTokenRejected(FlorilegiumError):
 
 
 class BrowserGuard:
-    def __init__(self, settings: Settings, sessions: BrowserSessions, audit: Audit) -> None:
+    def __init__(
+        self, settings: Settings, sessions: BrowserSessions, audit: Audit, accounts: Accounts, notices: Notices
+    ) -> None:
         base_url = urlsplit(settings.base_url)
         self._sessions = sessions
         self._audit = audit
+        self._accounts = accounts
+        self._notices = notices
         self._origins = OriginGuard(settings)
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
@@ -147,9 +155,21 @@ class BrowserGuard:
         secret = "" if session else self.form_secret(request)
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
-        shared = {"csrf_token": token, "server_host": host}
+        notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
+        shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
         response = render_page(template, status=status, form_action=form_action, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
+
+    async def dismiss_notices(self, request: Request) -> Response:
+        """Dismisses the notices that the page showed, and leads back to it."""
+        session = await self.require_session(request)
+        values = await self.check_form(request)
+        try:
+            until = float(values.get("until", ""))
+        except ValueError:
+            raise InvalidParams("until: expected a time in seconds") from None
+        await self._notices.dismiss(session.user.id, until)
+        return see_other(safe_path(values.get("next", "")))
 
     def own_origin(self, request: Request) -> str:
         """Returns the origin of this server as the browser sees it; `check_form` has verified it."""
@@ -165,20 +185,18 @@ class BrowserGuard:
         address = client_address(request)
         self._audit.record(action, user_id, client=_CLIENT, target=target, address=address, detail=detail)
 
-    async def sign_in(
-        self, request: Request, user: UserRecord, location: str, *, method: str, known_secret: str = ""
-    ) -> Response:
-        """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded;
-        `known_secret` is kept after the session, see `auth.accounts.throttle`."""
+    async def sign_in(self, request: Request, user: UserRecord, location: str, *, method: str) -> Response:
+        """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
+        The browser is recognized when the user signs in again, see `auth.accounts.throttle`."""
         await self._end_session(request)
+        browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
-        secret = await self._sessions.create(user, client_address(request), agent)
-        self.record(request, "sign_in", user.id, detail=method)
+        secret = await self._sessions.create(user, client_address(request), agent, is_new_browser=browser.is_new)
+        self.record(request, "sign_in", user.id, detail=f"{method}, new browser" if browser.is_new else method)
         response = see_other(location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        if known_secret:
-            self._set_cookie(response, self._known_cookie, known_secret, self._known_lifetime_s)
+        self._set_cookie(response, self._known_cookie, browser.secret, self._known_lifetime_s)
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:
@@ -227,6 +245,23 @@ class BrowserGuard:
         return read_form(_FORM, content_type, body)
 
 
+def _shown_notice(notice: Notice) -> dict[str, Any]:
+    """Returns a notice in words, and where to revoke what it is about."""
+    sentence, action, path = {
+        "key": (f"A new API key “{notice.name}” was created", "revoke it", "/connect#keys"),
+        "passkey": (f"A new passkey “{notice.name}” was added", "remove it", f"{ACCOUNT_PATH}#passkeys-title"),
+        "connection": (f"The application “{notice.name}” was connected", "disconnect it", "/connect#applications"),
+        "browser": (
+            f"{browser_name(notice.name)} signed in from {notice.address or 'an unknown address'}, for the first time,",
+            "sign it out and change your password",
+            f"{ACCOUNT_PATH}#browsers-title",
+        ),
+    }[notice.kind]
+    time = format_time_seconds(notice.created_at)
+    when = {"time": time, "words": f"{time[:10]} at {time[11:16]} UTC"}
+    return {"sentence": sentence, "action": action, "path": path, "until": repr(notice.created_at), **when}
+
+
 def client_address(request: Request) -> str:
     return request.client.host if request.client else ""
 
@@ -248,6 +283,10 @@ def safe_path(value: str, default: str = HOME_PATH) -> str:
 
 
 def sign_in_required(request: Request) -> SignInRequired:
+    return SignInRequired(f"{SIGN_IN_PATH}?next={quote(_page_path(request), safe='/')}")
+
+
+def _page_path(request: Request) -> str:
+    """Returns the address of the page that was requested, or of the account if a form was sent."""
     query = request.url.query
-    target = safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH
-    return SignInRequired(f"{SIGN_IN_PATH}?next={quote(target, safe='/')}")
+    return safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH

@@ -32,6 +32,7 @@ def _account_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]
     sign_in_forms = [
         page("/account/password", post=account.change_password),
         page("/account/sessions", post=account.end_sessions),
+        page("/account/notices", post=services.browser.dismiss_notices),
     ]
     return [
         page(ACCOUNT_PATH, account.show),

@@ -48,8 +48,7 @@ class SignInPages:
             response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
             response.headers.update(error_headers(self._settings, error))
             return response
-        known_secret = await self._accounts.remember_browser(user, known_secret)
-        return await self._browser.sign_in(request, user, target, method="password", known_secret=known_secret)
+        return await self._browser.sign_in(request, user, target, method="password")
 
     async def sign_out(self, request: Request) -> Response:
         await self._browser.check_form(request)

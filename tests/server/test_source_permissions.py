@@ -202,6 +202,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     "/restore": tuple(("POST", "/restore", {"uri": uri}) for uri in URIS.values()),
     **dict.fromkeys(("/import", "/import/cancel", "/import/follows", "/import/follows/change"), ALL),
     **dict.fromkeys(("/account", "/account/password", "/account/sessions", "/account/delete"), PEOPLE),
+    "/account/notices": PEOPLE,
     **dict.fromkeys(("/account/passkeys", "/account/passkeys/options", "/account/passkeys/remove"), PEOPLE),
     **dict.fromkeys(("/admin", "/admin/users", "/admin/users/{name}", "/admin/audit"), PEOPLE),
     **dict.fromkeys(("/admin/invitations", "/admin/invitations/revoke"), PEOPLE),

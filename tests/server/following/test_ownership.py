@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from auth.accounts.links import AccountLinks
-from auth.control_schema import CONTROL_SCHEMA, migrate_control_to
+from auth.control_schema import migrate_control_to
 from auth.deployments import Deployment, Deployments
 from auth.follows import Follows
 from auth.principal import SCOPES
@@ -30,6 +30,8 @@ from tests.server.http_client import HttpResponse, fetch
 WAIT_MAX_S = 60
 JSON = {"Content-Type": "application/json"}
 NAME = "7"
+# The last schema of the control database without `named_by`.
+BEFORE_OWNERSHIP = 8
 Creation = Callable[[Registry, Settings], Awaitable[UserRecord]]
 
 
@@ -202,7 +204,7 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
     path = tmp_path / "control.db"
     users = [("operator", "", "writer"), ("person", "urn:x", "writer"), ("admin", "urn:x", "admin")]
     with closing(sqlite3.connect(path)) as db, db:
-        migrate_control_to(db, CONTROL_SCHEMA - 1)
+        migrate_control_to(db, BEFORE_OWNERSHIP)
         for name, issuer, role in users:
             values = (name, name, issuer, name, 0.0, 0, 0.0, "", role)
             columns = "id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role"
@@ -215,7 +217,7 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
                     row,
                 )
         db.execute("INSERT INTO followed_deployments VALUES ('tldw-1', '/d', 'id', '{id}', 0, 0, NULL, 0.0, NULL)")
-        db.execute(f"PRAGMA user_version = {CONTROL_SCHEMA - 1}")
+        db.execute(f"PRAGMA user_version = {BEFORE_OWNERSHIP}")
 
     async with Registry.open(path) as registry:
         named_by = {user.name: user.named_by for user in await registry.list_users()}

@@ -229,6 +229,13 @@ MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE users SET notices_seen_at = CAST(strftime('%s', 'now') AS REAL)",
         "ALTER TABLE browser_sessions ADD COLUMN is_new_browser INTEGER NOT NULL DEFAULT 0",
     ),
+    # The id of the API key with which it was created, if it was one; see `auth.key_creations`.
+    (
+        "ALTER TABLE keys ADD COLUMN created_with TEXT",
+        "ALTER TABLE follows ADD COLUMN created_with TEXT",
+        "ALTER TABLE followed_deployments ADD COLUMN created_with TEXT",
+        "ALTER TABLE account_links ADD COLUMN created_with TEXT",
+    ),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

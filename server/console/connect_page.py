@@ -26,9 +26,10 @@ from server.rest.account import (
     ConnectionRequest,
     CreateKeyRequest,
     KeyList,
-    KeyRequest,
     NewKey,
     NoArguments,
+    RevokedKey,
+    RevokeKeyRequest,
     account_operations,
 )
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
@@ -100,7 +101,10 @@ class ConnectPages(PersonalPage):
 
     async def revoke_key(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_key"])
-        await self.run(viewer, self._operations["revoke_key"], KeyRequest(id=values.get("key", "")))
+        request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
+        if revoked.created and not request_of_form.created:
+            return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
@@ -142,6 +146,7 @@ class ConnectPages(PersonalPage):
         form: ConnectForm,
         *,
         new_key: NewKey | None = None,
+        revoked: RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -163,6 +168,7 @@ class ConnectPages(PersonalPage):
             clients={name: guide(ConnectionTarget("")).title for name, guide in CLIENTS.items()},
             setup=self._setup(form, new_key),
             new_key=new_key,
+            revoked=revoked,
             keys=[key for key in keys.keys if key.state == "active"],
             old_keys=[key for key in keys.keys if key.state != "active"],
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if self._may(viewer, scopes)},

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from auth.audit import Audit
 from auth.context import RequestContext
+from auth.key_creations import KeyCreations
 from auth.oauth.grants import GrantRecord, OAuthGrants
 from auth.principal import Principal
 from auth.registry import KeyRecord, Registry
@@ -53,8 +54,9 @@ class CreateKeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expires_at: Annotated[str | None, Meta(description="Such as 2026-12-31T00:00:00Z. Default: never.")] = None
 
 
-class KeyRequest(Struct, frozen=True, kw_only=True):
+class RevokeKeyRequest(Struct, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The id of the key.")]
+    created: Annotated[bool, Meta(description="Also revoke what was created with the key.")] = False
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -73,6 +75,23 @@ class NewKey(Key, frozen=True, kw_only=True):
     """`secret` is shown only here."""
 
     secret: str
+
+
+class CreatedWithKey(Struct, frozen=True, kw_only=True):
+    """Something that was created with a key, or with a key that was created with it. `kind` is `key`,
+    `followed source`, `followed deployment`, `invitation` or `password reset link`."""
+
+    kind: str
+    id: str
+    name: str
+    created_at: str
+    is_revoked: bool
+
+
+class RevokedKey(Key, frozen=True, kw_only=True):
+    """`created` is what was created with the key. It keeps its effect unless it is revoked, too."""
+
+    created: Sequence[CreatedWithKey]
 
 
 class KeyList(Struct, frozen=True):
@@ -103,6 +122,7 @@ class ConnectionList(Struct, frozen=True):
 class AccountEndpoints:
     def __init__(self, registry: Registry, grants: OAuthGrants, audit: Audit, settings: Settings) -> None:
         self._registry = registry
+        self._creations = KeyCreations(registry.database)
         self._grants = grants
         self._audit = audit
         self._settings = settings
@@ -133,14 +153,20 @@ class AccountEndpoints:
         require_known_sources(self._settings, request.sources or ())
         expires_at = _expiry(request.expires_at, context.principal)
         record, secret = await self._registry.create_key(
-            context.user_id, request.name, _scopes(request, context), expires_at, request.profile, request.sources
+            context.user_id,
+            request.name,
+            _scopes(request, context),
+            expires_at,
+            request.profile,
+            request.sources,
+            context.principal.key_id,
         )
         detail = " ".join(sorted(record.scopes))
         self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
         key = _key(record, time.time())
         return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
 
-    async def revoke_key(self, context: RequestContext, request: KeyRequest) -> Key:
+    async def revoke_key(self, context: RequestContext, request: RevokeKeyRequest) -> RevokedKey:
         record = await self._registry.key_by_id(request.id)
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
@@ -149,7 +175,26 @@ class AccountEndpoints:
             raise Forbidden(missing[0])
         revoked = await self._registry.revoke_key(record.id)
         self._audit.record("key.revoke", context.user_id, client=context.client_id, target=record.id)
-        return _key(revoked, time.time())
+        creations = await (self._creations.revoke(record.id) if request.created else self._creations.list(record.id))
+        for one in creations if request.created else ():
+            detail = f"{one.kind}, created with {record.id}"
+            self._audit.record(
+                "key.revoke_created", context.user_id, client=context.client_id, target=one.id, detail=detail
+            )
+        key = _key(revoked, time.time())
+        return RevokedKey(
+            **{name: getattr(key, name) for name in Key.__struct_fields__},
+            created=[
+                CreatedWithKey(
+                    kind=one.kind,
+                    id=one.id,
+                    name=one.name,
+                    created_at=format_time_seconds(one.created_at),
+                    is_revoked=request.created,
+                )
+                for one in creations
+            ],
+        )
 
     async def list_connections(self, context: RequestContext, _request: NoArguments) -> ConnectionList:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
@@ -272,9 +317,13 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             method="DELETE",
             path="/api/v1/keys/{id}",
             summary="Revoke an API key",
-            description="Revokes one of your API keys, from its next use on. Your credential needs all of its scopes.",
-            input=KeyRequest,
-            response=Key,
+            description=(
+                "Revokes one of your API keys, from its next use on. Your credential needs all of its scopes. "
+                "`created` in the response lists what was created with the key: keys, followed sources, invitations. "
+                "With `created=true` in the request these are revoked, too."
+            ),
+            input=RevokeKeyRequest,
+            response=RevokedKey,
             handler=endpoints.revoke_key,
             caller="unrestricted",
             tools=ACCOUNT_TOOLS,

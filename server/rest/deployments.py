@@ -72,6 +72,7 @@ class DeploymentEndpoints:
             creates_users=request.create_users,
             keeps_deleted=request.keep_deleted,
             interval_s=request.interval_s,
+            created_with=context.principal.key_id,
         )
 
     async def list(self, _context: RequestContext, _request: ListDeploymentsRequest) -> FollowedDeployments:

@@ -59,7 +59,9 @@ class InvitationEndpoints:
         self._links = AccountLinks(runtime.registry.database, runtime.settings)
 
     async def invite(self, context: RequestContext, request: InviteRequest) -> AccountLinkResponse:
-        link = await self._links.create_invitation(request.role, request.name, context.user_id)
+        link = await self._links.create_invitation(
+            request.role, request.name, context.user_id, context.principal.key_id
+        )
         self._record(context, "user.invite", request.name, request.role)
         return self._link(link)
 
@@ -79,7 +81,7 @@ class InvitationEndpoints:
         record: UserRecord = await find_other_user(self._runtime.registry, context, request.name)
         if record.is_disabled:
             raise Conflict(f"user {record.name!r} is disabled; enable the user first")
-        link = await self._links.create_reset(record, context.user_id)
+        link = await self._links.create_reset(record, context.user_id, context.principal.key_id)
         client = context.principal.user_name
         self._runtime.audit.record("user.reset_password", record.id, client=client, target=record.id)
         return self._link(link)

@@ -236,6 +236,8 @@ MIGRATIONS: tuple[Migration, ...] = (
         "ALTER TABLE followed_deployments ADD COLUMN created_with TEXT",
         "ALTER TABLE account_links ADD COLUMN created_with TEXT",
     ),
+    # A session that a password alone has started, where a passkey is required, too.
+    ("ALTER TABLE browser_sessions ADD COLUMN needs_passkey INTEGER NOT NULL DEFAULT 0",),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

@@ -274,4 +274,6 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
         'ALTER TABLE followed_deployments ADD COLUMN created_with TEXT COLLATE "C"',
         'ALTER TABLE account_links ADD COLUMN created_with TEXT COLLATE "C"',
     ),
+    # A session that a password alone has started, where a passkey is required, too.
+    ("ALTER TABLE browser_sessions ADD COLUMN needs_passkey BIGINT NOT NULL DEFAULT 0",),
 )

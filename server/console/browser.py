@@ -31,6 +31,7 @@ from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
 
 SIGN_IN_PATH = "/sign-in"
+SECOND_FACTOR_PATH = "/sign-in/second-factor"
 ACCOUNT_PATH = "/account"
 HOME_PATH = "/"
 CSRF_FIELD = "csrf_token"
@@ -84,6 +85,7 @@ class BrowserGuard:
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
         self._is_secure = base_url.scheme == "https"
+        self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
         self._form_max_bytes = settings.form_max_bytes
         self._session_cookie = session_cookie_name(settings)
@@ -96,7 +98,16 @@ class BrowserGuard:
         self._origins.check(Headers(request.scope["headers"]))
 
     async def session_of(self, request: Request) -> BrowserSession | None:
-        """Returns the session of the browser, or None if there is none."""
+        """Returns the session of the browser, or None if there is none that gives access."""
+        session = await self._find_session(request)
+        return session if session is not None and not session.needs_passkey else None
+
+    async def partial_session_of(self, request: Request) -> BrowserSession | None:
+        """Returns the session of someone who has entered a password and has to use a passkey, too."""
+        session = await self._find_session(request)
+        return session if session is not None and session.needs_passkey else None
+
+    async def _find_session(self, request: Request) -> BrowserSession | None:
         secret = self._cookie(request, self._session_cookie)
         return await self._sessions.find(secret) if secret else None
 
@@ -185,15 +196,22 @@ class BrowserGuard:
         address = client_address(request)
         self._audit.record(action, user_id, client=_CLIENT, target=target, address=address, detail=detail)
 
-    async def sign_in(self, request: Request, user: UserRecord, location: str, *, method: str) -> Response:
+    async def sign_in(
+        self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
+    ) -> Response:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
-        The browser is recognized when the user signs in again, see `auth.accounts.throttle`."""
+        The browser is recognized when the user signs in again, see `auth.accounts.throttle`. If only a password was
+        entered and a passkey is required, it leads to the page for that instead."""
+        needs_passkey = is_by_password and self._requires_passkey
         await self._end_session(request)
         browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
-        secret = await self._sessions.create(user, client_address(request), agent, is_new_browser=browser.is_new)
-        self.record(request, "sign_in", user.id, detail=f"{method}, new browser" if browser.is_new else method)
-        response = see_other(location)
+        secret = await self._sessions.create(
+            user, client_address(request), agent, is_new_browser=browser.is_new, needs_passkey=needs_passkey
+        )
+        detail = f"{method}, new browser" if browser.is_new else method
+        self.record(request, "sign_in.password" if needs_passkey else "sign_in", user.id, detail=detail)
+        response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
         self._set_cookie(response, self._known_cookie, browser.secret, self._known_lifetime_s)
@@ -207,7 +225,7 @@ class BrowserGuard:
         return response
 
     async def _end_session(self, request: Request) -> None:
-        if session := await self.session_of(request):
+        if session := await self._find_session(request):
             await self._sessions.revoke(session.user.id, session.id)
             self.record(request, "sign_out", session.user.id)
 
@@ -280,6 +298,10 @@ def safe_path(value: str, default: str = HOME_PATH) -> str:
     is_path = value.startswith("/") and value.isascii() and value.isprintable() and " " not in value
     is_own = is_path and "//" not in path and "\\" not in value and path.rstrip("/") != SIGN_IN_PATH
     return value if is_own else default
+
+
+def second_factor_path(target: str) -> str:
+    return f"{SECOND_FACTOR_PATH}?next={quote(target, safe='/')}"
 
 
 def sign_in_required(request: Request) -> SignInRequired:

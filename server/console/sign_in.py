@@ -11,7 +11,7 @@ from auth.accounts.throttle import SignInFailed
 from config.errors import NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
-from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, see_other
+from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, second_factor_path, see_other
 from server.console.forms import form_error
 from server.error_responses import error_headers
 
@@ -28,6 +28,8 @@ class SignInPages:
         target = safe_path(request.query_params.get("next", ""))
         if await self._browser.session_of(request) is not None:
             return see_other(target)
+        if await self._browser.partial_session_of(request) is not None:
+            return see_other(second_factor_path(target))
         if (provider := self._only_provider()) and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
             return see_other(_start_path(provider, target))
@@ -48,7 +50,7 @@ class SignInPages:
             response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
             response.headers.update(error_headers(self._settings, error))
             return response
-        return await self._browser.sign_in(request, user, target, method="password")
+        return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
 
     async def sign_out(self, request: Request) -> Response:
         await self._browser.check_form(request)

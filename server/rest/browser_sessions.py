@@ -208,6 +208,6 @@ def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
-            error_statuses=_NOT_FOUND,
+            error_statuses=_NOT_FOUND | {409},
         ),
     ]

@@ -212,6 +212,7 @@ PAGES: Mapping[str, str | tuple[tuple[str, str, Mapping[str, str] | None], ...]]
     **dict.fromkeys(("/static/{version}/{name}", "/favicon.ico", "/sign-in", "/sign-out"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/openid/{provider}", "/sign-in/openid/{provider}/callback"), NO_USER_DATA),
     **dict.fromkeys(("/sign-in/passkey", "/sign-in/passkey/options"), NO_USER_DATA),
+    **dict.fromkeys(("/sign-in/second-factor", "/sign-in/second-factor/options"), NO_USER_DATA),
     **dict.fromkeys(("/setup/{secret}", "/invitation/{secret}", "/reset/{secret}"), NO_USER_DATA),
     **dict.fromkeys((METADATA_PATH, METADATA_PATH + "/{path:path}"), NO_USER_DATA),
     **dict.fromkeys(("/register", "/token", "/revoke", "/device_authorization"), NO_USER_DATA),

@@ -1352,8 +1352,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number(
             "s",
-            "How long after signing in people can add and remove passkeys, sign out other browsers and disconnect "
-            "applications.",
+            "How long after signing in people can change who has access: add and remove passkeys, sign out other "
+            "browsers, connect administrators' applications and disconnect any; also delete their data.",
             60,
             1e9,
         ),

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.throttle import SignInFailed
-from auth.browser_sessions import BrowserSession
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, select_user
 from auth.used_tokens import InProcessUsedTokens, UsedTokens
@@ -76,13 +75,7 @@ class Passkeys:
         self._lifetime_s = settings.passkey_challenge_lifetime_s
         self._used = used or InProcessUsedTokens()
         self._is_required = settings.password_requires_passkey
-        self._recent_s = settings.passkey_recent_sign_in_s
         self.rp_id = relying_party_id(settings)
-
-    def can_register(self, session: BrowserSession) -> bool:
-        """Whether the person has signed in a short time ago: someone who finds an open browser must not be able to add
-        a passkey and keep access."""
-        return self._clock() - session.created_at <= self._recent_s
 
     async def registration_options(self, user: UserRecord, browser_secret: str) -> str:
         """Returns the options for `navigator.credentials.create`, as JSON."""

@@ -126,7 +126,7 @@ class AccountPages(PersonalPage):
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
-            can_add_passkey=session is not None and self._passkeys.can_register(session),
+            can_add_passkey=session is not None and self._browser.is_recent(session),
             has_connections=settings.has_oauth_server and session is not None,
             done=done,
             error=error,

@@ -16,7 +16,13 @@ from starlette.responses import RedirectResponse, Response
 
 from auth.accounts.service import Accounts
 from auth.audit import Audit
-from auth.browser_sessions import BrowserSession, BrowserSessions, csrf_token, session_cookie_name
+from auth.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    browser_principal,
+    csrf_token,
+    session_cookie_name,
+)
 from auth.notices import Notice, Notices
 from auth.registry import UserRecord
 from config.errors import FlorilegiumError, InvalidParams, OriginRejected
@@ -27,6 +33,7 @@ from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.inputs import read_body
+from server.rest.operation import is_recent, require_recent_sign_in
 from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
 
@@ -77,6 +84,7 @@ class BrowserGuard:
         self, settings: Settings, sessions: BrowserSessions, audit: Audit, accounts: Accounts, notices: Notices
     ) -> None:
         base_url = urlsplit(settings.base_url)
+        self._settings = settings
         self._sessions = sessions
         self._audit = audit
         self._accounts = accounts
@@ -118,6 +126,18 @@ class BrowserGuard:
         if session is None:
             raise sign_in_required(request)
         return session
+
+    async def require_recent_session(self, request: Request) -> BrowserSession:
+        """Returns the session of someone who has just signed in. Raises SignInRequired or SignInNeeded."""
+        session = await self.require_session(request)
+        self.require_recent(session)
+        return session
+
+    def require_recent(self, session: BrowserSession) -> None:
+        require_recent_sign_in(browser_principal(session), self._settings)
+
+    def is_recent(self, session: BrowserSession) -> bool:
+        return is_recent(session.created_at, self._settings)
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
@@ -298,6 +318,11 @@ def safe_path(value: str, default: str = HOME_PATH) -> str:
     is_path = value.startswith("/") and value.isascii() and value.isprintable() and " " not in value
     is_own = is_path and "//" not in path and "\\" not in value and path.rstrip("/") != SIGN_IN_PATH
     return value if is_own else default
+
+
+def sign_in_again_path(target: str) -> str:
+    """Returns the sign-in page for someone who is signed in, but not since a short time ago."""
+    return f"{SIGN_IN_PATH}?again=yes&next={quote(target, safe='/')}"
 
 
 def second_factor_path(target: str) -> str:

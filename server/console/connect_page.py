@@ -35,7 +35,7 @@ from server.rest.account import (
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
 from server.rest.calls import CallList, CallsRequest, calls_operation
 from server.rest.connection_test import ConnectionReport, ConnectionTestRequest, connection_test_operation
-from server.rest.operation import Operation
+from server.rest.operation import Operation, SignInNeeded
 from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
@@ -95,6 +95,8 @@ class ConnectPages(PersonalPage):
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
         try:
             key: NewKey = await self.run(viewer, self._operations["create_key"], self._key_request(values))
+        except SignInNeeded:
+            raise
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
         return await self._page(request, viewer, form, new_key=key, status=201)

@@ -8,7 +8,6 @@ from auth.accounts.throttle import SignInFailed
 from auth.browser_sessions import BrowserSession
 from config.errors import Conflict
 from server.console.browser import ACCOUNT_PATH, BrowserGuard, safe_path, see_other, sign_in_required
-from server.rest.operation import SignInNeeded
 
 _JSON_HEADERS = {"Cache-Control": "no-store"}
 
@@ -72,19 +71,18 @@ class PasskeyPages:
         partial = await self._browser.partial_session_of(request)
         if partial is None:
             raise sign_in_required(request)
-        if not self._passkeys.can_register(partial):
-            raise SignInNeeded("sign in again")
+        self._browser.require_recent(partial)
         if await self._passkeys.list(partial.user.id):
             raise Conflict("this account has a passkey; use it to sign in")
         return partial
 
     async def registration_options(self, request: Request) -> Response:
-        session = await self._require_recent(request)
+        session = await self._browser.require_recent_session(request)
         await self._browser.check_form(request)
         return _json(await self._passkeys.registration_options(session.user, session.csrf_token))
 
     async def register(self, request: Request) -> Response:
-        session = await self._require_recent(request)
+        session = await self._browser.require_recent_session(request)
         values = await self._browser.check_form(request)
         name = values.get("name", "").strip() or "Passkey"
         origin = self._browser.own_origin(request)
@@ -93,17 +91,11 @@ class PasskeyPages:
         return see_other(f"{ACCOUNT_PATH}?done=passkey")
 
     async def remove(self, request: Request) -> Response:
-        session = await self._require_recent(request)
+        session = await self._browser.require_recent_session(request)
         values = await self._browser.check_form(request)
         await self._passkeys.remove(session.user.id, values.get("passkey", ""))
         self._browser.record(request, "passkey.remove", session.user.id)
         return see_other(f"{ACCOUNT_PATH}?done=passkey-removed")
-
-    async def _require_recent(self, request: Request) -> BrowserSession:
-        session = await self._browser.require_session(request)
-        if not self._passkeys.can_register(session):
-            raise SignInNeeded("sign out and sign in again")
-        return session
 
 
 def _json(text: str) -> Response:

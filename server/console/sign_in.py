@@ -26,7 +26,8 @@ class SignInPages:
 
     async def show(self, request: Request) -> Response:
         target = safe_path(request.query_params.get("next", ""))
-        if await self._browser.session_of(request) is not None:
+        session, is_again = await self._browser.session_of(request), "again" in request.query_params
+        if session is not None and not is_again:
             return see_other(target)
         if await self._browser.partial_session_of(request) is not None:
             return see_other(second_factor_path(target))
@@ -34,7 +35,12 @@ class SignInPages:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
             return see_other(_start_path(provider, target))
         is_deleted = "deleted" in request.query_params
-        return await self._page(request, target, done="Your account is deleted." if is_deleted else "")
+        done = "Your account is deleted." if is_deleted else "Please sign in again." if is_again else ""
+        response = await self._page(request, target, done=done)
+        if session is None:
+            return response
+        # A passkey is bound to the secret of the browser before sign-in, which a browser with a session may not have.
+        return self._browser.with_form_secret(request, response, self._browser.form_secret(request))
 
     async def sign_in(self, request: Request) -> Response:
         values = await self._browser.check_form(request)

@@ -2,7 +2,8 @@
 
 A credential can never give away more than it has: keys are limited to its scopes and its expiry. Connected
 applications, and credentials restricted to a profile or to sources, cannot create or revoke anything: a new key would
-outlast their restriction. Ending connections, browser sessions and passkeys needs a recent sign-in.
+outlast their restriction. In a browser, a new key needs a recent sign-in. So does ending connections, browser sessions
+and passkeys, everywhere.
 """
 
 import time
@@ -302,12 +303,12 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             summary="Create an API key",
             description=(
                 "Creates an API key with scopes that your own credential has. The secret is shown once. A key that "
-                "expires creates only keys that expire no later."
+                "expires creates only keys that expire no later. In a browser, it needs a recent sign-in."
             ),
             input=CreateKeyRequest,
             response=NewKey,
             handler=endpoints.create_key,
-            caller="unrestricted",
+            caller="recent_browser",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             status=201,

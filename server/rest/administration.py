@@ -238,6 +238,7 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             request=UpdateUserRequest,
             response=User,
             handler=endpoints.update_user,
+            caller="recent_browser",
         ),
         admin_operation(
             "delete_user",

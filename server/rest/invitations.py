@@ -117,6 +117,7 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             request=InviteRequest,
             response=AccountLinkResponse,
             handler=endpoints.invite,
+            caller="recent_browser",
             status=201,
         ),
         admin_operation(
@@ -148,6 +149,7 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             request=UserRequest,
             response=AccountLinkResponse,
             handler=endpoints.reset_password,
+            caller="recent_browser",
             status=201,
         ),
     ]

@@ -23,8 +23,8 @@ from server.rest.forms import FormSpec
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
 # Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
-# or people who have just signed in.
-Caller = Literal["any", "unrestricted", "recent_sign_in"]
+# the same but in a browser only those who have just signed in, or only people who have just signed in.
+Caller = Literal["any", "unrestricted", "recent_browser", "recent_sign_in"]
 
 _VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
@@ -51,7 +51,7 @@ class SignInNeeded(FlorilegiumError):
     code = 403
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem} before you change passkeys, browsers or connected applications")
+        super().__init__(f"{problem} before you change who has access, or delete your data")
 
 
 def require_unrestricted(principal: Principal) -> None:
@@ -70,8 +70,12 @@ def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
         raise SignInNeeded("API keys are not enough: sign in")
     if principal.kind != "browser":
         principal.require_scope(WRITE)
-    if time.time() - principal.signed_in_at > settings.passkey_recent_sign_in_s:
-        raise SignInNeeded("sign out and sign in again")
+    if not is_recent(principal.signed_in_at, settings):
+        raise SignInNeeded("sign in again")
+
+
+def is_recent(signed_in_at: float, settings: Settings) -> bool:
+    return time.time() - signed_in_at <= settings.passkey_recent_sign_in_s
 
 
 class Upload(Struct, frozen=True):
@@ -151,6 +155,10 @@ class Operation(Struct, frozen=True, kw_only=True):
                 return
             case "unrestricted":
                 require_unrestricted(principal)
+            case "recent_browser":
+                require_unrestricted(principal)
+                if principal.kind == "browser":
+                    require_recent_sign_in(principal, settings)
             case "recent_sign_in":
                 require_recent_sign_in(principal, settings)
 

@@ -224,12 +224,12 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
             summary="Delete all of your data",
             description=(
                 "Deletes your whole library and the record of its reads. This cannot be undone. Your account and your "
-                "keys stay; backups keep what they contain."
+                "keys stay; backups keep what they contain. Needs a recent sign-in."
             ),
             input=DeletionRequest,
             response=DeletedData,
             handler=endpoints.delete,
-            caller="unrestricted",
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             scope=WRITE,
             needs_all_sources=True,
@@ -242,12 +242,12 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
             summary="Delete your account",
             description=(
                 "Deletes your account with all keys and connections, and your whole library. This cannot be undone; "
-                "backups keep what they contain. The last administrator cannot be deleted."
+                "backups keep what they contain. The last administrator cannot be deleted. Needs a recent sign-in."
             ),
             input=DeletionRequest,
             response=DeletedAccount,
             handler=endpoints.delete_account,
-            caller="unrestricted",
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             scope=WRITE,
             needs_all_sources=True,

@@ -55,6 +55,7 @@ class Credential(Struct, frozen=True, kw_only=True):
     sources: frozenset[str] | None = None
     is_application: bool = False
     is_recent_sign_in: bool = False
+    is_browser: bool = False
     # Without the token that its forms carry, a cookie only reads.
     only_reads: bool = False
 
@@ -146,6 +147,8 @@ def _is_for_caller(operation: Operation, credential: Credential) -> bool:
             return True
         case "unrestricted":
             return not credential.is_restricted
+        case "recent_browser":
+            return not credential.is_restricted and (credential.is_recent_sign_in or not credential.is_browser)
         case "recent_sign_in":
             return credential.is_recent_sign_in and not credential.is_restricted
 
@@ -311,6 +314,7 @@ class _Issuer:
             is_valid_for_mcp=False,
             scopes=ROLE_SCOPES[role],
             is_recent_sign_in=not age_s,
+            is_browser=True,
             only_reads=not has_form_token,
         )
 

@@ -5,7 +5,7 @@ and the newest heading of the changelog. `--untagged` builds what is there, for 
 files are that of the commit, so that building the same commit again gives the same bytes.
 
 The provenance is an in-toto statement (SLSA provenance v1): the SHA-256 of each file, and the commit and the locks that
-it was built from. With RELEASE_SIGNING_KEY, the path of an SSH key, it and SHA256SUMS are signed by `ssh-keygen -Y sign`.
+it was built from. With RELEASE_SIGNING_KEY, the path of an SSH key, `ssh-keygen -Y sign` signs it and SHA256SUMS.
 """
 
 import gzip

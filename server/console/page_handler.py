@@ -1,6 +1,7 @@
 """Serves one web page: its handlers by method, and errors as pages."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,7 +55,7 @@ class PageHandler:
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:
     title = _TITLES.get(error.status, "Something went wrong" if error.status >= 500 else "Not accepted")
     sentence = error.message[:1].upper() + error.message[1:] + "."
-    shown = {"title": title, "sentences": [sentence], "link": link, "link_text": link_text}
+    shown: dict[str, Any] = {"title": title, "sentences": [sentence], "link": link, "link_text": link_text}
     response = render_page("message.html", status=error.status, **shown)
     for name, value in error_headers(settings, error).items():
         response.headers[name] = value

@@ -92,7 +92,8 @@ async def attack_roles(directory: Path, step: int) -> RolesResult:
         tools = list(runtime.dispatcher.catalog.tools.values())
         credentials = await _Issuer(api).all()
         result = RolesResult(len(operations), len(tools), len(credentials), 0, Counter(), [])
-        cells = [(target, credential) for target in (*operations, *tools) for credential in credentials]
+        targets: list[Operation | Tool] = [*operations, *tools]
+        cells = [(target, credential) for target in targets for credential in credentials]
         for target, credential in cells[::step]:
             await try_cell(api, target, credential, result)
     return result
@@ -123,21 +124,21 @@ def _tools_of(api: RestClient, profile: str) -> set[str]:
 
 def expected_decision(target: Operation | Tool, credential: Credential, *, is_in_profile: bool) -> Decision:
     """Derives the decision from the declaration of an operation or a tool, independently of the server's own checks."""
-    is_operation = isinstance(target, Operation)
-    if not credential.is_valid or (not is_operation and not credential.is_valid_for_mcp):
+    if not credential.is_valid or (isinstance(target, Tool) and not credential.is_valid_for_mcp):
         return "not authenticated"
-    scopes = {target.scope, *(target.other_scopes if is_operation else ())}
-    needs_all = is_operation and target.needs_all_sources
     has_source = target.source is None or credential.sources is None or target.source in credential.sources
-    is_permitted = (
-        bool(scopes & credential.scopes)
-        and (not is_operation or target.id not in _ALSO_READING or READ in credential.scopes)
-        and is_in_profile
-        and has_source
-        and not (needs_all and credential.sources is not None)
-        and not (is_operation and credential.only_reads and target.method != "GET")
-        and (not is_operation or _is_for_caller(target, credential))
-    )
+    is_permitted = is_in_profile and has_source
+    if isinstance(target, Tool):
+        is_permitted = is_permitted and target.scope in credential.scopes
+    else:
+        is_permitted = (
+            is_permitted
+            and bool({target.scope, *target.other_scopes} & credential.scopes)
+            and (target.id not in _ALSO_READING or READ in credential.scopes)
+            and not (target.needs_all_sources and credential.sources is not None)
+            and not (credential.only_reads and target.method != "GET")
+            and _is_for_caller(target, credential)
+        )
     return "admitted" if is_permitted else "forbidden"
 
 

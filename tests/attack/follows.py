@@ -144,6 +144,10 @@ class FollowAttack:
         _write(folder / "Public.md", "# Public\nharmless")
         path = f"/{await self._follow('dan', folder, SCOPES)}"
         await self._wait_for("dan", "harmless")
+        # The role is decided when a run begins, so the first one has to end.
+        async with asyncio.timeout(_WAIT_MAX_S):
+            while (await self._send("dan", "GET", path)).json()["state"] != "current":
+                await asyncio.sleep(_POLL_S)
         registry = self._server.runtime.registry
         dan = await registry.user_by_name("dan")
         assert dan is not None

@@ -18,7 +18,7 @@ from auth.principal import SCOPES
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token
 from config.errors import InvalidParams
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.following.deployments import DeploymentFolders
 from server.following.locations import allowed_location
@@ -179,6 +179,31 @@ async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Pat
         await wait_until(lambda: has_text("porcelain"))
 
     assert (unread, created.status, files) == ([], 201, ["Cup.md", "Tea.md"])
+
+
+async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    async with live(make_settings(tmp_path / "data", follow_jobs_max=1, follow_poll_s=0.1)) as server:
+        slots, user = server.runtime.following._slots, await server.user("ada")
+        async with slots.turn(UserId("another user")):
+            added = await call(server, "POST", "/api/v1/follows", {"location": str(folder)})
+            path = f"/api/v1/follows/{added.json()['id']}"
+
+            async def is_waiting() -> bool:
+                return slots.waiting > 0
+
+            await wait_until(is_waiting)
+            await server.runtime.registry.set_role(user.id, "writer")
+
+        async def is_reported() -> bool:
+            return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
+
+        await wait_until(is_reported)
+        found = await texts(server, "steep")
+
+    assert found == []
 
 
 @pytest.mark.slow("waits for runs of followed sources")

@@ -1,13 +1,17 @@
-"""Builds a release: wheel, sdist, container context and SBOM, with their checksums.
+"""Builds a release: wheel, sdist, container context and SBOM, with their provenance, checksums and signatures.
 
 `python .ci/release.py DIST` needs a clean checkout of the tag `vVERSION`, which must be the version in pyproject.toml
 and the newest heading of the changelog. `--untagged` builds what is there, for `make release-check`. All times in the
 files are that of the commit, so that building the same commit again gives the same bytes.
+
+The provenance is an in-toto statement (SLSA provenance v1): the SHA-256 of each file, and the commit and the locks that
+it was built from. With RELEASE_SIGNING_KEY, the path of an SSH key, `ssh-keygen -Y sign` signs it and SHA256SUMS.
 """
 
 import gzip
 import hashlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -17,6 +21,9 @@ import tomllib
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
+# What a signature is for, so that one that was made for something else is not accepted (`ssh-keygen -Y sign -n`).
+SIGNATURE_NAMESPACE = "florilegium-release"
+_LOCKS = ("requirements.txt", "requirements-dev.txt")
 _HEADING = re.compile(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?$", re.MULTILINE)
 
 
@@ -29,12 +36,16 @@ def main(arguments: list[str]) -> int:
     folder = Path(next((text for text in arguments if not text.startswith("--")), "dist"))
     try:
         version = check_tag() if is_tagged else project_version()
-        build(version, folder)
+        build(version, folder, is_tagged=is_tagged)
+        if key := os.environ.get("RELEASE_SIGNING_KEY"):
+            sign(folder, Path(key))
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(folder.iterdir()):
         print(f"{path.stat().st_size:>12,}  {path}")
+    if not key:
+        print("not signed: RELEASE_SIGNING_KEY is not set", file=sys.stderr)
     return 0
 
 
@@ -60,7 +71,7 @@ def project_version() -> str:
     return version
 
 
-def build(version: str, folder: Path) -> None:
+def build(version: str, folder: Path, *, is_tagged: bool) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise ReleaseError(f"{folder} is not empty; delete it first")
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,8 +86,46 @@ def build(version: str, folder: Path) -> None:
         [sys.executable, ".ci/sbom.py", "requirements.txt"], cwd=_ROOT, check=True, capture_output=True
     ).stdout
     (folder / f"florilegium-{version}-sbom.cdx.json").write_bytes(sbom)
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())]
+    statement = provenance(version, folder, is_tagged=is_tagged)
+    (folder / f"florilegium-{version}-provenance.json").write_text(json.dumps(statement, indent=2) + "\n")
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
     (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def provenance(version: str, folder: Path, *, is_tagged: bool) -> dict[str, object]:
+    """Returns the statement about the files in the folder. It has no time and no name of a machine, so that it is the
+    same wherever the commit is built."""
+    has_changes = bool(_git("status", "--porcelain"))
+    source = {"uri": "git+file:florilegium", "digest": {"gitCommit": _git("rev-parse", "HEAD")}}
+    locks = [{"name": name, "digest": {"sha256": _sha256(_ROOT / name)}} for name in _LOCKS]
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": path.name, "digest": {"sha256": _sha256(path)}} for path in sorted(folder.iterdir())],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:florilegium:make-release:v1",
+                "externalParameters": {
+                    "version": version,
+                    "tag": f"v{version}" if is_tagged else None,
+                    "uncommittedChanges": has_changes,
+                },
+                "resolvedDependencies": [source, *locks],
+            },
+            "runDetails": {"builder": {"id": "urn:florilegium:make-release"}},
+        },
+    }
+
+
+def sign(folder: Path, key: Path) -> None:
+    """Signs the provenance and the checksums. `FILE.sig` is the signature of each."""
+    if not key.is_file():
+        raise ReleaseError(f"RELEASE_SIGNING_KEY: expected the file of an SSH key, got {key}")
+    [statement] = folder.glob("*-provenance.json")
+    for path in (statement, folder / "SHA256SUMS"):
+        _run(
+            "ssh-keygen", "-q", "-Y", "sign", "-f", str(key.absolute()), "-n", SIGNATURE_NAMESPACE, str(path.absolute())
+        )
 
 
 def container_context(epoch: int) -> bytes:
@@ -92,6 +141,10 @@ def container_context(epoch: int) -> bytes:
             entry.mode = 0o755 if os.access(_ROOT / name, os.X_OK) else 0o644
             tar.addfile(entry, io.BytesIO(content))
     return gzip.compress(archive.getvalue(), mtime=epoch)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _git(*arguments: str) -> str:

@@ -1,11 +1,14 @@
 """Checks everything of a release that can be checked without a tag: `python .ci/release_check.py`.
 
-Builds twice and compares the bytes, runs the steps of the Dockerfile in a fresh virtual environment, starts the server
+Builds twice and compares the bytes, signs the files with a key of its own and verifies the signatures and the
+provenance, runs the steps of the Dockerfile in a fresh virtual environment, starts the server
 from the wheel with the settings of the image, stops it with SIGTERM, validates the SBOM, lints the Dockerfile, the
 systemd units and the proxies' files. Tools that are not installed are named, not passed over in silence.
 """
 
 import filecmp
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -36,6 +39,7 @@ def main() -> int:
         folder = Path(temporary)
         steps: tuple[tuple[str, Callable[[Path], str]], ...] = (
             ("build twice", build_twice),
+            ("sign and verify", sign_and_verify),
             ("run the steps of the Dockerfile", run_dockerfile),
             ("serve from the wheel with the settings of the image", serve_wheel),
             ("install linters", install_linters),
@@ -64,6 +68,59 @@ def build_twice(folder: Path) -> str:
     if different or missing:
         raise CheckFailed(f"the second build differs: {', '.join(different + missing)}")
     return f"{len(names)} files, the same bytes"
+
+
+def sign_and_verify(folder: Path) -> str:
+    """Signs the files as `make release` does, and verifies them as the person who downloads them does. A file that was
+    changed must be noticed."""
+    if not shutil.which("ssh-keygen"):
+        return "not checked: ssh-keygen is not installed"
+    sys.path.insert(0, str(_ROOT / ".ci"))
+    from release import SIGNATURE_NAMESPACE, sign  # noqa: PLC0415 - found only now
+
+    key, signers, files = folder / "signing-key", folder / "allowed_signers", folder / "signed"
+    shutil.copytree(folder / "dist", files)
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release check", "-f", str(key))
+    signers.write_text(f'release namespaces="{SIGNATURE_NAMESPACE}" {key.with_suffix(".pub").read_text()}')
+    sign(files, key)
+    [statement] = files.glob("*-provenance.json")
+    for path in (statement, files / "SHA256SUMS"):
+        if not is_signed(path, signers):
+            raise CheckFailed(f"the signature of {path.name} is not accepted")
+    problems = wrong_files(files)
+    if problems:
+        raise CheckFailed(f"provenance or checksums are wrong: {', '.join(problems)}")
+    [wheel] = files.glob("*.whl")
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    statement.write_text(statement.read_text() + " ")
+    if is_signed(statement, signers) or wheel.name not in wrong_files(files):
+        raise CheckFailed("changed files were not noticed")
+    return "provenance and checksums signed, changed files noticed"
+
+
+def is_signed(path: Path, signers: Path) -> bool:
+    """Returns whether `PATH.sig` is the signature of the file by one of the signers."""
+    from release import SIGNATURE_NAMESPACE  # noqa: PLC0415 - as above
+
+    options = ["-f", str(signers), "-I", "release", "-n", SIGNATURE_NAMESPACE, "-s", f"{path}.sig"]
+    command = ["ssh-keygen", "-q", "-Y", "verify", *options]
+    return subprocess.run(command, input=path.read_bytes(), check=False, capture_output=True).returncode == 0
+
+
+def wrong_files(folder: Path) -> list[str]:
+    """Returns the names of files that differ from SHA256SUMS or from the provenance, or that neither names."""
+    sums = dict(reversed(line.split("  ", 1)) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    [statement] = folder.glob("*-provenance.json")
+    subjects = json.loads(statement.read_text())["subject"]
+    stated = {one["name"]: one["digest"]["sha256"] for one in subjects}
+    wrong = []
+    for path in sorted(folder.iterdir()):
+        if path.name == "SHA256SUMS" or path.suffix == ".sig":
+            continue
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if sums.get(path.name) != digest or (path != statement and stated.get(path.name) != digest):
+            wrong.append(path.name)
+    return wrong
 
 
 def run_dockerfile(folder: Path) -> str:

@@ -31,7 +31,8 @@ def session_cookie_name(settings: Settings) -> str:
 
 
 class BrowserSession(Struct, frozen=True):
-    """A valid session. `csrf_token` must be in every form that the browser sends."""
+    """A valid session. `csrf_token` must be in every form that the browser sends. With `needs_passkey`, the person has
+    only entered a password so far, and the server requires a passkey, too: the session gives access to nothing."""
 
     id: str
     user: UserRecord
@@ -40,6 +41,7 @@ class BrowserSession(Struct, frozen=True):
     used_at: float
     address: str
     agent: str
+    needs_passkey: bool = False
 
 
 class BrowserSessions:
@@ -47,14 +49,25 @@ class BrowserSessions:
         self._database = database
         self._idle_s = settings.browser_session_idle_s
         self._lifetime_s = settings.browser_session_lifetime_s
+        self._requires_passkey = settings.password_requires_passkey
         self._sessions_max = settings.browser_session_max_per_user
         self._clock = clock
 
-    async def create(self, user: UserRecord, address: str = "", agent: str = "") -> str:
+    async def create(
+        self,
+        user: UserRecord,
+        address: str = "",
+        agent: str = "",
+        *,
+        is_new_browser: bool = False,
+        needs_passkey: bool = False,
+    ) -> str:
         """Starts a session and returns its secret. Sessions that have ended are deleted. At the limit, the sessions of
-        the user that were used least recently end."""
+        the user that were used least recently end. The user's other browsers show a notice of a new one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
+
+        flags = (int(is_new_browser), int(needs_passkey))
 
         def operation(db: ControlConnection) -> None:
             db.execute(
@@ -67,9 +80,9 @@ class BrowserSessions:
                 (user.id, self._sessions_max - 1),
             )
             db.execute(
-                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
+                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent, "
+                "is_new_browser, needs_passkey) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, *flags),
             )
 
         await self._database.write(operation)
@@ -81,10 +94,13 @@ class BrowserSessions:
         found = await self._database.read(lambda db: _select(db, digest))
         if found is None or not self._is_valid(*found, now):
             return None
-        user, (_, created_at, used_at, address, agent) = found
+        user, (_, created_at, used_at, address, agent, needs_passkey) = found
         if now - used_at >= _TOUCH_INTERVAL_S:
             await self._touch(digest, now)
-        return BrowserSession(digest.hex(), user, csrf_token(secret), created_at, used_at, address, agent)
+        # If the setting was switched off meanwhile, the password was enough.
+        is_partial = self._requires_passkey and bool(needs_passkey)
+        token = csrf_token(secret)
+        return BrowserSession(digest.hex(), user, token, created_at, used_at, address, agent, is_partial)
 
     async def user_of(self, session_id: str) -> UserRecord | None:
         """Returns the user of a session by its id, or None if it has ended."""
@@ -101,7 +117,7 @@ class BrowserSessions:
             ).fetchall()
             found = [(digest, _select(db, digest)) for (digest,) in digests]
             return [
-                BrowserSession(digest.hex(), row[0], "", *row[1][1:])
+                BrowserSession(digest.hex(), row[0], "", *row[1][1:-1], needs_passkey=bool(row[1][-1]))
                 for digest, row in found
                 if row is not None and self._is_valid(*row, now)
             ]
@@ -151,13 +167,15 @@ def csrf_token(secret: str) -> str:
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
-# Epoch, created_at, used_at, address, agent.
-_Row = tuple[int, float, float, str, str]
+# Epoch, created_at, used_at, address, agent, needs_passkey.
+_Row = tuple[int, float, float, str, str, int]
 
 
 def _select(db: ControlConnection, digest: bytes) -> tuple[UserRecord, _Row] | None:
     row = db.execute(
-        "SELECT user_id, epoch, created_at, used_at, address, agent FROM browser_sessions WHERE hash = ?", (digest,)
+        "SELECT user_id, epoch, created_at, used_at, address, agent, needs_passkey FROM browser_sessions "
+        "WHERE hash = ?",
+        (digest,),
     ).fetchone()
     user = select_user(db, row[0]) if row else None
     return (user, row[1:]) if user is not None else None

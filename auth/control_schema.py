@@ -223,6 +223,21 @@ MIGRATIONS: tuple[Migration, ...] = (
         """UPDATE follows SET needs_admin = 1 WHERE is_confined = 0 AND deployment IS NULL
             AND user_id IN (SELECT id FROM users WHERE role = 'admin')""",
     ),
+    # Until when a user has seen notices of new keys, passkeys, connections and browsers; see `auth.notices`.
+    (
+        "ALTER TABLE users ADD COLUMN notices_seen_at REAL NOT NULL DEFAULT 0",
+        "UPDATE users SET notices_seen_at = CAST(strftime('%s', 'now') AS REAL)",
+        "ALTER TABLE browser_sessions ADD COLUMN is_new_browser INTEGER NOT NULL DEFAULT 0",
+    ),
+    # The id of the API key with which it was created, if it was one; see `auth.key_creations`.
+    (
+        "ALTER TABLE keys ADD COLUMN created_with TEXT",
+        "ALTER TABLE follows ADD COLUMN created_with TEXT",
+        "ALTER TABLE followed_deployments ADD COLUMN created_with TEXT",
+        "ALTER TABLE account_links ADD COLUMN created_with TEXT",
+    ),
+    # A session that a password alone has started, where a passkey is required, too.
+    ("ALTER TABLE browser_sessions ADD COLUMN needs_passkey INTEGER NOT NULL DEFAULT 0",),
 )
 CONTROL_SCHEMA = len(MIGRATIONS)
 

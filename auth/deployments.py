@@ -23,7 +23,7 @@ _PLACEHOLDER = "{id}"
 class Deployment(Struct, frozen=True, kw_only=True):
     """`location` is the folder with the users' folders. With the mapping `id`, the user of a folder is named as the
     template `user_name` says; with `claim`, tokens identify the user by the number of the folder. Missing users are
-    created if `creates_users` is set."""
+    created if `creates_users` is set. `created_with` is the API key with which it was added, if it was one."""
 
     id: str
     location: str
@@ -34,6 +34,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     interval_s: float | None
     created_at: float
     paused_at: float | None = None
+    created_with: str | None = None
 
     def name_of(self, folder: str) -> str:
         return self.user_name.replace(_PLACEHOLDER, folder)
@@ -62,6 +63,7 @@ class Deployments:
         creates_users: bool = False,
         keeps_deleted: bool = False,
         interval_s: float | None = None,
+        created_with: str | None = None,
     ) -> Deployment:
         require_printable("user_name", user_name)
         if _PLACEHOLDER not in user_name:
@@ -75,6 +77,7 @@ class Deployments:
             keeps_deleted=keeps_deleted,
             interval_s=interval_s,
             created_at=self._clock(),
+            created_with=created_with,
         )
 
         def operation(db: ControlConnection) -> None:

@@ -21,7 +21,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     `writes_back` writes edited notes to their files. A confined one was added by a user without the right to read any
     file of this machine; see the setting `follow_roots`. One that `needs_admin` was added with that right, and its
     owner must still have it at every run. `deployment` is the id of the followed deployment of tldw that the source
-    belongs to."""
+    belongs to, and `created_with` that of the API key with which it was added."""
 
     id: str
     user_id: UserId
@@ -36,6 +36,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     run_requested_at: float | None = None
     deployment: str | None = None
     needs_admin: bool = False
+    created_with: str | None = None
 
     @property
     def is_url(self) -> bool:
@@ -70,6 +71,7 @@ class Follows:
         is_confined: bool = False,
         deployment: str | None = None,
         needs_admin: bool = False,
+        created_with: str | None = None,
         per_user_max: int | None,
     ) -> FollowRecord:
         record = FollowRecord(
@@ -84,6 +86,7 @@ class Follows:
             created_at=self._clock(),
             deployment=deployment,
             needs_admin=needs_admin,
+            created_with=created_with,
         )
 
         def operation(db: ControlConnection) -> None:

@@ -261,4 +261,19 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
         """UPDATE follows SET needs_admin = 1 WHERE is_confined = 0 AND deployment IS NULL
             AND user_id IN (SELECT id FROM users WHERE role = 'admin')""",
     ),
+    # Until when a user has seen notices of new keys, passkeys, connections and browsers; see `auth.notices`.
+    (
+        "ALTER TABLE users ADD COLUMN notices_seen_at DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "UPDATE users SET notices_seen_at = extract(epoch FROM now())",
+        "ALTER TABLE browser_sessions ADD COLUMN is_new_browser BIGINT NOT NULL DEFAULT 0",
+    ),
+    # The id of the API key with which it was created, if it was one; see `auth.key_creations`.
+    (
+        'ALTER TABLE keys ADD COLUMN created_with TEXT COLLATE "C"',
+        'ALTER TABLE follows ADD COLUMN created_with TEXT COLLATE "C"',
+        'ALTER TABLE followed_deployments ADD COLUMN created_with TEXT COLLATE "C"',
+        'ALTER TABLE account_links ADD COLUMN created_with TEXT COLLATE "C"',
+    ),
+    # A session that a password alone has started, where a passkey is required, too.
+    ("ALTER TABLE browser_sessions ADD COLUMN needs_passkey BIGINT NOT NULL DEFAULT 0",),
 )

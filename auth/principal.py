@@ -58,6 +58,11 @@ class Principal(Struct, frozen=True):
         not change the account or the server, or reach files of the server with its user's rights."""
         return self.kind == "oauth" or self.profile is not None or self.sources is not None
 
+    @property
+    def key_id(self) -> str | None:
+        """The id of the API key that the caller sent, if it was one."""
+        return self.credential_id if self.kind == "key" else None
+
     def permits_source(self, source: str) -> bool:
         return self.sources is None or source in self.sources
 

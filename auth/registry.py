@@ -108,7 +108,7 @@ class UserRecord(Struct, frozen=True):
 
 class KeyRecord(Struct, frozen=True):
     """An API key and its user, without the secret. A key with a profile can only use the tools of that profile, and a
-    key with sources only those sources."""
+    key with sources only those sources. `created_with` is the key with which it was created, if it was one."""
 
     id: str
     user: UserRecord
@@ -120,6 +120,7 @@ class KeyRecord(Struct, frozen=True):
     last_used_at: float | None
     profile: str | None
     sources: frozenset[str] | None = None
+    created_with: str | None = None
 
     def is_valid(self, now: float) -> bool:
         is_expired = self.expires_at is not None and now >= self.expires_at
@@ -299,6 +300,7 @@ class Registry:
         expires_at: float | None = None,
         profile: str | None = None,
         sources: Iterable[str] | None = None,
+        created_with: str | None = None,
     ) -> tuple[KeyRecord, str]:
         """Returns a new key and its secret, which cannot be retrieved later. `sources` restricts the key to these."""
         require_printable("name", name)
@@ -319,9 +321,9 @@ class Registry:
             require_scopes_of_role(granted, user.role, user.name)
             values = (key_id, user_id, name, hash_key(secret), " ".join(sorted(granted)), now, expires_at, profile)
             db.execute(
-                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, permitted),
+                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources, "
+                "created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, permitted, created_with),
             )
             return _existing_key(db, key_id)
 
@@ -447,8 +449,8 @@ def _insert_user(
     user_id = new_user_id()
     db.execute(
         "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role, "
-        "named_by) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by),
+        "named_by, notices_seen_at) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?, ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role, named_by, now),
     )
     return _existing_user(db, user_id)
 

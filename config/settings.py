@@ -1308,6 +1308,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
     ] = 64 * _KIB
     password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
+    password_requires_passkey: Annotated[
+        bool,
+        _text(
+            "Require a passkey after a password: a password alone leads only to the page on which the passkey is used, "
+            "or the first one added. Identity providers decide for themselves."
+        ),
+    ] = False
     password_min_chars: Annotated[int, _number("characters", "Minimum length of a new password.", 8, 64)] = 8
     password_max_chars: Annotated[int, _number("characters", "Maximum length of a password.", 64, 4096)] = 256
     password_hash_memory_kib: Annotated[
@@ -1351,8 +1358,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number(
             "s",
-            "How long after signing in people can add and remove passkeys, sign out other browsers and disconnect "
-            "applications.",
+            "How long after signing in people can change who has access: add and remove passkeys, sign out other "
+            "browsers, connect administrators' applications and disconnect any; also delete their data.",
             60,
             1e9,
         ),
@@ -1676,6 +1683,7 @@ def check(settings: Settings) -> None:
         _oauth_problems,
         _time_zone_problems,
         _openid_problems,
+        _second_factor_problems,
         _session_url_problems,
         _storage_url_problems,
     )
@@ -1841,6 +1849,13 @@ def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
         yield "openid_providers: a server for one user has no sign-in; set require_auth = true"
+
+
+def _second_factor_problems(settings: Settings) -> Iterator[str]:
+    if settings.password_requires_passkey and not settings.passkey_sign_in:
+        yield "password_requires_passkey: expected passkey_sign_in = true, because people need their passkeys"
+    if settings.password_requires_passkey and not settings.is_auth_configured:
+        yield "password_requires_passkey: a server for one user has no sign-in; set require_auth = true"
 
 
 def _storage_url_problems(settings: Settings) -> Iterator[str]:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from auth.accounts.passkeys import Passkeys
 from auth.accounts.service import Accounts
+from auth.notices import Notices
 from auth.openid.service import OpenIdSignIn
 from server.compat.agentkit.services import AgentKit, build_agentkit
 from server.console.browser import BrowserGuard
@@ -24,14 +25,16 @@ class HttpServices(Struct, frozen=True, kw_only=True):
 
 
 def build_http_services(runtime: Runtime, metrics: Metrics | None = None) -> HttpServices:
-    knowledge = runtime.knowledge
+    knowledge, database = runtime.knowledge, runtime.registry.database
+    accounts = Accounts(runtime.settings, database, runtime.stores.make_limit)
+    notices = Notices(database, runtime.settings)
     return HttpServices(
         agentkit=build_agentkit(
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
-        accounts=Accounts(runtime.settings, runtime.registry.database, runtime.stores.make_limit),
-        passkeys=Passkeys(runtime.settings, runtime.registry.database, runtime.stores.used_tokens),
+        accounts=accounts,
+        passkeys=Passkeys(runtime.settings, database, runtime.stores.used_tokens),
         openid=OpenIdSignIn(runtime.settings, runtime.registry),
-        browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit),
+        browser=BrowserGuard(runtime.settings, runtime.browser_sessions, runtime.audit, accounts, notices),
         metrics=metrics or Metrics(),
     )

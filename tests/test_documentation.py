@@ -56,6 +56,18 @@ def test_the_index_lists_every_page() -> None:
     assert {page for page in ROOT.glob("docs/*.md") if page.name != "README.md"} <= listed
 
 
+def test_the_threat_model_names_tests_and_attacks_that_exist() -> None:
+    text = (ROOT / "docs/threat-model.md").read_text()
+    files = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
+    named = {part for parts in re.findall(r"`make attack`\s\(([^)]+)\)", text) for part in re.split(r",\s", parts)}
+    table = (ROOT / "docs/limits.md").read_text().partition("## `make attack`")[2].partition("\n## ")[0]
+    parts = set(re.findall(r"^\| ([\w -]+) \|", table, re.MULTILINE)) - {"part"}
+
+    assert {name for name in files if not (ROOT / name).exists()} == set()
+    assert named == parts
+    assert ROOT / "docs/threat-model.md" in {path for path, _ in relative_links(ROOT / "SECURITY.md")}
+
+
 def test_the_architecture_page_shows_every_package() -> None:
     packages = {
         path.parent.relative_to(ROOT).as_posix()

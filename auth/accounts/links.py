@@ -87,24 +87,29 @@ class AccountLinks:
 
         return await self._database.write(operation)
 
-    async def create_invitation(self, role: Role, name: str = "", created_by: UserId | None = None) -> NewLink:
-        """Creates a link for a new user, who can choose a name unless it is set."""
+    async def create_invitation(
+        self, role: Role, name: str = "", created_by: UserId | None = None, created_with: str | None = None
+    ) -> NewLink:
+        """Creates a link for a new user, who can choose a name unless it is set. `created_with` is the API key of the
+        administrator, if it was one."""
         if name:
             require_user_name(name)
 
         def operation(db: ControlConnection) -> NewLink:
             if name and (other := select_user_by_name(db, name)):
                 raise Conflict(f"a user named {other.name!r} already exists")
-            return self._insert(db, "invitation", name, role, created_by=created_by)
+            return self._insert(db, "invitation", name, role, created_by=created_by, created_with=created_with)
 
         return await self._database.write(operation)
 
-    async def create_reset(self, user: UserRecord, created_by: UserId | None = None) -> NewLink:
+    async def create_reset(
+        self, user: UserRecord, created_by: UserId | None = None, created_with: str | None = None
+    ) -> NewLink:
         """Creates a link that sets the user's password. It replaces an earlier one."""
 
         def operation(db: ControlConnection) -> NewLink:
             db.execute("DELETE FROM account_links WHERE kind = 'reset' AND user_id = ?", (user.id,))
-            return self._insert(db, "reset", user.name, user.role, user.id, created_by)
+            return self._insert(db, "reset", user.name, user.role, user.id, created_by, created_with)
 
         return await self._database.write(operation)
 
@@ -158,14 +163,15 @@ class AccountLinks:
         role: Role,
         user_id: UserId | None = None,
         created_by: UserId | None = None,
+        created_with: str | None = None,
     ) -> NewLink:
         secret, now = secrets.token_urlsafe(32), self._clock()
         expires_at = now + self._lifetimes_s[kind]
         db.execute("DELETE FROM account_links WHERE expires_at < ?", (now,))
         db.execute(
-            "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (_hash(secret), kind, user_id, created_by, name, role, now, expires_at),
+            "INSERT INTO account_links (hash, kind, user_id, created_by, name, role, created_at, expires_at, "
+            "created_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (_hash(secret), kind, user_id, created_by, name, role, now, expires_at, created_with),
         )
         return NewLink(f"/{kind}/{secret}", expires_at)
 

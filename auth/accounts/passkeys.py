@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.throttle import SignInFailed
-from auth.browser_sessions import BrowserSession
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import UserRecord, select_user
 from auth.used_tokens import InProcessUsedTokens, UsedTokens
@@ -75,13 +74,8 @@ class Passkeys:
         self._max_per_user = settings.passkey_max_per_user
         self._lifetime_s = settings.passkey_challenge_lifetime_s
         self._used = used or InProcessUsedTokens()
-        self._recent_s = settings.passkey_recent_sign_in_s
+        self._is_required = settings.password_requires_passkey
         self.rp_id = relying_party_id(settings)
-
-    def can_register(self, session: BrowserSession) -> bool:
-        """Whether the person has signed in a short time ago: someone who finds an open browser must not be able to add
-        a passkey and keep access."""
-        return self._clock() - session.created_at <= self._recent_s
 
     async def registration_options(self, user: UserRecord, browser_secret: str) -> str:
         """Returns the options for `navigator.credentials.create`, as JSON."""
@@ -93,8 +87,17 @@ class Passkeys:
         passkeys that it has for this server."""
         return await asyncio.to_thread(self._sign_in_options, self._challenge(browser_secret))
 
-    async def register(self, user: UserRecord, browser_secret: str, origin: str, credential: str, name: str) -> None:
-        """Adds the passkey that the device has created."""
+    async def register(
+        self,
+        user: UserRecord,
+        browser_secret: str,
+        origin: str,
+        credential: str,
+        name: str,
+        *,
+        is_first: bool = False,
+    ) -> None:
+        """Adds the passkey that the device has created. With `is_first`, only to a user who has none."""
         require_printable("name", name[:_NAME_MAX_CHARS])
         parsed = _parse(credential)
         challenge = await self._use_challenge(parsed, browser_secret)
@@ -111,6 +114,8 @@ class Passkeys:
 
         def operation(db: ControlConnection) -> None:
             count = db.execute("SELECT count(*) FROM passkeys WHERE user_id = ?", (user.id,)).fetchone()[0]
+            if is_first and count:
+                raise Conflict("this account has a passkey; use it to sign in")
             if count >= self._max_per_user:
                 raise Conflict(f"you have {count} passkeys already; remove one first")
             if db.execute("SELECT 1 FROM passkeys WHERE id = ?", (verified.credential_id,)).fetchone():
@@ -153,8 +158,17 @@ class Passkeys:
             identity = bytes.fromhex(passkey_id)
         except ValueError:
             return
-        statement = "DELETE FROM passkeys WHERE id = ? AND user_id = ?"
-        await self._database.withdraw(lambda db: db.execute(statement, (identity, user_id)))
+
+        def operation(db: ControlConnection) -> None:
+            [others] = db.execute(
+                "SELECT count(*) FROM passkeys WHERE user_id = ? AND id <> ?", (user_id, identity)
+            ).fetchone()
+            if self._is_required and not others:
+                # Otherwise the password alone could add the next one.
+                raise Conflict("this server requires a passkey; add another one before you remove the last")
+            db.execute("DELETE FROM passkeys WHERE id = ? AND user_id = ?", (identity, user_id))
+
+        await self._database.withdraw(operation)
 
     def _challenge(self, browser_secret: str) -> bytes:
         head = secrets.token_bytes(_RANDOM_BYTES) + int(self._clock()).to_bytes(_TIME_BYTES, "big")
@@ -237,6 +251,12 @@ class Passkeys:
         except (WebAuthnException, ValueError, TypeError, LookupError) as error:
             raise SignInFailed(_NOT_ACCEPTED, user_id) from error
         return verified.new_sign_count
+
+
+async def remove_all_passkeys(database: ControlDatabase, user_id: UserId) -> int:
+    """Removes the passkeys of a user who has lost them, for the operator. Returns how many."""
+    statement = "DELETE FROM passkeys WHERE user_id = ?"
+    return await database.withdraw(lambda db: db.execute(statement, (user_id,)).rowcount)
 
 
 def relying_party_id(settings: Settings) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from auth.accounts.links import AccountLinks, LinkKind, replace_password
 from auth.accounts.password_rules import require_new_password
@@ -20,6 +21,14 @@ _UPSERT_BROWSER = (
     "INSERT INTO known_browsers (hash, user_id, used_at) VALUES (?, ?, ?) "
     "ON CONFLICT (hash) DO UPDATE SET user_id = excluded.user_id, used_at = excluded.used_at"
 )
+
+
+class RememberedBrowser(NamedTuple):
+    """`secret` recognizes the browser when the user signs in again. It is new if the user has only used others before;
+    the first browser of a user is not."""
+
+    secret: str
+    is_new: bool
 
 
 class Accounts:
@@ -76,20 +85,22 @@ class Accounts:
         require_new_password(self._settings, password, name)
         return await self.links.redeem(kind, secret, name, await self._hashes.hash(password))
 
-    async def remember_browser(self, user: UserRecord, browser: str) -> str:
-        """Returns the secret by which the browser is recognized when the user signs in again. An unknown secret is
-        replaced, because someone else may have planted it."""
+    async def remember_browser(self, user: UserRecord, browser: str) -> RememberedBrowser:
+        """Remembers the browser in which the user signs in. An unknown secret is replaced, because someone else may
+        have planted it."""
         is_known = await self._find_browser(browser, user) is not None
         secret, now = browser if is_known else secrets.token_urlsafe(32), self._clock()
         digest = _browser_hash(secret, user.id)
 
-        def operation(db: ControlConnection) -> None:
+        def operation(db: ControlConnection) -> bool:
             oldest = now - self._settings.known_browser_lifetime_s
             db.execute("DELETE FROM known_browsers WHERE used_at < ?", (oldest,))
+            [count] = db.execute("SELECT count(*) FROM known_browsers WHERE user_id = ?", (user.id,)).fetchone()
             db.execute(_UPSERT_BROWSER, (digest, user.id, now))
+            return bool(count)
 
-        await self._database.write(operation)
-        return secret
+        has_others = await self._database.write(operation)
+        return RememberedBrowser(secret, is_new=not is_known and has_others)
 
     async def _find_browser(self, browser: str, user: UserRecord | None) -> str | None:
         """Returns an id of the browser if the user has signed in with it before."""

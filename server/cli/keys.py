@@ -1,10 +1,12 @@
 """`florilegium key`: manages API keys. A key is printed once, when it is created, and cannot be shown again."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from auth.key_creations import KeyCreation, KeyCreations
 from auth.principal import READ, SCOPES, WRITE
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams
@@ -112,21 +114,50 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 
 @key.command()
 @click.argument("key_id", metavar="ID")
+@click.option("--created", is_flag=True, help="Also revoke what was created with the key.")
 @json_option
 @setting_options("data_dir")
-def revoke(overrides: SettingsOverrides, key_id: str, as_json: bool) -> None:
-    """Revoke the key ID. It is rejected from its next use on."""
+def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bool) -> None:
+    """Revoke the key ID. It is rejected from its next use on. What was created with it is listed."""
     if (server := remote_server()) is not None:
-        revoked = server.send("DELETE", f"{_KEYS}/{path_segment(key_id)}")
-        print_json(revoked) if as_json else click.echo(f"Revoked {revoked['id']} ({revoked['name']}).")
+        query = "?created=true" if created else ""
+        revoked = server.send("DELETE", f"{_KEYS}/{path_segment(key_id)}{query}")
+        _print_revoked(revoked, f"{revoked['id']} ({revoked['name']})", as_json)
         return
+
+    async def work(registry: Registry) -> tuple[KeyRecord, Sequence[KeyCreation]]:
+        creations = KeyCreations(registry.database)
+        return await registry.revoke_key(key_id), await (creations.revoke if created else creations.list)(key_id)
+
     settings = load_for_change(overrides)
-    record = run_with_registry(settings, lambda registry: registry.revoke_key(key_id))
+    record, found = run_with_registry(settings, work)
     record_change(settings, "key.revoke", record.user, record.id)
+    for one in found if created else ():
+        record_change(settings, "key.revoke_created", record.user, one.id, f"{one.kind}, created with {record.id}")
+    rows = [
+        {
+            "kind": one.kind,
+            "id": one.id,
+            "name": one.name,
+            "created_at": format_time(one.created_at),
+            "is_revoked": created,
+        }
+        for one in found
+    ]
+    data = {**_as_data(record, time.time()), "created": rows}
+    _print_revoked(data, f"{record.id} ({record.name}) of {record.user.name}", as_json)
+
+
+def _print_revoked(data: dict[str, Any], key: str, as_json: bool) -> None:
     if as_json:
-        print_json(_as_data(record, time.time()))
-    else:
-        click.echo(f"Revoked {record.id} ({record.name}) of {record.user.name}.")
+        print_json(data)
+        return
+    click.echo(f"Revoked {key}.")
+    for one in data["created"]:
+        verb = "Also revoked" if one["is_revoked"] else "Created with it, and still there"
+        click.echo(f"{verb}: {one['kind']} {one['id']} ({one['name'] or 'without a name'}), of {one['created_at']}")
+    if any(not one["is_revoked"] for one in data["created"]):
+        click.echo(f"Run `florilegium key revoke {data['id']} --created` to revoke these, too.")
 
 
 def _require_own(server: RemoteApi, user: str | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from auth.accounts.links import AccountLinks, NewLink
+from auth.accounts.passkeys import remove_all_passkeys
 from auth.principal import Role
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord, delete_from_copies
@@ -85,24 +86,31 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
 
 @user.command("reset-password")
 @click.argument("name")
+@click.option("--remove-passkeys", is_flag=True, help="Also remove the passkeys of NAME at once, who has lost them.")
 @json_option
 @setting_options("data_dir", "public_url")
-def reset_password(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
+def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: bool, as_json: bool) -> None:
     """Print a link with which NAME sets a password. The present password is valid until then."""
     sentence = f"Send this link to {name}"
     if (server := remote_server()) is not None:
+        if remove_passkeys:
+            raise click.UsageError("--remove-passkeys works on the server's machine only")
         _print_link(server.send("POST", f"{_path(name)}/password-reset"), sentence, as_json)
         return
     settings = _load_for_link(overrides)
 
-    async def work(registry: Registry) -> tuple[UserRecord, NewLink]:
+    async def work(registry: Registry) -> tuple[UserRecord, NewLink, int]:
         record = await find_user(registry, name)
         if record.is_disabled:
             raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
-        return record, await AccountLinks(registry.database, settings).create_reset(record)
+        link = await AccountLinks(registry.database, settings).create_reset(record)
+        return record, link, await remove_all_passkeys(registry.database, record.id) if remove_passkeys else 0
 
-    record, link = run_with_registry(settings, work)
+    record, link, removed = run_with_registry(settings, work)
     record_change(settings, "user.reset_password", record)
+    if remove_passkeys:
+        record_change(settings, "passkey.remove", record, detail=f"all {removed}")
+        click.echo(f"Removed {removed} passkeys of {name}.", err=True)
     _print_link(_link_data(settings, link), sentence, as_json)
 
 

@@ -57,11 +57,8 @@ class AccountPages(PersonalPage):
                 self._browser.record(request, "password.change_failed", session.user.id)
             viewer = await self.admit(request, self._operations["get_account"])
             return await self._page(request, viewer, error=_problem(error), status=error.status)
-        known_secret = await self._accounts.remember_browser(session.user, self._browser.known_secret(request))
         self._browser.record(request, "password.change", session.user.id)
-        return await self._browser.sign_in(
-            request, session.user, f"{ACCOUNT_PATH}?done=password", method="password", known_secret=known_secret
-        )
+        return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
     async def end_sessions(self, request: Request) -> Response:
         """Ends the session that the form names, or all if it names none."""
@@ -129,7 +126,7 @@ class AccountPages(PersonalPage):
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
-            can_add_passkey=session is not None and self._passkeys.can_register(session),
+            can_add_passkey=session is not None and self._browser.is_recent(session),
             has_connections=settings.has_oauth_server and session is not None,
             done=done,
             error=error,

@@ -14,19 +14,31 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from auth.accounts.service import Accounts
 from auth.audit import Audit
-from auth.browser_sessions import BrowserSession, BrowserSessions, csrf_token, session_cookie_name
+from auth.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    browser_principal,
+    csrf_token,
+    session_cookie_name,
+)
+from auth.notices import Notice, Notices
 from auth.registry import UserRecord
-from config.errors import FlorilegiumError, OriginRejected
+from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
+from config.times import format_time_seconds
 from server.console.pages import render_page
+from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.inputs import read_body
+from server.rest.operation import is_recent, require_recent_sign_in
 from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
 
 SIGN_IN_PATH = "/sign-in"
+SECOND_FACTOR_PATH = "/sign-in/second-factor"
 ACCOUNT_PATH = "/account"
 HOME_PATH = "/"
 CSRF_FIELD = "csrf_token"
@@ -68,14 +80,20 @@ class CsrfTokenRejected(FlorilegiumError):
 
 
 class BrowserGuard:
-    def __init__(self, settings: Settings, sessions: BrowserSessions, audit: Audit) -> None:
+    def __init__(
+        self, settings: Settings, sessions: BrowserSessions, audit: Audit, accounts: Accounts, notices: Notices
+    ) -> None:
         base_url = urlsplit(settings.base_url)
+        self._settings = settings
         self._sessions = sessions
         self._audit = audit
+        self._accounts = accounts
+        self._notices = notices
         self._origins = OriginGuard(settings)
         self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
         self._is_loopback = is_loopback(settings.host)
         self._is_secure = base_url.scheme == "https"
+        self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
         self._form_max_bytes = settings.form_max_bytes
         self._session_cookie = session_cookie_name(settings)
@@ -88,7 +106,16 @@ class BrowserGuard:
         self._origins.check(Headers(request.scope["headers"]))
 
     async def session_of(self, request: Request) -> BrowserSession | None:
-        """Returns the session of the browser, or None if there is none."""
+        """Returns the session of the browser, or None if there is none that gives access."""
+        session = await self._find_session(request)
+        return session if session is not None and not session.needs_passkey else None
+
+    async def partial_session_of(self, request: Request) -> BrowserSession | None:
+        """Returns the session of someone who has entered a password and has to use a passkey, too."""
+        session = await self._find_session(request)
+        return session if session is not None and session.needs_passkey else None
+
+    async def _find_session(self, request: Request) -> BrowserSession | None:
         secret = self._cookie(request, self._session_cookie)
         return await self._sessions.find(secret) if secret else None
 
@@ -99,6 +126,18 @@ class BrowserGuard:
         if session is None:
             raise sign_in_required(request)
         return session
+
+    async def require_recent_session(self, request: Request) -> BrowserSession:
+        """Returns the session of someone who has just signed in. Raises SignInRequired or SignInNeeded."""
+        session = await self.require_session(request)
+        self.require_recent(session)
+        return session
+
+    def require_recent(self, session: BrowserSession) -> None:
+        require_recent_sign_in(browser_principal(session), self._settings)
+
+    def is_recent(self, session: BrowserSession) -> bool:
+        return is_recent(session.created_at, self._settings)
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.
@@ -147,9 +186,21 @@ class BrowserGuard:
         secret = "" if session else self.form_secret(request)
         token = session.csrf_token if session else csrf_token(secret)
         host = urlsplit(self.own_origin(request)).netloc
-        shared = {"csrf_token": token, "server_host": host}
+        notices = [_shown_notice(one) for one in await self._notices.list(session)] if session else []
+        shared = {"csrf_token": token, "server_host": host, "notices": notices, "page_path": _page_path(request)}
         response = render_page(template, status=status, form_action=form_action, **shared, **values)
         return self.with_form_secret(request, response, secret) if secret else response
+
+    async def dismiss_notices(self, request: Request) -> Response:
+        """Dismisses the notices that the page showed, and leads back to it."""
+        session = await self.require_session(request)
+        values = await self.check_form(request)
+        try:
+            until = float(values.get("until", ""))
+        except ValueError:
+            raise InvalidParams("until: expected a time in seconds") from None
+        await self._notices.dismiss(session.user.id, until)
+        return see_other(safe_path(values.get("next", "")))
 
     def own_origin(self, request: Request) -> str:
         """Returns the origin of this server as the browser sees it; `check_form` has verified it."""
@@ -166,19 +217,24 @@ class BrowserGuard:
         self._audit.record(action, user_id, client=_CLIENT, target=target, address=address, detail=detail)
 
     async def sign_in(
-        self, request: Request, user: UserRecord, location: str, *, method: str, known_secret: str = ""
+        self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
     ) -> Response:
-        """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded;
-        `known_secret` is kept after the session, see `auth.accounts.throttle`."""
+        """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
+        The browser is recognized when the user signs in again, see `auth.accounts.throttle`. If only a password was
+        entered and a passkey is required, it leads to the page for that instead."""
+        needs_passkey = is_by_password and self._requires_passkey
         await self._end_session(request)
+        browser = await self._accounts.remember_browser(user, self.known_secret(request))
         agent = request.headers.get("user-agent", "")
-        secret = await self._sessions.create(user, client_address(request), agent)
-        self.record(request, "sign_in", user.id, detail=method)
-        response = see_other(location)
+        secret = await self._sessions.create(
+            user, client_address(request), agent, is_new_browser=browser.is_new, needs_passkey=needs_passkey
+        )
+        detail = f"{method}, new browser" if browser.is_new else method
+        self.record(request, "sign_in.password" if needs_passkey else "sign_in", user.id, detail=detail)
+        response = see_other(second_factor_path(location) if needs_passkey else location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
-        if known_secret:
-            self._set_cookie(response, self._known_cookie, known_secret, self._known_lifetime_s)
+        self._set_cookie(response, self._known_cookie, browser.secret, self._known_lifetime_s)
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:
@@ -189,7 +245,7 @@ class BrowserGuard:
         return response
 
     async def _end_session(self, request: Request) -> None:
-        if session := await self.session_of(request):
+        if session := await self._find_session(request):
             await self._sessions.revoke(session.user.id, session.id)
             self.record(request, "sign_out", session.user.id)
 
@@ -227,6 +283,23 @@ class BrowserGuard:
         return read_form(_FORM, content_type, body)
 
 
+def _shown_notice(notice: Notice) -> dict[str, Any]:
+    """Returns a notice in words, and where to revoke what it is about."""
+    sentence, action, path = {
+        "key": (f"A new API key “{notice.name}” was created", "revoke it", "/connect#keys"),
+        "passkey": (f"A new passkey “{notice.name}” was added", "remove it", f"{ACCOUNT_PATH}#passkeys-title"),
+        "connection": (f"The application “{notice.name}” was connected", "disconnect it", "/connect#applications"),
+        "browser": (
+            f"{browser_name(notice.name)} signed in from {notice.address or 'an unknown address'}, for the first time,",
+            "sign it out and change your password",
+            f"{ACCOUNT_PATH}#browsers-title",
+        ),
+    }[notice.kind]
+    time = format_time_seconds(notice.created_at)
+    when = {"time": time, "words": f"{time[:10]} at {time[11:16]} UTC"}
+    return {"sentence": sentence, "action": action, "path": path, "until": repr(notice.created_at), **when}
+
+
 def client_address(request: Request) -> str:
     return request.client.host if request.client else ""
 
@@ -247,7 +320,20 @@ def safe_path(value: str, default: str = HOME_PATH) -> str:
     return value if is_own else default
 
 
+def sign_in_again_path(target: str) -> str:
+    """Returns the sign-in page for someone who is signed in, but not since a short time ago."""
+    return f"{SIGN_IN_PATH}?again=yes&next={quote(target, safe='/')}"
+
+
+def second_factor_path(target: str) -> str:
+    return f"{SECOND_FACTOR_PATH}?next={quote(target, safe='/')}"
+
+
 def sign_in_required(request: Request) -> SignInRequired:
+    return SignInRequired(f"{SIGN_IN_PATH}?next={quote(_page_path(request), safe='/')}")
+
+
+def _page_path(request: Request) -> str:
+    """Returns the address of the page that was requested, or of the account if a form was sent."""
     query = request.url.query
-    target = safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH
-    return SignInRequired(f"{SIGN_IN_PATH}?next={quote(target, safe='/')}")
+    return safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH

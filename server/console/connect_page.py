@@ -26,15 +26,16 @@ from server.rest.account import (
     ConnectionRequest,
     CreateKeyRequest,
     KeyList,
-    KeyRequest,
     NewKey,
     NoArguments,
+    RevokedKey,
+    RevokeKeyRequest,
     account_operations,
 )
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
 from server.rest.calls import CallList, CallsRequest, calls_operation
 from server.rest.connection_test import ConnectionReport, ConnectionTestRequest, connection_test_operation
-from server.rest.operation import Operation
+from server.rest.operation import Operation, SignInNeeded
 from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"
@@ -94,13 +95,18 @@ class ConnectPages(PersonalPage):
         form = ConnectForm(client=values.get("client", "")[:40], auth="key")
         try:
             key: NewKey = await self.run(viewer, self._operations["create_key"], self._key_request(values))
+        except SignInNeeded:
+            raise
         except FlorilegiumError as error:
             return await self._page(request, viewer, form, error=form_error(error), status=error.status, values=values)
         return await self._page(request, viewer, form, new_key=key, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
         viewer, values = await self._admit_form(request, self._operations["revoke_key"])
-        await self.run(viewer, self._operations["revoke_key"], KeyRequest(id=values.get("key", "")))
+        request_of_form = RevokeKeyRequest(id=values.get("key", ""), created=values.get("created") == "on")
+        revoked: RevokedKey = await self.run(viewer, self._operations["revoke_key"], request_of_form)
+        if revoked.created and not request_of_form.created:
+            return await self._page(request, viewer, ConnectForm(), revoked=revoked)
         return see_other(f"{CONNECT_PATH}?done=key-revoked#keys")
 
     async def disconnect(self, request: Request) -> Response:
@@ -142,6 +148,7 @@ class ConnectPages(PersonalPage):
         form: ConnectForm,
         *,
         new_key: NewKey | None = None,
+        revoked: RevokedKey | None = None,
         report: ConnectionReport | None = None,
         values: Mapping[str, str] | None = None,
         done: str = "",
@@ -163,6 +170,7 @@ class ConnectPages(PersonalPage):
             clients={name: guide(ConnectionTarget("")).title for name, guide in CLIENTS.items()},
             setup=self._setup(form, new_key),
             new_key=new_key,
+            revoked=revoked,
             keys=[key for key in keys.keys if key.state == "active"],
             old_keys=[key for key in keys.keys if key.state != "active"],
             rights={name: words for name, (words, scopes) in _RIGHTS.items() if self._may(viewer, scopes)},

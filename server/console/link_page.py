@@ -52,10 +52,7 @@ class LinkPage:
         except (InvalidParams, Conflict) as error:
             return await self._page(request, link, name=name, error=form_error(error), status=error.status)
         self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
-        known_secret = await self._accounts.remember_browser(user, self._browser.known_secret(request))
-        return await self._browser.sign_in(
-            request, user, HOME_PATH, method=f"{self._kind} link", known_secret=known_secret
-        )
+        return await self._browser.sign_in(request, user, HOME_PATH, method=f"{self._kind} link", is_by_password=True)
 
     async def _page(
         self, request: Request, link: AccountLink, *, name: str = "", error: str = "", status: int = 200

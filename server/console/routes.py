@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 from auth.accounts.links import LinkKind
 from server.console.account import AccountPages
 from server.console.admin_pages import USERS_PATH, AdminPages
-from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH
+from server.console.browser import ACCOUNT_PATH, SECOND_FACTOR_PATH, SIGN_IN_PATH
 from server.console.link_page import LinkPage
 from server.console.openid_pages import OpenIdPages
 from server.console.page_handler import PageFunction, PageHandler
@@ -32,6 +32,7 @@ def _account_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]
     sign_in_forms = [
         page("/account/password", post=account.change_password),
         page("/account/sessions", post=account.end_sessions),
+        page("/account/notices", post=services.browser.dismiss_notices),
     ]
     return [
         page(ACCOUNT_PATH, account.show),
@@ -59,6 +60,8 @@ def _sign_in_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]
     passkey_routes = [
         page("/sign-in/passkey", post=passkeys.sign_in),
         page("/sign-in/passkey/options", post=passkeys.sign_in_options),
+        page(SECOND_FACTOR_PATH, passkeys.show_second_factor, passkeys.add_first_passkey),
+        page(f"{SECOND_FACTOR_PATH}/options", post=passkeys.first_passkey_options),
         page("/account/passkeys", post=passkeys.register),
         page("/account/passkeys/options", post=passkeys.registration_options),
         page("/account/passkeys/remove", post=passkeys.remove),

@@ -11,7 +11,7 @@ from auth.accounts.throttle import SignInFailed
 from config.errors import NotFound, RateLimited
 from config.openid import OpenIdProvider
 from config.settings import Settings
-from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, see_other
+from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, second_factor_path, see_other
 from server.console.forms import form_error
 from server.error_responses import error_headers
 
@@ -26,13 +26,21 @@ class SignInPages:
 
     async def show(self, request: Request) -> Response:
         target = safe_path(request.query_params.get("next", ""))
-        if await self._browser.session_of(request) is not None:
+        session, is_again = await self._browser.session_of(request), "again" in request.query_params
+        if session is not None and not is_again:
             return see_other(target)
+        if await self._browser.partial_session_of(request) is not None:
+            return see_other(second_factor_path(target))
         if (provider := self._only_provider()) and "next" in request.query_params:
             # Nothing to choose. After signing out, the page is shown: there is no `next` then.
             return see_other(_start_path(provider, target))
         is_deleted = "deleted" in request.query_params
-        return await self._page(request, target, done="Your account is deleted." if is_deleted else "")
+        done = "Your account is deleted." if is_deleted else "Please sign in again." if is_again else ""
+        response = await self._page(request, target, done=done)
+        if session is None:
+            return response
+        # A passkey is bound to the secret of the browser before sign-in, which a browser with a session may not have.
+        return self._browser.with_form_secret(request, response, self._browser.form_secret(request))
 
     async def sign_in(self, request: Request) -> Response:
         values = await self._browser.check_form(request)
@@ -48,8 +56,7 @@ class SignInPages:
             response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
             response.headers.update(error_headers(self._settings, error))
             return response
-        known_secret = await self._accounts.remember_browser(user, known_secret)
-        return await self._browser.sign_in(request, user, target, method="password", known_secret=known_secret)
+        return await self._browser.sign_in(request, user, target, method="password", is_by_password=True)
 
     async def sign_out(self, request: Request) -> Response:
         await self._browser.check_form(request)

@@ -33,6 +33,7 @@ class DeploymentOperations:
         creates_users: bool,
         keeps_deleted: bool,
         interval_s: float | None,
+        created_with: str | None = None,
     ) -> FollowedDeployment:
         deployment = await self._deployments.add(
             allowed_deployment(self._settings, location),
@@ -41,6 +42,7 @@ class DeploymentOperations:
             creates_users=creates_users,
             keeps_deleted=keeps_deleted,
             interval_s=interval_s,
+            created_with=created_with,
         )
         return await self._describe(deployment)
 

@@ -58,6 +58,7 @@ class FollowOperations:
             writes_back=writes_back,
             is_confined=allowed.is_confined,
             needs_admin=is_administrator,
+            created_with=context.principal.key_id,
             per_user_max=self._settings.follow_max_per_user,
         )
         return await self._describe(context, record)

@@ -286,6 +286,10 @@ class FollowService:
         context, turn = self._context(owner), self._slots.turn(record.user_id)
         with background_jobs():
             async with turn, self._libraries.library(context) as library:
+                # It may have waited for its turn for a while, in which the owner's role or access can have changed.
+                owner = await self._owner(record)
+                if owner is None:
+                    return SyncReport()
                 return await run_source(
                     library,
                     record,

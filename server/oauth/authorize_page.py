@@ -10,8 +10,9 @@ from auth.oauth.grants import GrantRequest
 from auth.oauth.metadata import AUTHORIZE_PATH
 from auth.oauth.redirects import describe_target, form_target, is_loopback_uri
 from auth.oauth.scopes import grantable_scopes
+from auth.principal import ADMIN
 from config.errors import InvalidParams
-from server.console.browser import BrowserGuard, client_address, see_other
+from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page
 from server.oauth.code_request import (
     AuthorizationCodeRequest,
@@ -63,6 +64,8 @@ class AuthorizePage:
             decision = read_decision(form, authorization.scopes, self._services.sources)
         except InvalidParams as error:
             return await self._ask(request, authorization, session, query, problem=error.message)
+        if ADMIN in decision.scopes and not self._browser.is_recent(session):
+            return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
         grant = GrantRequest(
             user=session.user,
             client_id=address.client.id,

@@ -11,8 +11,9 @@ from auth.oauth.device_codes import DeviceRequest, format_user_code, normalize_u
 from auth.oauth.grants import GrantRequest
 from auth.oauth.metadata import DEVICE_PATH
 from auth.oauth.scopes import grantable_scopes
+from auth.principal import ADMIN
 from config.errors import InvalidParams
-from server.console.browser import BrowserGuard, client_address
+from server.console.browser import BrowserGuard, client_address, see_other, sign_in_again_path
 from server.console.pages import render_page
 from server.oauth.consent import consent_values, read_decision
 from server.oauth.services import OAuthServices
@@ -62,6 +63,8 @@ class DevicePage:
             decision = read_decision(form, scopes, self._services.sources)
         except InvalidParams as error:
             return await self._ask(request, device, client, scopes, session, error.message)
+        if ADMIN in decision.scopes and not self._browser.is_recent(session):
+            return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}"))
         grant = GrantRequest(
             user=session.user,
             client_id=client.id,

@@ -2,7 +2,8 @@
 
 A credential can never give away more than it has: keys are limited to its scopes and its expiry. Connected
 applications, and credentials restricted to a profile or to sources, cannot create or revoke anything: a new key would
-outlast their restriction. Ending connections, browser sessions and passkeys needs a recent sign-in.
+outlast their restriction. In a browser, a new key needs a recent sign-in. So does ending connections, browser sessions
+and passkeys, everywhere.
 """
 
 import time
@@ -13,10 +14,11 @@ from msgspec import Meta, Struct
 
 from auth.audit import Audit
 from auth.context import RequestContext
+from auth.key_creations import KeyCreations
 from auth.oauth.grants import GrantRecord, OAuthGrants
-from auth.principal import WRITE, Principal
+from auth.principal import Principal
 from auth.registry import KeyRecord, Registry
-from config.errors import FlorilegiumError, Forbidden, InvalidParams, NotFound
+from config.errors import Forbidden, InvalidParams, NotFound
 from config.settings import Settings
 from config.times import format_time_seconds, parse_time
 from server.profiles import PROFILE_NAMES
@@ -26,30 +28,6 @@ from server.runtime import Runtime
 from server.source_names import require_known_sources
 
 _NOT_FOUND = frozenset((404,))
-
-
-class RestrictedCredential(FlorilegiumError):
-    """The credential is one that must not change the account."""
-
-    status = 403
-    code = 403
-
-    def __init__(self) -> None:
-        super().__init__(
-            "connected applications and restricted keys cannot change the account or the server; use a key without "
-            "restrictions, or sign in"
-        )
-
-
-class SignInNeeded(FlorilegiumError):
-    """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
-    lock its owner out."""
-
-    status = 403
-    code = 403
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem} before you change passkeys, browsers or connected applications")
 
 
 class NoArguments(Struct, frozen=True, kw_only=True):
@@ -77,8 +55,9 @@ class CreateKeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expires_at: Annotated[str | None, Meta(description="Such as 2026-12-31T00:00:00Z. Default: never.")] = None
 
 
-class KeyRequest(Struct, frozen=True, kw_only=True):
+class RevokeKeyRequest(Struct, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="The id of the key.")]
+    created: Annotated[bool, Meta(description="Also revoke what was created with the key.")] = False
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -97,6 +76,23 @@ class NewKey(Key, frozen=True, kw_only=True):
     """`secret` is shown only here."""
 
     secret: str
+
+
+class CreatedWithKey(Struct, frozen=True, kw_only=True):
+    """Something that was created with a key, or with a key that was created with it. `kind` is `key`,
+    `followed source`, `followed deployment`, `invitation` or `password reset link`."""
+
+    kind: str
+    id: str
+    name: str
+    created_at: str
+    is_revoked: bool
+
+
+class RevokedKey(Key, frozen=True, kw_only=True):
+    """`created` is what was created with the key. It keeps its effect unless it is revoked, too."""
+
+    created: Sequence[CreatedWithKey]
 
 
 class KeyList(Struct, frozen=True):
@@ -127,6 +123,7 @@ class ConnectionList(Struct, frozen=True):
 class AccountEndpoints:
     def __init__(self, registry: Registry, grants: OAuthGrants, audit: Audit, settings: Settings) -> None:
         self._registry = registry
+        self._creations = KeyCreations(registry.database)
         self._grants = grants
         self._audit = audit
         self._settings = settings
@@ -152,21 +149,25 @@ class AccountEndpoints:
         return KeyList([_key(record, now) for record in await self._registry.list_keys(context.user_id)])
 
     async def create_key(self, context: RequestContext, request: CreateKeyRequest) -> NewKey:
-        require_unrestricted(context.principal)
         if request.profile is not None and request.profile not in PROFILE_NAMES:
             raise InvalidParams(f"profile: expected one of {', '.join(PROFILE_NAMES)}, got {request.profile[:40]!r}")
         require_known_sources(self._settings, request.sources or ())
         expires_at = _expiry(request.expires_at, context.principal)
         record, secret = await self._registry.create_key(
-            context.user_id, request.name, _scopes(request, context), expires_at, request.profile, request.sources
+            context.user_id,
+            request.name,
+            _scopes(request, context),
+            expires_at,
+            request.profile,
+            request.sources,
+            context.principal.key_id,
         )
         detail = " ".join(sorted(record.scopes))
         self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
         key = _key(record, time.time())
         return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
 
-    async def revoke_key(self, context: RequestContext, request: KeyRequest) -> Key:
-        require_unrestricted(context.principal)
+    async def revoke_key(self, context: RequestContext, request: RevokeKeyRequest) -> RevokedKey:
         record = await self._registry.key_by_id(request.id)
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
@@ -175,36 +176,34 @@ class AccountEndpoints:
             raise Forbidden(missing[0])
         revoked = await self._registry.revoke_key(record.id)
         self._audit.record("key.revoke", context.user_id, client=context.client_id, target=record.id)
-        return _key(revoked, time.time())
+        creations = await (self._creations.revoke(record.id) if request.created else self._creations.list(record.id))
+        for one in creations if request.created else ():
+            detail = f"{one.kind}, created with {record.id}"
+            self._audit.record(
+                "key.revoke_created", context.user_id, client=context.client_id, target=one.id, detail=detail
+            )
+        key = _key(revoked, time.time())
+        return RevokedKey(
+            **{name: getattr(key, name) for name in Key.__struct_fields__},
+            created=[
+                CreatedWithKey(
+                    kind=one.kind,
+                    id=one.id,
+                    name=one.name,
+                    created_at=format_time_seconds(one.created_at),
+                    is_revoked=request.created,
+                )
+                for one in creations
+            ],
+        )
 
     async def list_connections(self, context: RequestContext, _request: NoArguments) -> ConnectionList:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
 
     async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
-        require_recent_sign_in(context.principal, self._settings)
         grant = await self._grants.revoke(context.user_id, request.id)
         self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
         return _connection(grant)
-
-
-def require_unrestricted(principal: Principal) -> None:
-    """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
-    if principal.is_for_agents:
-        raise RestrictedCredential
-
-
-def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
-    """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
-    that can only read are given to programs. Without authentication there is nobody to sign in."""
-    require_unrestricted(principal)
-    if principal.kind == "local":
-        return
-    if principal.signed_in_at is None:
-        raise SignInNeeded("API keys are not enough: sign in")
-    if principal.kind != "browser":
-        principal.require_scope(WRITE)
-    if time.time() - principal.signed_in_at > settings.passkey_recent_sign_in_s:
-        raise SignInNeeded("sign out and sign in again")
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
@@ -304,11 +303,12 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             summary="Create an API key",
             description=(
                 "Creates an API key with scopes that your own credential has. The secret is shown once. A key that "
-                "expires creates only keys that expire no later."
+                "expires creates only keys that expire no later. In a browser, it needs a recent sign-in."
             ),
             input=CreateKeyRequest,
             response=NewKey,
             handler=endpoints.create_key,
+            caller="recent_browser",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             status=201,
@@ -318,10 +318,15 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             method="DELETE",
             path="/api/v1/keys/{id}",
             summary="Revoke an API key",
-            description="Revokes one of your API keys, from its next use on. Your credential needs all of its scopes.",
-            input=KeyRequest,
-            response=Key,
+            description=(
+                "Revokes one of your API keys, from its next use on. Your credential needs all of its scopes. "
+                "`created` in the response lists what was created with the key: keys, followed sources, invitations. "
+                "With `created=true` in the request these are revoked, too."
+            ),
+            input=RevokeKeyRequest,
+            response=RevokedKey,
             handler=endpoints.revoke_key,
+            caller="unrestricted",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,
@@ -352,6 +357,7 @@ def _connections(endpoints: AccountEndpoints) -> list[Operation]:
             input=ConnectionRequest,
             response=ConnectedApplication,
             handler=endpoints.revoke_connection,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""Declares an operation that needs the scope `admin`."""
+"""Declares an operation that needs the scope `admin`. Connected applications and restricted keys can only read."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,7 +8,7 @@ from msgspec import Struct
 from auth.context import RequestContext
 from auth.principal import ADMIN
 from server.rest.audit import ACCOUNT_TOOLS
-from server.rest.operation import Method, Operation
+from server.rest.operation import Caller, Method, Operation
 
 _ERRORS = frozenset((404, 409))
 
@@ -24,6 +24,7 @@ def admin_operation(
     response: type[Struct],
     handler: Callable[[RequestContext, Any], Awaitable[Any]],
     status: int = 200,
+    caller: Caller | None = None,
 ) -> Operation:
     return Operation(
         id=operation_id,
@@ -34,6 +35,7 @@ def admin_operation(
         input=request,
         response=response,
         handler=handler,
+        caller=caller or ("any" if method == "GET" else "unrestricted"),
         tools=ACCOUNT_TOOLS,
         scope=ADMIN,
         needs_all_sources=True,

@@ -11,7 +11,7 @@ from auth.browser_sessions import BrowserSession
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.times import format_time_seconds
-from server.rest.account import NoArguments, require_recent_sign_in
+from server.rest.account import NoArguments
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
 from server.runtime import Runtime
@@ -71,13 +71,11 @@ class BrowserSessionEndpoints:
         self._sessions = runtime.browser_sessions
         self._passkeys = passkeys
         self._audit = runtime.audit
-        self._settings = runtime.settings
 
     async def list_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
         return BrowserList([_browser(one, context) for one in await self._sessions.list(context.user_id)])
 
     async def end_session(self, context: RequestContext, request: BrowserSessionRequest) -> SignedInBrowser:
-        require_recent_sign_in(context.principal, self._settings)
         found = [one for one in await self._sessions.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("browser session", request.id[:70])
@@ -86,7 +84,6 @@ class BrowserSessionEndpoints:
         return _browser(found[0], context)
 
     async def end_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
-        require_recent_sign_in(context.principal, self._settings)
         ended = await self.list_sessions(context, _request)
         await self._sessions.revoke_all(context.user_id)
         self._audit.record("sign_out", context.user_id, client=context.client_id, detail="everywhere")
@@ -96,7 +93,6 @@ class BrowserSessionEndpoints:
         return PasskeyList([_passkey(one) for one in await self._passkeys.list(context.user_id)])
 
     async def remove_passkey(self, context: RequestContext, request: PasskeyRequest) -> OwnPasskey:
-        require_recent_sign_in(context.principal, self._settings)
         found = [one for one in await self._passkeys.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("passkey", request.id[:70])
@@ -164,6 +160,7 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             input=BrowserSessionRequest,
             response=SignedInBrowser,
             handler=endpoints.end_session,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
             error_statuses=_NOT_FOUND,
@@ -178,6 +175,7 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             input=NoArguments,
             response=BrowserList,
             handler=endpoints.end_sessions,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
         ),
@@ -207,8 +205,9 @@ def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             input=PasskeyRequest,
             response=OwnPasskey,
             handler=endpoints.remove_passkey,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             needs_all_sources=True,
-            error_statuses=_NOT_FOUND,
+            error_statuses=_NOT_FOUND | {409},
         ),
     ]

@@ -18,7 +18,6 @@ from config.paths import UserId
 from config.settings import Settings
 from server.doctor.check import Check
 from server.doctor.flows import FLOWS
-from server.rest.account import require_unrestricted
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
 from server.runtime import Runtime
@@ -53,7 +52,6 @@ class ConnectionTests:
     async def run(self, context: RequestContext, request: ConnectionTestRequest) -> ConnectionReport:
         from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
 
-        require_unrestricted(context.principal)
         flow = FLOWS.get(request.client)
         if flow is None:
             raise InvalidParams(f"client: expected one of {', '.join(FLOWS)}, got {request.client[:40]!r}")
@@ -99,6 +97,7 @@ def connection_test_operation(runtime: Runtime) -> Operation:
         input=ConnectionTestRequest,
         response=ConnectionReport,
         handler=ConnectionTests(runtime.settings, runtime.registry).run,
+        caller="unrestricted",
         tools=ACCOUNT_TOOLS,
         needs_all_sources=True,
     )

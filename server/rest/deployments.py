@@ -10,7 +10,6 @@ from auth.context import RequestContext
 from auth.principal import ADMIN
 from server.following.deployment_operations import DeploymentOperations
 from server.following.deployment_status import FollowedDeployment
-from server.rest.account import require_unrestricted
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
@@ -66,7 +65,6 @@ class DeploymentEndpoints:
         self._operations = operations
 
     async def add(self, context: RequestContext, request: FollowDeploymentRequest) -> FollowedDeployment:
-        require_unrestricted(context.principal)
         return await self._operations.add(
             request.location,
             mapping=request.map,
@@ -74,6 +72,7 @@ class DeploymentEndpoints:
             creates_users=request.create_users,
             keeps_deleted=request.keep_deleted,
             interval_s=request.interval_s,
+            created_with=context.principal.key_id,
         )
 
     async def list(self, _context: RequestContext, _request: ListDeploymentsRequest) -> FollowedDeployments:
@@ -83,11 +82,9 @@ class DeploymentEndpoints:
         return await self._operations.get(request.id, request.limit, request.offset)
 
     async def update(self, context: RequestContext, request: UpdateDeploymentRequest) -> FollowedDeployment:
-        require_unrestricted(context.principal)
         return await self._operations.set_paused(request.id, is_paused=request.paused)
 
     async def remove(self, context: RequestContext, request: DeploymentIdRequest) -> FollowedDeployment:
-        require_unrestricted(context.principal)
         return await self._operations.remove(request.id)
 
 
@@ -111,6 +108,7 @@ def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
             input=FollowDeploymentRequest,
             response=FollowedDeployment,
             handler=endpoints.add,
+            caller="unrestricted",
             status=201,
             error_statuses=frozenset((409,)),
         ),
@@ -149,6 +147,7 @@ def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
             input=UpdateDeploymentRequest,
             response=FollowedDeployment,
             handler=endpoints.update,
+            caller="unrestricted",
             error_statuses=frozenset((404,)),
         ),
         _operation(
@@ -160,6 +159,7 @@ def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
             input=DeploymentIdRequest,
             response=FollowedDeployment,
             handler=endpoints.remove,
+            caller="unrestricted",
             error_statuses=frozenset((404,)),
         ),
     ]

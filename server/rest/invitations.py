@@ -12,7 +12,7 @@ from auth.registry import UserRecord
 from config.errors import Conflict, NotFound
 from config.paths import UserId
 from config.times import format_time_seconds
-from server.rest.account import NoArguments, require_unrestricted
+from server.rest.account import NoArguments
 from server.rest.admin_operation import admin_operation
 from server.rest.administration import UserRequest, find_other_user
 from server.rest.operation import Operation
@@ -59,8 +59,9 @@ class InvitationEndpoints:
         self._links = AccountLinks(runtime.registry.database, runtime.settings)
 
     async def invite(self, context: RequestContext, request: InviteRequest) -> AccountLinkResponse:
-        require_unrestricted(context.principal)
-        link = await self._links.create_invitation(request.role, request.name, context.user_id)
+        link = await self._links.create_invitation(
+            request.role, request.name, context.user_id, context.principal.key_id
+        )
         self._record(context, "user.invite", request.name, request.role)
         return self._link(link)
 
@@ -70,7 +71,6 @@ class InvitationEndpoints:
         return InvitationList([_invitation(one, names.get(one.created_by, "")) for one in pending])
 
     async def revoke_invitation(self, context: RequestContext, request: InvitationRequest) -> Invitation:
-        require_unrestricted(context.principal)
         pending = await self._links.revoke_invitation(request.id)
         if pending is None:
             raise NotFound("invitation", request.id[:70])
@@ -81,7 +81,7 @@ class InvitationEndpoints:
         record: UserRecord = await find_other_user(self._runtime.registry, context, request.name)
         if record.is_disabled:
             raise Conflict(f"user {record.name!r} is disabled; enable the user first")
-        link = await self._links.create_reset(record, context.user_id)
+        link = await self._links.create_reset(record, context.user_id, context.principal.key_id)
         client = context.principal.user_name
         self._runtime.audit.record("user.reset_password", record.id, client=client, target=record.id)
         return self._link(link)
@@ -117,6 +117,7 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             request=InviteRequest,
             response=AccountLinkResponse,
             handler=endpoints.invite,
+            caller="recent_browser",
             status=201,
         ),
         admin_operation(
@@ -148,6 +149,7 @@ def invitation_operations(runtime: Runtime) -> list[Operation]:
             request=UserRequest,
             response=AccountLinkResponse,
             handler=endpoints.reset_password,
+            caller="recent_browser",
             status=201,
         ),
     ]

@@ -4,6 +4,7 @@ A handler receives the caller's context and the validated input, and nothing els
 """
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import IO, Any, Literal
@@ -12,17 +13,69 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from auth.context import RequestContext
-from auth.principal import READ
-from config.errors import InvalidParams
+from auth.principal import READ, WRITE, Principal
+from config.errors import FlorilegiumError, InvalidParams
+from config.settings import Settings
 from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat
 from server.protocol.schema import input_schema
 from server.rest.forms import FormSpec
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
+# Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
+# the same but in a browser only those who have just signed in, or only people who have just signed in.
+Caller = Literal["any", "unrestricted", "recent_browser", "recent_sign_in"]
 
 _VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _METHODS_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
+
+
+class RestrictedCredential(FlorilegiumError):
+    """The credential is one that must not change the account."""
+
+    status = 403
+    code = 403
+
+    def __init__(self) -> None:
+        super().__init__(
+            "connected applications and restricted keys cannot change the account or the server; use a key without "
+            "restrictions, or sign in"
+        )
+
+
+class SignInNeeded(FlorilegiumError):
+    """Only a person who has just signed in may do this. Someone who finds a key or an open browser must not be able to
+    lock its owner out."""
+
+    status = 403
+    code = 403
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem} before you change who has access, or delete your data")
+
+
+def require_unrestricted(principal: Principal) -> None:
+    """Raises for credentials that an agent may have: those that are restricted, and those of connected clients."""
+    if principal.is_for_agents:
+        raise RestrictedCredential
+
+
+def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
+    """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
+    that can only read are given to programs. Without authentication there is nobody to sign in."""
+    require_unrestricted(principal)
+    if principal.kind == "local":
+        return
+    if principal.signed_in_at is None:
+        raise SignInNeeded("API keys are not enough: sign in")
+    if principal.kind != "browser":
+        principal.require_scope(WRITE)
+    if not is_recent(principal.signed_in_at, settings):
+        raise SignInNeeded("sign in again")
+
+
+def is_recent(signed_in_at: float, settings: Settings) -> bool:
+    return time.time() - signed_in_at <= settings.passkey_recent_sign_in_s
 
 
 class Upload(Struct, frozen=True):
@@ -72,6 +125,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     # The source whose data it serves, if it is one. Operations of the account, such as imports, need all sources.
     source: str | None = None
     needs_all_sources: bool = False
+    caller: Caller = "any"
     status: int = 200
     query: frozenset[str] = frozenset()
     # Header names by field name.
@@ -93,6 +147,20 @@ class Operation(Struct, frozen=True, kw_only=True):
     def public_path(self) -> str:
         """The path in OpenAPI's notation: `{id:path}` becomes `{id}`."""
         return _VARIABLE.sub(r"{\1}", self.path)
+
+    def require_caller(self, principal: Principal, settings: Settings) -> None:
+        """Raises unless the operation is for this caller."""
+        match self.caller:
+            case "any":
+                return
+            case "unrestricted":
+                require_unrestricted(principal)
+            case "recent_browser":
+                require_unrestricted(principal)
+                if principal.kind == "browser":
+                    require_recent_sign_in(principal, settings)
+            case "recent_sign_in":
+                require_recent_sign_in(principal, settings)
 
     @property
     def has_body(self) -> bool:

@@ -22,7 +22,7 @@ from auth.used_tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import UPLOADS_FOLDER
-from server.rest.account import NoArguments, require_unrestricted
+from server.rest.account import NoArguments
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
 from server.rest.streams import stream
@@ -108,7 +108,6 @@ class OwnDataEndpoints:
         return await stream(self._runtime.open_streams, context, self._archive(context), _ZIP, _DISPOSITION)
 
     async def prepare_deletion(self, context: RequestContext, _request: NoArguments) -> DeletionPreview:
-        require_unrestricted(context.principal)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
         token, expires_at = self._confirmations.issue(context)
@@ -117,7 +116,6 @@ class OwnDataEndpoints:
         )
 
     async def delete(self, context: RequestContext, request: DeletionRequest) -> DeletedData:
-        require_unrestricted(context.principal)
         await self._confirmations.redeem(context, request.token)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
@@ -131,7 +129,6 @@ class OwnDataEndpoints:
         return DeletedData(usage.items, usage.bytes)
 
     async def delete_account(self, context: RequestContext, request: DeletionRequest) -> DeletedAccount:
-        require_unrestricted(context.principal)
         await self._require_expendable(context)
         await self._confirmations.redeem(context, request.token)
         user = await self._runtime.registry.user_by_id(context.user_id)
@@ -215,6 +212,7 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
             input=NoArguments,
             response=DeletionPreview,
             handler=endpoints.prepare_deletion,
+            caller="unrestricted",
             tools=ACCOUNT_TOOLS,
             scope=WRITE,
             needs_all_sources=True,
@@ -226,11 +224,12 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
             summary="Delete all of your data",
             description=(
                 "Deletes your whole library and the record of its reads. This cannot be undone. Your account and your "
-                "keys stay; backups keep what they contain."
+                "keys stay; backups keep what they contain. Needs a recent sign-in."
             ),
             input=DeletionRequest,
             response=DeletedData,
             handler=endpoints.delete,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             scope=WRITE,
             needs_all_sources=True,
@@ -243,11 +242,12 @@ def _deletion_operations(endpoints: OwnDataEndpoints, deadline_ms: int) -> list[
             summary="Delete your account",
             description=(
                 "Deletes your account with all keys and connections, and your whole library. This cannot be undone; "
-                "backups keep what they contain. The last administrator cannot be deleted."
+                "backups keep what they contain. The last administrator cannot be deleted. Needs a recent sign-in."
             ),
             input=DeletionRequest,
             response=DeletedAccount,
             handler=endpoints.delete_account,
+            caller="recent_sign_in",
             tools=ACCOUNT_TOOLS,
             scope=WRITE,
             needs_all_sources=True,

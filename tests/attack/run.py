@@ -8,6 +8,9 @@
 4. Hostile queries, to every tool that searches.
 5. Slow and endless clients, over sockets.
 6. Pipelined requests and large responses that are never read, while the memory of a server process is measured.
+7. Roles: every REST operation and tool with every kind of credential, compared with what is declared.
+8. Follows: paths outside `follow_roots`, links, former administrators, and followed sources of others.
+9. Plugins: third-party sources that fail, hang, block or return false rows, while two users search.
 
 Nothing leaves the loopback interface, every part has a time limit, and so has the whole. The exit code is 1 if anything
 got through, if the server failed or took too much memory, or if there was not enough time for the calls.
@@ -29,12 +32,15 @@ from server.app import build_app
 from server.metrics import Metrics
 from tests.attack.app_client import Client, InProcessClient, SocketClient
 from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible
+from tests.attack.follows import FollowResult, attack_follows
 from tests.attack.forged_oauth import ForgedOAuthResult, attack_oauth
 from tests.attack.forged_tokens import TokenResult, attack_with_tokens
 from tests.attack.hostile_files import FileResult, attack_with_files
 from tests.attack.leak_detector import LeakDetector
 from tests.attack.memory import MemoryPart, attack_memory
+from tests.attack.plugins import PluginResult, attack_plugins
 from tests.attack.query_attack import QueryResult, attack_with_queries
+from tests.attack.roles import RolesResult, attack_roles
 from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
 from tests.attack.surface import Surface, read_surface
 from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
@@ -49,7 +55,8 @@ _TIME_LIMIT_S = 900.0
 
 
 class Effort(Struct, frozen=True):
-    """Numbers of calls and seconds of each part. `query_step` is 1 for all queries, and n for every n-th."""
+    """Numbers of calls and seconds of each part. `query_step` is 1 for all queries, and n for every n-th; the same
+    holds for `role_step` and the cells of the table of roles."""
 
     calls: int
     calls_s: float
@@ -66,6 +73,9 @@ class Effort(Struct, frozen=True):
     slow_s: float
     pipelined: int
     unread: int
+    role_step: int
+    follow_rounds: int
+    plugin_rounds: int
 
 
 FULL = Effort(
@@ -84,6 +94,9 @@ FULL = Effort(
     slow_s=20,
     pipelined=10_000,
     unread=100,
+    role_step=1,
+    follow_rounds=10,
+    plugin_rounds=20,
 )
 QUICK = Effort(
     calls=1_200,
@@ -101,6 +114,9 @@ QUICK = Effort(
     slow_s=20,
     pipelined=1_000,
     unread=10,
+    role_step=19,
+    follow_rounds=1,
+    plugin_rounds=2,
 )
 
 
@@ -128,6 +144,9 @@ class AttackResult(Struct, frozen=True):
     queries: QueryResult
     slow: SlowClientResult
     memory: list[MemoryPart]
+    roles: RolesResult
+    follows: FollowResult
+    plugins: PluginResult
     seconds: float
 
     @property
@@ -138,7 +157,8 @@ class AttackResult(Struct, frozen=True):
     def leaks(self) -> list[str]:
         shown = (*self.in_process.leaks, *self.over_sockets.leaks, *self.files.leaks, *self.queries.leaks)
         accepted = [f"forged token accepted: {name}" for name in (*self.tokens.accepted, *self.oauth.accepted)]
-        return [*shown, *self.changes, *accepted]
+        decided = [f"role: {cell}" for cell in self.roles.wrong]
+        return [*shown, *self.changes, *accepted, *decided, *self.follows.leaks, *self.plugins.leaks]
 
     @property
     def failures(self) -> list[str]:
@@ -148,6 +168,8 @@ class AttackResult(Struct, frozen=True):
             *self.over_sockets.failures,
             *self.files.failures,
             *self.queries.failures,
+            *self.follows.failures,
+            *self.plugins.failures,
             *(f"valid {algorithm} token refused" for algorithm in self.tokens.refused_valid),
             *(f"valid {name} refused" for name in self.oauth.refused_valid),
             *(f"not closed: {name}" for name in self.slow.open_clients),
@@ -169,7 +191,8 @@ class AttackResult(Struct, frozen=True):
         return (
             f"RESULT leaks={len(self.leaks)} calls={self.calls} "
             f"tokens={self.tokens.tokens + self.oauth.credentials} files={self.files.files} "
-            f"queries={self.queries.queries}"
+            f"queries={self.queries.queries} roles={self.roles.cells} follows={self.follows.attempts} "
+            f"plugins={self.plugins.calls}"
         )
 
 
@@ -204,6 +227,9 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
     tokens = await attack_with_tokens(directory, effort.issuers)
     oauth = await attack_oauth(directory, effort.oauth_credentials)
     memory = await attack_memory(directory, effort.pipelined, effort.unread)
+    roles = await attack_roles(directory, effort.role_step)
+    follows = await attack_follows(directory, effort.follow_rounds)
+    plugins = await attack_plugins(directory, effort.plugin_rounds)
     pairs = zip(tenants, before, after, strict=True)
     changes = [
         f"data of {tenant.name} was changed: {was[:100]!r} is now {now[:100]!r}"
@@ -224,6 +250,9 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         queries=queries,
         slow=slow,
         memory=memory,
+        roles=roles,
+        follows=follows,
+        plugins=plugins,
         seconds=time.monotonic() - started_at,
     )
 
@@ -255,6 +284,14 @@ def report(result: AttackResult) -> Iterator[str]:
         f"{result.slow.user_calls} calls of a user, the slowest {result.slow.slowest_user_call_s:.2f} s"
     )
     yield from (f"memory, {part.describe()}" for part in result.memory)
+    roles, decisions = result.roles, result.roles.decisions
+    counts = ", ".join(f"{count} {decision}" for decision, count in sorted(decisions.items()))
+    yield (
+        f"roles: {roles.operations} operations and {roles.tools} tools with {roles.credentials} kinds of credentials, "
+        f"{roles.cells} pairs tried; {counts}; decided otherwise than declared {len(roles.wrong)}"
+    )
+    yield f"follows: {result.follows.attempts} attempts, leaks {len(result.follows.leaks)}"
+    yield f"plugins: {result.plugins.calls} calls next to {result.plugins.sources} sources that misbehave"
     yield f"took {result.seconds:.0f} s"
     for title, found in (("LEAK", result.leaks), ("FAILURE", result.failures)):
         yield from (f"{title} {line}" for line in found[:_SHOWN_MAX])

@@ -3,6 +3,7 @@
 import base64
 import io
 import zipfile
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -10,16 +11,22 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct
 
+from auth.principal import SCOPES
 from server.app import build_app
+from server.http_services import build_http_services
 from server.metrics import Metrics
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
+from server.rest.routes import rest_operations
 from tests.attack.app_client import AttackRequest, InProcessClient
 from tests.attack.cross_tenant import CrossTenantAttack, count_visible
+from tests.attack.follows import FollowAttack
 from tests.attack.forged_tokens import TokenResult, attack_issuer
 from tests.attack.hostile_files import FileResult, attack_with_files, has_text, import_file
 from tests.attack.leak_detector import LeakDetector, new_canary
 from tests.attack.memory import MEGABYTE, attack_with_unread_responses, attacked_process
+from tests.attack.plugins import attack_plugins
+from tests.attack.roles import Credential, RolesResult, try_cell
 from tests.attack.run import AttackedServer, open_attacked_server
 from tests.attack.slow_clients import attack_with_slow_clients
 from tests.attack.surface import METHODS, RouteTarget, read_surface
@@ -167,6 +174,49 @@ async def test_client_that_is_not_closed_would_be_found(server: AttackedServer) 
     result = await attack_with_slow_clients(server.live.url, ada, ben, copies=1, limit_s=0.5)
 
     assert "1 that sends nothing" in result.open_clients
+
+
+async def test_wrong_decision_about_a_role_would_be_found(server: AttackedServer) -> None:
+    runtime = server.live.runtime
+    [list_users] = [one for one in rest_operations(runtime, build_http_services(runtime)) if one.id == "list_users"]
+    search = runtime.dispatcher.catalog.tools["knowledge_search"]
+    bearer = await server.live.bearer("dora")
+
+    async def headers() -> Mapping[str, str]:
+        return bearer
+
+    # The token has all scopes, so that a server that decides as described here would be wrong.
+    for credential in (
+        Credential(name="revoked", headers=headers, is_valid=False),
+        Credential(name="without scopes", headers=headers),
+        Credential(name="restricted", headers=headers, scopes=frozenset(SCOPES), profile="write"),
+    ):
+        result = RolesResult(1, 1, 1, 0, Counter(), [])
+        for target in (list_users, search):
+            await try_cell(server.api, target, credential, result)
+        assert len(result.wrong) == (1 if credential.name == "restricted" else 2)
+    correct = Credential(name="a new token", headers=headers, scopes=frozenset(SCOPES), is_recent_sign_in=True)
+    result = RolesResult(1, 1, 1, 0, Counter(), [])
+    await try_cell(server.api, list_users, correct, result)
+    assert result.wrong == []
+
+
+async def test_path_that_can_be_followed_would_be_found(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path / "data", follow_roots=(str(tmp_path),), **NO_RATE_LIMITS)) as opened:
+        attack = FollowAttack(opened, tmp_path)
+        await attack.plant()
+        await attack.follow_forbidden_locations()
+
+    assert any(leak.startswith("ada follows") and "ben" in leak for leak in attack.result.leaks)
+
+
+async def test_source_that_mixes_users_would_be_found(tmp_path: Path) -> None:
+    mix = "SEEN = globals().setdefault('USERS', []); SEEN.append(context.user_id); "
+    row = "replace(self.item('monday'), snippet=f'rain {SEEN}')"
+    rows = f"SearchResponse(results=({row},), has_more=False, next_offset=None, total_estimated=1)"
+    result = await attack_plugins(tmp_path, 2, {"mixes": f"{mix}return hits_from_response({rows})"})
+
+    assert any(leak.startswith("ben got something of ada") for leak in result.leaks)
 
 
 async def test_memory_of_unread_responses_would_be_found(tmp_path: Path) -> None:

@@ -85,6 +85,11 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
         {"time_zone": "Mars/Olympus"},
         "time_zone: expected an IANA time zone such as Europe/Berlin, got 'Mars/Olympus'",
     ),
+    "a second factor that is switched off": (
+        {"password_requires_passkey": True, "require_auth": True, "passkey_sign_in": False},
+        "expected passkey_sign_in = true",
+    ),
+    "a second factor without sign-in": ({"password_requires_passkey": True}, "set require_auth = true"),
     "a proxy by name": ({"trusted_proxies": ("proxy.local",)}, "expected an address or a network"),
 }
 

@@ -1,5 +1,6 @@
 """Releases: what is built, and when nothing is. `make release-check` builds and starts one."""
 
+import hashlib
 import json
 import os
 import re
@@ -133,3 +134,60 @@ def test_kubernetes_uses_the_image_of_this_version() -> None:
     kustomization = (ROOT / "deploy" / "kubernetes" / "kustomization.yaml").read_text()
 
     assert f"newTag: {version[1]}\n" in kustomization
+
+
+def build_release(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / ".ci" / "release.py"), "--untagged", str(folder)]
+    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def signing_key(tmp_path: Path) -> Path:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+    return key
+
+
+def test_release_has_a_provenance_and_signatures_that_can_be_verified(tmp_path: Path, signing_key: Path) -> None:
+    dist, signers = tmp_path / "dist", tmp_path / "allowed_signers"
+    built = build_release(dist, RELEASE_SIGNING_KEY=str(signing_key))
+    signers.write_text(f'release namespaces="florilegium-release" {signing_key.with_suffix(".pub").read_text()}')
+    [path] = dist.glob("*-provenance.json")
+    statement = json.loads(path.read_text())
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    def is_valid(name: str, content: bytes, namespace: str = "florilegium-release") -> bool:
+        options = ["-f", str(signers), "-I", "release", "-n", namespace, "-s", str(dist / f"{name}.sig")]
+        command = ["ssh-keygen", "-q", "-Y", "verify", *options]
+        return subprocess.run(command, input=content, capture_output=True, check=False).returncode == 0
+
+    assert built.returncode == 0, built.stderr
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["resolvedDependencies"][0]["digest"] == {"gitCommit": head.stdout.strip()}
+    digests = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+    assert len(digests) == 4
+    assert all(hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest for name, digest in digests.items())
+    checked = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False)
+    assert checked.returncode == 0
+    for name in (path.name, "SHA256SUMS"):
+        content = (dist / name).read_bytes()
+        assert is_valid(name, content)
+        assert not is_valid(name, content + b" ")
+        assert not is_valid(name, content, "git")
+
+
+def test_release_without_a_usable_key_says_so(tmp_path: Path) -> None:
+    unsigned = build_release(tmp_path / "unsigned", RELEASE_SIGNING_KEY="")
+    missing = build_release(tmp_path / "missing", RELEASE_SIGNING_KEY=str(tmp_path / "no-key"))
+
+    assert (unsigned.returncode, "not signed" in unsigned.stderr) == (0, True)
+    assert not list((tmp_path / "unsigned").glob("*.sig"))
+    assert (missing.returncode, "expected the file of an SSH key" in missing.stderr) == (1, True)
+
+
+def test_actions_are_pinned_to_commits() -> None:
+    for workflow in (ROOT / ".github" / "workflows").iterdir():
+        uses = re.findall(r"uses: (\S+)", workflow.read_text())
+        assert uses
+        assert [one for one in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one)] == []

@@ -1,7 +1,10 @@
+import asyncio
 import re
 
 import pytest
 
+from auth.principal import READ
+from auth.registry import Registry
 from tests.cases import each_case
 from tests.server.cli.program import Program
 
@@ -111,3 +114,23 @@ def test_invalid_arguments_are_reported_without_a_traceback(
     assert (outcome.code, outcome.stdout) == (code, "")
     assert sentence in outcome.stderr
     assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.sqlite  # opens the file of the control database
+async def test_revoking_a_key_names_what_it_created(program: Program) -> None:
+    keys: dict[str, str] = {}
+    async with Registry.open(program.data_dir / "control.db") as registry:
+        user = await registry.user_by_name("ada")
+        assert user is not None
+        for name, creator in (("stolen", ""), ("second", "stolen"), ("third", "second")):
+            key, _ = await registry.create_key(user.id, name, [READ], created_with=keys.get(creator))
+            keys[name] = key.id
+
+    listed = await asyncio.to_thread(program.expect, "key", "revoke", keys["stolen"])
+    revoked = await asyncio.to_thread(program.expect, "key", "revoke", keys["stolen"], "--created")
+    rows = (await asyncio.to_thread(program.run, "key", "list", "--json")).json
+
+    assert f"Created with it, and still there: key {keys['second']} (second)" in listed
+    assert f"Run `florilegium key revoke {keys['stolen']} --created` to revoke these, too." in listed
+    assert f"Also revoked: key {keys['third']} (third)" in revoked
+    assert {row["state"] for row in rows} == {"revoked"}

@@ -199,6 +199,9 @@ def test_invitation_for_an_existing_user_is_rejected(program: Program) -> None:
 def test_reset_link_is_for_one_user(program: Program) -> None:
     program.with_users("ada", "ben")
     assert "/reset/" in program.expect("user", "reset-password", "ada", **MULTI_USER)
+    removed = program.run("user", "reset-password", "ada", "--remove-passkeys", **MULTI_USER)
+    assert "/reset/" in removed.stdout
+    assert "Removed 0 passkeys of ada." in removed.stderr
     assert program.run("user", "reset-password", "nobody", **MULTI_USER).code == 1
     program.expect("user", "disable", "ben")
     assert "user 'ben' is disabled" in program.run("user", "reset-password", "ben", **MULTI_USER).stderr

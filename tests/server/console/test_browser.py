@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from auth.accounts.service import Accounts
 from auth.audit import Audit, AuditFile
 from auth.browser_sessions import BrowserSessions
+from auth.notices import Notices
 from auth.registry import Registry
 from config.paths import DataRoot
 from config.settings import Settings
@@ -39,7 +41,9 @@ class GuardedPages(Struct, frozen=True):
         return httpx2.AsyncClient(transport=transport, base_url=base_url, headers={"Origin": base_url})
 
     def app(self) -> Starlette:
-        guard = BrowserGuard(self.settings, self.sessions, self.audit)
+        database = self.registry.database
+        accounts, notices = Accounts(self.settings, database), Notices(database, self.settings)
+        guard = BrowserGuard(self.settings, self.sessions, self.audit, accounts, notices)
 
         async def page(request: Request) -> Response:
             response = await guard.render(request, "message.html", title="Form", sentences=[])

@@ -284,7 +284,7 @@ async def test_adding_a_passkey_needs_a_recent_sign_in(site: Console) -> None:
         for path in ("/account/passkeys/options", "/account/passkeys"):
             assert (await browser.client.post(path, data={"csrf_token": token})).status_code == 403
 
-    assert "To add a passkey, sign out and sign in again." in text_of(page.text)
+    assert "To add or remove a passkey, sign in again ." in text_of(page.text)
 
 
 @each_case(

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from auth.accounts.links import AccountLinks
-from auth.control_schema import CONTROL_SCHEMA, migrate_control_to
+from auth.control_schema import migrate_control_to
 from auth.deployments import Deployment, Deployments
 from auth.follows import Follows
 from auth.principal import SCOPES
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token
 from config.errors import InvalidParams
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.following.deployments import DeploymentFolders
 from server.following.locations import allowed_location
@@ -30,6 +30,8 @@ from tests.server.http_client import HttpResponse, fetch
 WAIT_MAX_S = 60
 JSON = {"Content-Type": "application/json"}
 NAME = "7"
+# The last schema of the control database without `named_by`.
+BEFORE_OWNERSHIP = 8
 Creation = Callable[[Registry, Settings], Awaitable[UserRecord]]
 
 
@@ -179,6 +181,31 @@ async def test_path_of_a_former_administrator_is_not_read_any_more(tmp_path: Pat
     assert (unread, created.status, files) == ([], 201, ["Cup.md", "Tea.md"])
 
 
+async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    async with live(make_settings(tmp_path / "data", follow_jobs_max=1, follow_poll_s=0.1)) as server:
+        slots, user = server.runtime.following._slots, await server.user("ada")
+        async with slots.turn(UserId("another user")):
+            added = await call(server, "POST", "/api/v1/follows", {"location": str(folder)})
+            path = f"/api/v1/follows/{added.json()['id']}"
+
+            async def is_waiting() -> bool:
+                return slots.waiting > 0
+
+            await wait_until(is_waiting)
+            await server.runtime.registry.set_role(user.id, "writer")
+
+        async def is_reported() -> bool:
+            return "not an administrator" in (await call(server, "GET", path)).json()["problem"]
+
+        await wait_until(is_reported)
+        found = await texts(server, "steep")
+
+    assert found == []
+
+
 @pytest.mark.slow("waits for runs of followed sources")
 async def test_path_that_the_operator_follows_for_a_user_does_not_depend_on_the_role(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
@@ -202,7 +229,7 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
     path = tmp_path / "control.db"
     users = [("operator", "", "writer"), ("person", "urn:x", "writer"), ("admin", "urn:x", "admin")]
     with closing(sqlite3.connect(path)) as db, db:
-        migrate_control_to(db, CONTROL_SCHEMA - 1)
+        migrate_control_to(db, BEFORE_OWNERSHIP)
         for name, issuer, role in users:
             values = (name, name, issuer, name, 0.0, 0, 0.0, "", role)
             columns = "id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role"
@@ -215,7 +242,7 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
                     row,
                 )
         db.execute("INSERT INTO followed_deployments VALUES ('tldw-1', '/d', 'id', '{id}', 0, 0, NULL, 0.0, NULL)")
-        db.execute(f"PRAGMA user_version = {CONTROL_SCHEMA - 1}")
+        db.execute(f"PRAGMA user_version = {BEFORE_OWNERSHIP}")
 
     async with Registry.open(path) as registry:
         named_by = {user.name: user.named_by for user in await registry.list_users()}

@@ -68,7 +68,7 @@ async def test_invitations_are_listed_without_their_links_and_revoked(api: RestC
 async def test_people_delete_their_account_with_everything(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
     await ada.add_note("Tides", "high water")
     await ben.add_note("Ships", "high water")
-    admin, his = await key_of(api, "ada", *SCOPES), await key_of(api, "ben", READ, WRITE)
+    admin, his = await api.server.bearer("ada"), await api.server.bearer("ben", (READ, WRITE))
     folder = api.server.runtime.data_root.paths_of(ben.context.user_id).chacha.parent
     token = (await send(api, his, "POST", "/api/v1/account/deletion")).json()["token"]
     assert (await send(api, admin, "DELETE", f"/api/v1/account?token={token}")).status == 400
@@ -83,7 +83,7 @@ async def test_people_delete_their_account_with_everything(api: RestClient, ada:
 
 
 async def test_the_last_administrator_cannot_be_deleted(api: RestClient) -> None:
-    ada, ben = await key_of(api, "ada", *SCOPES), await api.server.user("ben")
+    ada, ben = await api.server.bearer("ada"), await api.server.user("ben")
     await api.server.runtime.registry.set_role(ben.id, "writer")
     token = (await send(api, ada, "POST", "/api/v1/account/deletion")).json()["token"]
     refused = await send(api, ada, "DELETE", f"/api/v1/account?token={token}")

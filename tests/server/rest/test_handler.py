@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from auth.context import RequestContext
 from auth.principal import READ, SCOPES, WRITE
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, FlorilegiumError, SourceTimeout, Unavailable
-from server.console.browser import BrowserGuard
 from server.error_responses import ErrorFormat
+from server.http_services import build_http_services
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler
 from server.rest.openapi import openapi_document
@@ -449,7 +449,7 @@ async def _request_operation(
     """Sends a request for `/things/7` to a handler of this operation only."""
     handler = RestHandler(
         api.server.runtime,
-        BrowserGuard(api.server.runtime.settings, api.server.runtime.browser_sessions, api.server.runtime.audit),
+        build_http_services(api.server.runtime).browser,
         [operation],
     )
 

@@ -60,7 +60,7 @@ async def test_an_export_is_not_written_on_the_event_loop(api: RestClient, ada: 
 async def test_data_is_deleted_only_with_a_token(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
     await ada.add_note("Tides", "high water")
     await ben.add_note("Ships", "high water")
-    mine, his = await key_of(api, "ada", READ, WRITE), await key_of(api, "ben", READ, WRITE)
+    mine, his = await api.server.bearer("ada", (READ, WRITE)), await api.server.bearer("ben", (READ, WRITE))
     preview = (await send(api, mine, "POST", "/api/v1/account/deletion")).json()
     assert preview["items"] == 1
     for key, token in ((mine, "x"), (mine, f"{preview['token']}0"), (his, preview["token"]), (mine, "..")):

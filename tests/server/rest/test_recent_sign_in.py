@@ -1,15 +1,20 @@
 """Changes of the ways in to an account need a person who has just signed in."""
 
+import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from auth.browser_sessions import csrf_token, session_cookie_name
 from auth.control_database import ControlConnection
 from auth.principal import READ, SCOPES, WRITE
+from server.http_services import build_http_services
+from server.rest.routes import rest_operations
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send
+from tests.sources.source_fixture import LibraryUser
 
 CHANGES = (
     "/api/v1/passkeys/00",
@@ -71,3 +76,30 @@ async def test_browser_sessions_must_be_recent(api: RestClient) -> None:
 
     assert (recent, old) == (NOT_FOUND, [403] * 4)
     assert len(await runtime.browser_sessions.list(user.id)) == 1
+
+
+async def test_every_operation_that_needs_a_recent_sign_in_is_documented(api: RestClient) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sign-in.md").read_text()
+    section = page.partition("## Recent sign-in")[2].partition("\n## ")[0]
+    rows = [row.split("|") for row in section.splitlines() if row.startswith("|")]
+    documented = {name: row[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    runtime = api.server.runtime
+    declared = {one.id: one.caller for one in rest_operations(runtime, build_http_services(runtime))}
+
+    assert {name for name, needs in documented.items() if needs.startswith("always")} == {
+        name for name, caller in declared.items() if caller == "recent_sign_in"
+    }
+    assert {name for name, needs in documented.items() if needs.startswith("in a browser")} == {
+        name for name, caller in declared.items() if caller == "recent_browser"
+    }
+
+
+async def test_data_is_not_deleted_with_a_key_or_an_old_token(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_note("Tea", "Steep.")
+    old = {"Authorization": f"Bearer {await api.server.token('ada', now=time.time() - 1000)}"}
+    for credential in (await key_of(api, "ada", *SCOPES), old):
+        token = (await send(api, credential, "POST", "/api/v1/account/deletion", {})).json()["token"]
+        for path in ("/api/v1/account/data", "/api/v1/account"):
+            response = await send(api, credential, "DELETE", f"{path}?token={token}")
+            assert (response.status, "sign in" in message_of(response)) == (403, True)
+    assert (await api.search({"query": "steep"})).json()["results"]

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from auth.principal import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
-from server.console.browser import BrowserGuard
+from server.http_services import build_http_services
 from server.rest.handler import RestHandler
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.bus_agent import BusAgent, contents, detail
@@ -384,9 +384,7 @@ async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
             path,
             RestHandler(
                 api.server.runtime,
-                BrowserGuard(
-                    api.server.runtime.settings, api.server.runtime.browser_sessions, api.server.runtime.audit
-                ),
+                build_http_services(api.server.runtime).browser,
                 operations,
             ),
         )

@@ -76,8 +76,9 @@ class _LoopWatchdog:
         while not self._stopping.wait(self._limit_s / _BEATS):
             late_s = self._clock() - self._beat_at
             if late_s > self._limit_s and not self._stack:
-                frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
-                self._stack = describe_stack(frames.get(self._loop_thread))
+                # In no variable: the frames of all threads hold their results, such as large texts, and those of this
+                # function would hold themselves.
+                self._stack = describe_stack(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - documented
             if late_s > _ENDLESS * self._limit_s and not self._is_reported:
                 self._is_reported = True
                 logger.warning("The event loop has been blocked for {:.0f} ms: {}", late_s * 1000, self._stack)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -49,6 +50,29 @@ async def test_a_block_is_logged_while_it_lasts_and_when_it_ends(log: LoggedLine
     for line in log.lines[:2]:
         assert "tests.server.test_loop_watchdog:" in line
         assert "block_until_logged < " in line
+
+
+async def test_values_of_other_threads_are_freed_while_the_loop_is_watched(log: LoggedLines) -> None:
+    class Response:
+        """Stands for a large value."""
+
+    responses: list[weakref.ref[Response]] = []
+    is_built, is_read = threading.Event(), threading.Event()
+
+    def hold_a_response() -> None:
+        response = Response()
+        responses.append(weakref.ref(response))
+        is_built.set()
+        is_read.wait(WAIT_MAX_S)
+
+    thread = threading.Thread(target=hold_a_response)
+    with watch_event_loop(LIMIT_MS):
+        thread.start()
+        is_built.wait(WAIT_MAX_S)
+        block_until_logged(log)
+        is_read.set()
+        await asyncio.to_thread(thread.join)
+        assert responses[0]() is None
 
 
 async def test_a_loop_that_waits_is_not_reported(log: LoggedLines) -> None:

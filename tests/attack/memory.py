@@ -68,7 +68,8 @@ class AttackedProcess(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def attacked_process(home: Path) -> AsyncIterator[AttackedProcess]:
+async def attacked_process(home: Path, **settings: str) -> AsyncIterator[AttackedProcess]:
+    """`settings` are environment variables."""
     port, home = free_port(), home / "memory"
     home.mkdir()
     environment = {
@@ -79,6 +80,7 @@ async def attacked_process(home: Path) -> AsyncIterator[AttackedProcess]:
         "FLORILEGIUM_LIBRARY_DEADLINE_MS": "60000",
         "FLORILEGIUM_CALL_DEADLINE_MS": "120000",
         "FLORILEGIUM_LOG_LEVEL": "error",
+        **settings,
     }
     with ExitStack() as stack:
         serving = Program(home).serving("--port", str(port), **environment)

@@ -1,4 +1,4 @@
-"""A sample of `make attack` finds nothing and prints the counts."""
+"""A sample of `make attack` finds nothing and prints the counts. The part about memory also runs on PostgreSQL."""
 
 import re
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.attack.memory import attack_with_unread_responses, attacked_process
 
 pytestmark = pytest.mark.slow("attacks a server")
 
@@ -22,3 +24,12 @@ def test_sample_of_the_attack_finds_nothing() -> None:
     counts = re.fullmatch("RESULT leaks=0 " + " ".join(rf"{name}=(\d+)" for name in names), last)
     assert counts is not None
     assert all(int(count) > 0 for count in counts.groups())
+
+
+async def test_large_texts_of_postgresql_stay_in_memory_no_longer_than_others(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with attacked_process(tmp_path, FLORILEGIUM_STORAGE_URL=database_url) as server:
+        part = await attack_with_unread_responses(server, 20)
+
+    assert not part.is_too_much, part.describe()

@@ -1,5 +1,7 @@
 """Images of an Obsidian vault: stored with their notes, shown on their pages, and never another user's or file's."""
 
+import asyncio
+import base64
 import os
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from auth.follows import Follows
 from config.errors import NotFound, QuotaExceeded
 from sources.drafts import NoteImage
 from sources.exporters.export import export_library
@@ -17,7 +20,9 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.live import live, make_settings
+from tests.server.cli.program import Program
+from tests.server.rest.rest_client import RestClient, open_rest_client, rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"mast"
@@ -170,13 +175,72 @@ async def test_images_have_a_size_and_count_in_the_quota(tmp_path: Path) -> None
     assert usage.bytes > 300_000
 
 
-@pytest.mark.sqlite  # PostgreSQL is measured every ten seconds only
 async def test_images_are_refused_when_the_quota_is_reached(tmp_path: Path) -> None:
+    """PostgreSQL measures a library after 20 writes, or when its size is asked for."""
     async with open_rest_client(tmp_path / "data", user_max_bytes=2_000_000) as api:
-        ada = await api.library_user("ada")
-        await ada.add_note("Voyage", "A galleon.")
+        ada, ben = await api.library_user("ada"), await api.library_user("ben")
+        for user in (ada, ben):
+            await user.add_note("Voyage", "A galleon.")
         note, _ = await only_note(ada)
-        async with ada.libraries.library(ada.context) as library:
-            await library.notes.set_images({note.uuid: [NoteImage("large.png", "image/png", os.urandom(2_000_000))]})
+        others, _ = await only_note(ben)
+        async with ada.libraries.library(ada.context) as library, ben.libraries.library(ben.context) as other:
+            images = [NoteImage(f"{number}.png", "image/png", PNG + os.urandom(200_000)) for number in range(25)]
+
+            async def add_all() -> None:
+                for count in range(1, len(images) + 1):
+                    await library.notes.set_images({note.uuid: images[:count]})
+
+            with pytest.raises(QuotaExceeded):
+                await add_all()
+            usage = await library.usage()
             with pytest.raises(QuotaExceeded):
                 await library.notes.set_images({note.uuid: [NoteImage("mast.png", "image/png", PNG)]})
+            await other.notes.set_images({others.uuid: images[:1]})
+
+    assert usage.bytes >= 2_000_000
+
+
+@pytest.mark.slow("waits for events of files")
+async def test_images_of_a_followed_vault_are_shown_to_their_owner_only(tmp_path: Path) -> None:
+    vault = write_vault(tmp_path / "vault", Ship_md="![[mast.png]]", mast_png=PNG)
+    async with live(make_settings(tmp_path / "data")) as server:
+        api = rest_client_of(server)
+        owner = await server.user("ada")
+        await Follows(server.runtime.registry.database).add(owner.id, str(vault), per_user_max=1)
+        async with asyncio.timeout(60):
+            while not (notes := (await api.get("/api/v1/library/items?source=notes")).json()["items"]):
+                await asyncio.sleep(0.05)
+        [address] = re.findall(r'<img src="([^"]+)"', await page_of(api, notes[0]["uri"].removeprefix("notes://")))
+        own, others = await api.get(address), await api.get(address, "ben")
+        (vault / "Ship.md").unlink()
+        async with asyncio.timeout(60):
+            while (await api.get(address)).status != 404:
+                await asyncio.sleep(0.05)
+
+    assert (own.status, own.body, others.status) == (200, PNG, 404)
+
+
+def exported_files(program: Program, name: str, *options: str, **environment: str) -> dict[str, bytes]:
+    program.expect("export", name, "--user", "ada", *options, **environment)
+    folder = program.home / name
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow("copies a deployment several times")
+@pytest.mark.sqlite  # copies files
+def test_backups_and_copies_to_the_other_storage_have_the_images(tmp_path: Path, database_url: str) -> None:
+    program, back = Program(tmp_path), tmp_path / "back"
+    program.with_users("ada", "ben")
+    write_vault(tmp_path / "vault", Ship_md="![[mast.png]]", mast_png=PNG)
+    program.expect("import", "vault", "--user", "ada")
+    files = exported_files(program, "original")
+
+    program.expect("backup", "saved")
+    program.expect("restore", "saved", "--data-dir", str(tmp_path / "restored"))
+    program.expect("migrate-store", "--to", database_url)
+    program.expect("migrate-store", FLORILEGIUM_MIGRATE_FROM=database_url, FLORILEGIUM_MIGRATE_TO=f"sqlite:{back}")
+
+    assert base64.b64encode(PNG) in files["notes.jsonl"]
+    assert exported_files(program, "from-backup", "--data-dir", str(tmp_path / "restored")) == files
+    assert exported_files(program, "from-postgres", FLORILEGIUM_STORAGE_URL=database_url) == files
+    assert exported_files(program, "from-copy", "--data-dir", str(back)) == files

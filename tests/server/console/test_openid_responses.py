@@ -20,7 +20,7 @@ from config.openid import OpenIdProvider
 from tests.auth.issuers import ABSENT, b64, compact, es256, hmac_signer, jwks, rs256
 from tests.cases import each_case
 from tests.live import free_port
-from tests.server.console.console_fixture import Console, console, text_of
+from tests.server.console.console_fixture import Console, TestBrowser, console, text_of
 
 SECRET = "the secret of the client"
 Change = Callable[["ImitatedProvider"], None]
@@ -113,13 +113,17 @@ async def imitated(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Imita
 
 async def sign_in(provider: ImitatedProvider, site: Console) -> httpx2.Response:
     async with site.browser() as browser:
-        start = await browser.get("/sign-in/openid/idp")
-        if start.status_code != 303:
-            return start
-        query = parse_qs(urlsplit(start.headers["Location"]).query)
-        provider.nonce = query["nonce"][0]
-        parameters = {"code": "c", "state": query["state"][0]}
-        return await browser.get("/sign-in/openid/idp/callback", params=parameters)
+        return await use_provider(provider, browser)
+
+
+async def use_provider(provider: ImitatedProvider, browser: TestBrowser) -> httpx2.Response:
+    start = await browser.get("/sign-in/openid/idp")
+    if start.status_code != 303:
+        return start
+    query = parse_qs(urlsplit(start.headers["Location"]).query)
+    provider.nonce = query["nonce"][0]
+    parameters = {"code": "c", "state": query["state"][0]}
+    return await browser.get("/sign-in/openid/idp/callback", params=parameters)
 
 
 def claims(**changes: Any) -> Change:

@@ -9,6 +9,7 @@ import pytest
 from auth.accounts.passkeys import remove_all_passkeys
 from tests.server.console.console_fixture import PASSWORD, Console, TestBrowser, console, text_of
 from tests.server.console.software_authenticator import SoftwareAuthenticator
+from tests.server.console.test_openid_responses import imitated, use_provider
 from tests.server.console.test_passkeys import options, register, token_of
 from tests.server.console.test_passkeys import sign_in as use_passkey
 from tests.server.oauth.oauth_client import OAuthTestClient
@@ -159,3 +160,15 @@ async def test_changing_the_password_does_not_sign_out(strict: Console) -> None:
         values = {"password": PASSWORD, "new_password": PASSWORD + "!", "repeated": PASSWORD + "!"}
         await ada.submit("/account", values, "/account/password")
         assert (await ada.get("/account")).status_code == 200
+
+
+async def test_identity_provider_decides_about_its_own_second_factor(tmp_path: Path) -> None:
+    async with imitated(tmp_path, password_requires_passkey=True) as (provider, site):
+        await site.add_account("ben")
+        async with site.browser() as ada, site.browser() as ben:
+            await use_provider(provider, ada)
+            await ben.sign_in("ben")
+            assert (await ada.get("/account")).status_code == 200
+            assert "ada" in text_of((await ada.get("/account")).text)
+            assert (await ada.get(PAGE)).headers["Location"] != PAGE
+            assert await reachable(ben) == []

@@ -5,7 +5,7 @@ all raise the same `NotFound`. A write is applied completely or not at all; repe
 returns the result of the first call. `Conflict` is raised if the expected version is not the stored one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeVar
 
@@ -299,6 +299,10 @@ class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
         idempotency_key: str | None = None,
     ) -> Note:
         """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
+        ...
+
+    async def known_ids(self, item_ids: Sequence[str]) -> Set[str]:
+        """Returns those of the ids that a note has, or had before it was deleted."""
         ...
 
     async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:

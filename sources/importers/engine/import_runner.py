@@ -33,7 +33,7 @@ from sources.importers.engine.imported_items import (
 )
 from sources.importers.engine.known_files import bookmark_key, content_digest, find_known_file, save_known_file
 from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.moved_files import DocumentIdentity
+from sources.importers.engine.moved_files import DocumentIdentity, keep_former_ids
 from sources.importers.engine.progress import FileProgress, ImportProgress
 from sources.importers.engine.reader_process import (
     ProcessBatchReader,
@@ -249,7 +249,11 @@ class _FileImport:
         for report in batch.reports:
             self._add_report(report)
         for kind, items in batch.items.items():
-            assigned = items if self._identities is None else await self._identities.assign(kind, items)
+            assigned: Sequence[ImportedItem] = items
+            if self._library is not None:
+                assigned = await keep_former_ids(self._library, items)
+            if self._identities is not None:
+                assigned = await self._identities.assign(kind, assigned)
             await self._upsert(kind, assigned)
         if batch.position is not None and self._library is not None and self.file.has_stable_path:
             bookmark = msgspec.json.encode(batch.position).decode()

@@ -37,10 +37,12 @@ def stable_uuid(importer: str, kind: str, key: str) -> str:
 
 
 class ImportedNote(Struct, frozen=True, tag=True, omit_defaults=True):
-    """`images` replace those of the note; None leaves them as they are."""
+    """`images` replace those of the note; None leaves them as they are. `former_uuid` is the id that an earlier version
+    derived for the note, if it was another one."""
 
     draft: NoteDraft
     images: Sequence[NoteImage] | None = None
+    former_uuid: str = ""
 
 
 class ImportedConversation(Struct, frozen=True, tag=True):

@@ -1,20 +1,22 @@
-"""Recognizes documents that were moved or renamed since they were imported, by their bytes.
+"""Recognizes items that were imported under another id: documents that were moved or renamed, by their bytes, and notes
+of formats whose ids an earlier version derived differently.
 
 A document is identified by its location. The library also remembers, for every imported document, which item it became
 and which location owns that item. A document at a new location whose bytes are known takes the item over; another
 document that is later saved at the old location gets an item of its own. Locations are stored as digests.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from hashlib import sha256
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from config.errors import NotFound
 from sources.importers.engine.discovery import DiscoveredFile
-from sources.importers.engine.imported_items import ImportedItem, ImportedMedia, stable_uuid
+from sources.importers.engine.imported_items import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
 from sources.importers.engine.known_files import KnownFile, bookmark_key, load_known_file, store_known_file
-from sources.storage.contract import Bookmarks
+from sources.storage.contract import Bookmarks, Library
 
 
 class DocumentIdentity:
@@ -71,6 +73,48 @@ class DocumentIdentity:
     @property
     def _content_key(self) -> str:
         return _key("content", f"{self._importer}\0{self._digest}")
+
+
+async def keep_former_ids(library: Library, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+    """Returns notes that an earlier version imported with the ids that it gave them. It gave equal ids to notes of
+    different files that have the same title and time. Of these, one keeps the id, and the others get new ones."""
+    uuids = {
+        uuid
+        for item in items
+        if isinstance(item, ImportedNote) and item.former_uuid
+        for uuid in (item.former_uuid, str(item.draft.uuid))
+    }
+    if not uuids:
+        return items
+    known = await library.notes.known_ids(list(uuids))
+    return [
+        await _with_former_id(library, item)
+        if isinstance(item, ImportedNote) and item.former_uuid in known and item.draft.uuid not in known
+        else item
+        for item in items
+    ]
+
+
+async def _with_former_id(library: Library, item: ImportedNote) -> ImportedNote:
+    """The owner of a former id is remembered by its new one, so that it stays the owner when its text changes."""
+    name, new_id = _key("former", item.former_uuid), str(item.draft.uuid)
+    owner = await library.bookmarks.get(name)
+    if owner is None and await _is_state_of(library, item):
+        await library.bookmarks.set(name, new_id)
+        owner = new_id
+    return replace(item, draft=replace(item.draft, uuid=item.former_uuid)) if owner == new_id else item
+
+
+async def _is_state_of(library: Library, item: ImportedNote) -> bool:
+    """Whether the note can be the one with the former id: its text is the same, or it was not modified before."""
+    draft = item.draft
+    try:
+        stored = await library.notes.get(item.former_uuid)
+    except NotFound:  # deleted, and stays so
+        return True
+    modified = draft.created_at if draft.last_modified is UNSET else draft.last_modified
+    last_modified = stored.metadata.get("updated", stored.created_at)
+    return stored.content == draft.content or (isinstance(modified, str) and modified >= str(last_modified))
 
 
 def _key(kind: str, value: str) -> str:

@@ -136,39 +136,42 @@ class _NoteKeys:
         self._notebook = notebook
         self._counts: dict[str, int] = {}
 
-    def of(self, note: Mapping[str, list[str]]) -> str:
+    def uuids_of(self, note: Mapping[str, list[str]]) -> tuple[str, str]:
+        """Returns the id of a note, and the one of earlier versions, which did not know notebooks."""
         created, title = _first(note, "created"), _first(note, "title")
-        if created:
-            key = f"{self._notebook}\0{created}\0{title}"
-        else:
-            key = sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
+        key = f"{created}\0{title}" if created else sha256(f"{title}\0{_first(note, 'content')}".encode()).hexdigest()
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        return key if count == 1 else f"{key}\0{count}"
+        if count > 1:
+            key = f"{key}\0{count}"
+        former = stable_uuid("evernote", "notes", key)
+        return (stable_uuid("evernote", "notes", f"{self._notebook}\0{key}"), former) if created else (former, "")
 
 
 def _take_notes(handler: _EnexHandler, keys: _NoteKeys, limits: ImportLimits) -> Iterator[ImportEvent]:
     notes, handler.notes = handler.notes, []
     for note in notes:
         try:
-            yield ImportedNote(_note_draft(note, keys, limits))
+            yield _imported_note(note, keys, limits)
         except (InvalidParams, TooLarge) as error:
             yield FailedItem(f"note {_first(note, 'title')[:80]!r}", error.message)
 
 
-def _note_draft(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> NoteDraft:
+def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: ImportLimits) -> ImportedNote:
     if _TOO_LARGE in note:
         raise TooLarge("the note", limits.line_max_bytes)
     title = short_title(replace_unstorable(_first(note, "title")))
     text = read_page(_first(note, "content"), TextBuilder(limits.item_max_chars), _EnmlReader).text.build()
-    return NoteDraft(
+    uuid, former_uuid = keys.uuids_of(note)
+    draft = NoteDraft(
         title=title or "Untitled",
         content=text,
         tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
         metadata=_metadata(note),
-        uuid=stable_uuid("evernote", "notes", keys.of(note)),
+        uuid=uuid,
         created_at=stored_time(_first(note, "created")) or UNSET,
         last_modified=stored_time(_first(note, "updated")) or UNSET,
     )
+    return ImportedNote(draft, former_uuid=former_uuid)
 
 
 def _metadata(note: Mapping[str, list[str]]) -> dict[str, Any]:

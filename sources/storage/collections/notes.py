@@ -1,6 +1,6 @@
 """Notes: a title and a text, and the images that the text shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
 
 from config.errors import NotFound
@@ -51,6 +51,10 @@ class StoredNotes(StoredItems[Note, NoteDraft, str]):
             return self.table.get_by_uuid(connection, uuid)
 
         return await self._write(work)
+
+    async def known_ids(self, item_ids: Sequence[str]) -> Set[str]:
+        storable = [item_id for item_id in item_ids if validation.is_storable(item_id)]
+        return await self._read(lambda connection: rows_by_uuid(connection, self.table.name, storable).keys())
 
     async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
         digests = {uuid: [sha256(image.data).hexdigest() for image in some] for uuid, some in images.items()}

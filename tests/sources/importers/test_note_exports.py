@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.registry import all_importers, importer_by_name
+from sources.storage.contract import Library
 from tests.cases import each_case
 from tests.sources.importers.note_exports import (
     APPLE_ZIP,
@@ -35,7 +38,8 @@ from tests.sources.importers.note_exports import (
     unpacked,
 )
 from tests.sources.importers.office_files import packed
-from tests.sources.importers.single_files import LIMITS, read, write
+from tests.sources.importers.single_files import LIMITS, import_here, read, write
+from tests.sources.storage.library_fixture import open_library_fixture
 
 CREATED = "2024-01-05T10:30:00.000Z"
 UPDATED = "2024-01-06T10:30:00.000Z"
@@ -172,6 +176,82 @@ def test_evernote_note_is_known_again_in_a_newer_export_of_its_notebook(tmp_path
     after = notes_in(events_of(write(tmp_path / "notes (1).enex", edited), "evernote"))
 
     assert [after[0].uuid, after[2].uuid] == [note.uuid for note in before]
+
+
+def kettle(path: Path, text: str, updated: str = "20240106T103000Z") -> Path:
+    """Writes a notebook with one note, whose title and creation time are always the same."""
+    times = f"<created>20240105T103000Z</created><updated>{updated}</updated>"
+    return write(path, f"<en-export><note><title>Kettle</title><content>{text}</content>{times}</note></en-export>")
+
+
+async def import_notebook(library: Library, path: Path) -> tuple[str, ...]:
+    """Returns the outcomes."""
+    summary = await import_here(library, path)
+    return tuple(name for name, count in msgspec.structs.asdict(summary.kinds["notes"]).items() if count)
+
+
+async def import_with_former_id(library: Library, path: Path) -> str:
+    """Imports a notebook of one note as earlier versions did. Returns the id of the note."""
+    [event] = events_of(path, "evernote")
+    assert isinstance(event, ImportedNote)
+    assert event.former_uuid != event.draft.uuid
+    await library.notes.upsert_many([replace(event.draft, uuid=event.former_uuid)])
+    return event.former_uuid
+
+
+async def texts_of(library: Library) -> dict[str, str]:
+    return {note.uuid: note.content for note in (await library.notes.list(10, 0)).rows}
+
+
+async def test_evernote_note_keeps_the_id_of_an_import_by_an_earlier_version(tmp_path: Path) -> None:
+    work = kettle(tmp_path / "Work.enex", "copper")
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+        former = await import_with_former_id(ada, work)
+        same = await import_notebook(ada, work)
+        changed = await import_notebook(ada, kettle(work, "brass", "20240107T103000Z"))
+        reverted = await import_notebook(ada, kettle(work, "copper", "20240108T103000Z"))
+        assert await texts_of(ada) == {former: "copper"}
+
+        await ada.notes.delete(former)
+        deleted = await import_notebook(ada, kettle(work, "tin", "20240109T103000Z"))
+        assert await texts_of(ada) == {}
+        async with libraries.library("ben") as ben:
+            others = await import_notebook(ben, work)
+            assert former not in await texts_of(ben)
+
+    assert (same, changed, reverted) == (("unchanged",), ("updated",), ("updated",))
+    assert (deleted, others) == (("deleted",), ("new",))
+
+
+@each_case(
+    ("stored", "first", "second"),
+    [("copper", "copper", "iron"), ("copper", "iron", "copper"), ("copper", "brass", "iron")],
+)
+async def test_equal_evernote_notes_of_an_earlier_import_stay_apart(
+    tmp_path: Path, stored: str, first: str, second: str
+) -> None:
+    work, home = tmp_path / "Work.enex", tmp_path / "Home.enex"
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+        former = await import_with_former_id(ada, kettle(work, stored))
+        for _ in range(2):
+            await import_notebook(ada, kettle(home, first))
+            await import_notebook(ada, kettle(work, second))
+        await import_notebook(ada, kettle(home, f"{first} lid", "20240107T103000Z"))
+        texts = await texts_of(ada)
+
+    assert former in texts
+    assert sorted(texts.values()) == sorted([f"{first} lid", second])
+
+
+async def test_older_evernote_note_with_another_text_does_not_take_an_id(tmp_path: Path) -> None:
+    work, home = tmp_path / "Work.enex", tmp_path / "Home.enex"
+    async with open_library_fixture(tmp_path / "data") as libraries, libraries.library("ada") as ada:
+        former = await import_with_former_id(ada, kettle(work, "copper"))
+        await import_notebook(ada, kettle(home, "iron", "20240105T103000Z"))
+        texts = await texts_of(ada)
+
+    assert texts.pop(former) == "copper"
+    assert list(texts.values()) == ["iron"]
 
 
 def test_evernote_note_that_is_too_large_fails_alone(tmp_path: Path) -> None:

@@ -183,10 +183,10 @@ def _bind(settings: Settings) -> socket.socket:
     return unbound
 
 
-def run(main: Coroutine[Any, Any, None], settings: Settings) -> None:
+def run(main: Coroutine[Any, Any, None], storage_url: str = "") -> None:
     """Runs a coroutine like asyncio.run, on uvloop if it is installed (the extra `fast`)."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _return_freed_memory(_POSTGRES_MMAP_THRESHOLD_BYTES if settings.storage_url else _MMAP_THRESHOLD_BYTES)
+    _return_freed_memory(_POSTGRES_MMAP_THRESHOLD_BYTES if storage_url else _MMAP_THRESHOLD_BYTES)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main)
 

@@ -61,12 +61,12 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
         logger.warning("{}", warning)
     if loaded.settings.workers > 1 and place is None:
         require_shared_state(loaded.settings)
-        run(_serve_with_workers(loaded.settings, sockets), loaded.settings)
+        run(_serve_with_workers(loaded.settings, sockets), loaded.settings.storage_url)
         return
     service = _Service(
         loaded, overrides.config_file, lambda: effective(overrides.read()).settings, sockets, demo, place
     )
-    run(service.run(), loaded.settings)
+    run(service.run(), loaded.settings.storage_url)
 
 
 async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socket]) -> None:

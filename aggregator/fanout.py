@@ -1,29 +1,76 @@
 """Searches several sources concurrently, renders the hits that are delivered, and reports how each source did. A source
-that fails, is late or returns an invalid result loses its own hits and nothing else."""
+that fails, is late or returns an invalid result loses its own hits and nothing else.
+"""
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+import os
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import Any
 
+from cachetools import LRUCache
 from loguru import logger
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from aggregator.breaker import Breaker
 from aggregator.responses import SourceReport
 from auth.context import RequestContext
 from config.errors import DatabaseUnavailable, FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
+from config.paths import UserId
+from config.settings import Settings
 from config.tracing import span
 from sources.items import ResultItem
 from sources.library_source import LibrarySource
 from sources.query import Term
 from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
-from sources.storage.contract import Library
-from sources.storage.job_group import CallGroup, JobGroup, job_group
-from sources.text.text_work import run_text_work
+from sources.storage.contract import Library, QueueState
+from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
+from sources.text.chunking import run_text_work
+
+# -- breaker -----------------------------------------------------------------------------------------------------------
+# Circuit breaker: skips a source for a while after repeated failures.
+#
+# Failures are counted per user, because one user's damaged file must not disable a source for everyone.
+
+
+class _Circuit(Struct):
+    failures: int = 0
+    open_until: float = 0.0
+
+
+class Breaker:
+    """After the pause the source is tried again; if that fails too, the next pause starts at once."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings_of = cache(settings.of_source)
+        self._clock = clock
+        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(settings.breaker_entries_max)
+
+    def wait_s(self, user: UserId, source: str) -> float:
+        """Seconds until the source may be tried again; 0 if it may be tried now."""
+        circuit = self._circuits.get((user, source))
+        return max(0.0, circuit.open_until - self._clock()) if circuit is not None else 0.0
+
+    def record_success(self, user: UserId, source: str) -> None:
+        self._circuits.pop((user, source), None)
+
+    def record_failure(self, user: UserId, source: str) -> None:
+        circuit = self._circuits.setdefault((user, source), _Circuit())
+        circuit.failures += 1
+        settings = self._settings_of(source)
+        if circuit.failures >= settings.breaker_failures:
+            circuit.open_until = self._clock() + settings.breaker_pause_s
+
+    def open_circuits(self) -> Mapping[str, int]:
+        """Returns for how many users each failing source is skipped at the moment."""
+        now = self._clock()
+        return Counter(source for (_, source), circuit in self._circuits.items() if circuit.open_until > now)
+
 
 # How long a cancelled source gets to release the library.
 _CANCEL_GRACE_S = 0.05
@@ -318,3 +365,52 @@ def _is_hashable(key: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+# -- search queue ------------------------------------------------------------------------------------------------------
+# The queue of searches over all sources. Only a few run at the same time, and users take fair turns.
+#
+# A search that waits has done no work yet, so that many of them cost little, and one that is refused costs nothing.
+
+# One more than there are job slots: it keeps them busy while the event loop merges and renders the hits of another
+# search. With more, no search would be answered earlier, and a user who goes ahead would share the processor with more.
+_SEARCHES_BEYOND_CORES = 1
+
+
+class SearchQueue:
+    def __init__(self, settings: Settings) -> None:
+        self._queue = JobQueue(settings.search_running_max or (os.cpu_count() or 1) + _SEARCHES_BEYOND_CORES)
+        self._wait_max_s = settings.library_wait_max_ms / 1000
+
+    def state(self) -> QueueState:
+        return self._queue.state()
+
+    @asynccontextmanager
+    async def turn(self, user_id: UserId, wait_max_ms: int | None) -> AsyncIterator[None]:
+        """Waits for the user's turn, which lasts for the block. Raises Overloaded at once if that is expected to take
+        longer than the setting allows, or longer than `wait_max_ms`."""
+        self._require_short_wait(user_id, wait_max_ms)
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        job = QueuedJob(user_id, JobLane(), None, partial(_begin, started))
+        self._queue.add(job)
+        try:
+            await started
+            yield
+        finally:
+            if job.started_at is not None:
+                job.cost_s = time.monotonic() - job.started_at
+                self._queue.finish(job)
+            self._queue.leave(job)
+
+    def _require_short_wait(self, user_id: UserId, wait_max_ms: int | None) -> None:
+        wait_max_s = self._wait_max_s if wait_max_ms is None else min(self._wait_max_s, wait_max_ms / 1000)
+        wait_s = self._queue.expected_wait_s(user_id, 1)
+        if wait_s > wait_max_s:
+            # With a deadline of its own, the call says nothing about others.
+            raise Overloaded.until_served(wait_s - wait_max_s, is_repeatable=wait_s > self._wait_max_s)
+
+
+def _begin(started: asyncio.Future[None]) -> None:
+    """The caller may have been cancelled a moment ago."""
+    if not started.done():
+        started.set_result(None)

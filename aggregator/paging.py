@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.defaults import Dedupe
-from aggregator.reranking import Ranking
+from aggregator.filters import Dedupe
+from aggregator.ranking import Ranking
 from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from sessions.state import SeenItems
 from sources.source import RankedHit

@@ -7,14 +7,111 @@ item is ranked once, where its first hit is.
 """
 
 from collections import deque
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
+from loguru import logger
 from msgspec.structs import replace
 
 from aggregator.fanout import Fanout
-from aggregator.merge import group_by_item, merge_duplicates, merge_hits, sort_by_date
+from sources.query import Term
 from sources.search.arguments import LIMIT_MAX
+from sources.semantic.model import SemanticUnavailable
+from sources.semantic.reranker import Reranker
 from sources.source import RankedHit, SourceHits
+
+# -- merge -------------------------------------------------------------------------------------------------------------
+# Merges the hits of several sources into one list of results, one for each item. The functions are pure.
+#
+# Scores are comparable across sources, so hits are ordered by score. Hits of the same item become one result: a page
+# would otherwise show the same conversation several times. Of results with the same content, the best one lists the
+# others. Then results over the limit per source among ten move behind the others. No item is lost.
+
+# Scores are compared in steps of this many per unit; smaller differences are floating-point noise.
+_SCORE_STEPS = 10_000
+# `limit_per_source` applies to each block of this many hits.
+_BLOCK = 10
+# URIs listed with a hit that has the same content; a further one becomes a hit of its own.
+ALSO_IN_MAX = 10
+
+
+def merge_hits(hits: Sequence[RankedHit], source_max: int) -> list[RankedHit]:
+    """Returns the results in their order. At most `source_max` of any ten are of one source, while others are left."""
+    return limit_per_source(merge_duplicates(group_by_item(sort_by_score(hits))), source_max)
+
+
+def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Best first; equal scores by date."""
+    groups: dict[int, list[RankedHit]] = {}
+    for hit in hits:
+        groups.setdefault(round(hit.score * _SCORE_STEPS), []).append(hit)
+    ordered: list[RankedHit] = []
+    for score in sorted(groups, reverse=True):
+        ordered += groups[score] if len(groups[score]) == 1 else sort_by_date(groups[score])
+    return ordered
+
+
+def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Newest first and hits without a date last; then by URI."""
+    ordered = sorted(hits, key=lambda hit: hit.uri)
+    return sorted(ordered, key=lambda hit: hit.last_modified or "", reverse=True)
+
+
+def group_by_item(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """The first hit of an item becomes its result, with the others as its `parts`."""
+    results: dict[tuple[str, str | int], RankedHit] = {}
+    for hit in hits:
+        result = results.get(hit.item)
+        results[hit.item] = hit if result is None else replace(result, parts=(*result.parts, hit))
+    return list(results.values())
+
+
+def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
+    """Allows at most `limit` hits of one source among each ten, as long as other sources have hits left."""
+    ordered: list[RankedHit] = []
+    remaining = list(hits)
+    while remaining:
+        counts: dict[str, int] = {}
+        block: list[RankedHit] = []
+        rest: list[RankedHit] = []
+        for index, hit in enumerate(remaining, 1):
+            counts[hit.source] = count = counts.get(hit.source, 0) + 1
+            (block if count <= limit else rest).append(hit)
+            if len(block) == _BLOCK:
+                rest += remaining[index:]
+                break
+        free = _BLOCK - len(block)  # more than 0 if only one source is left
+        ordered += block + rest[:free]
+        remaining = rest[free:]
+    return ordered
+
+
+def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
+    """Of results with the same content, only the first remains, and lists the URIs of the others in `also_in`."""
+    first: dict[Hashable, int] = {}
+    merged: list[RankedHit] = []
+    for result in results:
+        key = (content_of(result), frozenset(map(content_of, result.parts)))
+        at = first.setdefault(key, len(merged))
+        if at < len(merged) and len(merged[at].duplicates) < ALSO_IN_MAX:
+            merged[at] = _with_duplicate(merged[at], result)
+        else:
+            first[key] = len(merged)
+            merged.append(result)
+    return merged
+
+
+def content_of(hit: RankedHit) -> Hashable:
+    """Without a content key a hit equals only itself."""
+    return hit.uri if hit.content_key is None else hit.content_key
+
+
+def _with_duplicate(hit: RankedHit, duplicate: RankedHit) -> RankedHit:
+    """A source may return the same URI twice; it is listed once."""
+    if duplicate.uri == hit.uri or duplicate.uri in hit.duplicates:
+        return hit
+    return replace(hit, duplicates={**hit.duplicates, duplicate.uri: duplicate.version or 0})
+
 
 Order = Literal["relevance", "recent"]
 # The first pages need two rounds at most. After these, each round is twice as large as the one before.
@@ -133,3 +230,90 @@ class MergedRanking:
         for stream in self._streams:
             stream.pending = [hit for hit in ordered[end:] if hit.source == stream.name]
         return ordered[:end]
+
+
+# -- reranking ---------------------------------------------------------------------------------------------------------
+# The first hits of a ranking in the order of a reranker.
+#
+# A page is cut from the reranked ranking, so a position denotes the same hit on every page. Scores do not change:
+# those of a reranker are comparable within one answer only.
+
+
+class RerankedRanking:
+    """Reads like a MergedRanking. `problem` says why the reranker could not order the first hits."""
+
+    def __init__(
+        self, ranking: MergedRanking, reranker: Reranker, fanout: Fanout, query: str, topic: Sequence[Term]
+    ) -> None:
+        self._ranking = ranking
+        self._reranker = reranker
+        self._fanout = fanout
+        self._query = query
+        self._topic = topic
+        self._ready: deque[RankedHit] = deque()
+        self._reranked: frozenset[str] = frozenset()
+        self.problem: str | None = None
+
+    @property
+    def description(self) -> str:
+        if self.problem is not None:
+            return f"hits were not reranked: {self.problem}"
+        return f"the first {self._reranker.hits_max} hits are in the order of the reranker"
+
+    @property
+    def position(self) -> int:
+        return self._ready[0].position if self._ready else self._ranking.position
+
+    @property
+    def is_finished(self) -> bool:
+        return not self._ready and self._ranking.is_finished
+
+    @property
+    def total(self) -> int | None:
+        return self._ranking.total
+
+    @property
+    def source_totals(self) -> dict[str, int]:
+        return self._ranking.source_totals
+
+    async def skip_to(self, offset: int) -> None:
+        if offset < self._reranker.hits_max:
+            self._ready.extend(hit for hit in await self._read_first() if hit.position >= offset)
+        if not self._ready:
+            await self._ranking.skip_to(offset)
+
+    async def next(self) -> RankedHit | None:
+        return self._ready.popleft() if self._ready else await self._ranking.next()
+
+    def sort(self, hits: Sequence[RankedHit]) -> list[RankedHit]:
+        """Sorts the hits of a page: those that were reranked by position, then the others by score."""
+        first = [hit for hit in hits if hit.uri in self._reranked]
+        rest = [hit for hit in hits if hit.uri not in self._reranked]
+        return [*sorted(first, key=lambda hit: hit.position), *sort_by_score(rest)]
+
+    async def _read_first(self) -> list[RankedHit]:
+        hits: list[RankedHit] = []
+        while self._ranking.position < self._reranker.hits_max and (hit := await self._ranking.next()) is not None:
+            hits.append(hit)
+        try:
+            order = await self._order(hits)
+        except SemanticUnavailable as error:
+            logger.warning("hits were not reranked: {}", error.reason)
+            self.problem = error.reason
+            return hits
+        self._reranked = frozenset(hit.uri for hit in order)
+        return [replace(moved, position=hit.position) for moved, hit in zip(order, hits, strict=True)]
+
+    async def _order(self, hits: Sequence[RankedHit]) -> list[RankedHit]:
+        """Sorts hits by the scores of the reranker, which reads the title and the snippet of each. A hit that cannot be
+        rendered is not delivered, so its place does not matter."""
+        items = await self._fanout.render(hits, self._topic)
+        texts = [
+            f"{items[hit.uri].title or ''}\n{items[hit.uri].snippet or ''}" if hit.uri in items else "" for hit in hits
+        ]
+        scores = await self._reranker.scores(self._query, texts)
+        ranked = sorted(zip(scores, hits, strict=True), key=lambda pair: -pair[0])
+        return [hit for _, hit in ranked]
+
+
+Ranking = MergedRanking | RerankedRanking

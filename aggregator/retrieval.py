@@ -7,8 +7,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
-from aggregator.defaults import SearchDefaults, search_defaults, session_context
-from aggregator.filters import permitted_sources
+from aggregator.filters import SearchDefaults, permitted_sources, search_defaults, session_context
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates

@@ -10,14 +10,19 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from aggregator.breaker import Breaker
-from aggregator.defaults import Dedupe, SearchDefaults, search_defaults, with_session_defaults
-from aggregator.fanout import Fanout
-from aggregator.filters import build_arguments, choose_sources, permitted_sources, set_filters
-from aggregator.merge import content_of, sort_by_date, sort_by_score
+from aggregator.fanout import Breaker, Fanout, SearchQueue
+from aggregator.filters import (
+    Dedupe,
+    SearchDefaults,
+    build_arguments,
+    choose_sources,
+    permitted_sources,
+    search_defaults,
+    set_filters,
+    with_session_defaults,
+)
 from aggregator.paging import PageSelection, RenderedResult, encode, fill_page, is_seen, select_page
-from aggregator.ranking import MergedRanking
-from aggregator.reranking import Ranking, RerankedRanking
+from aggregator.ranking import MergedRanking, Ranking, RerankedRanking, content_of, sort_by_date, sort_by_score
 from aggregator.responses import (
     Explanation,
     FurtherPassage,
@@ -31,20 +36,16 @@ from aggregator.responses import (
     to_minute,
     without_repetition,
 )
-from aggregator.search_queue import SearchQueue
-from auth.context import RequestContext
-from auth.principal import Principal
+from auth.context import Principal, RequestContext
 from config.errors import InvalidParams, Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
-from sources.defaults import local_time
-from sources.items import Loc, ResultItem
+from sources.items import Loc, ResultItem, local_time
 from sources.query import ParsedQuery, Term
 from sources.records import SemanticStatus
-from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
-from sources.search.query_boosts import QueryBoosts
-from sources.search.query_times import resolve_times
+from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query, resolve_times
+from sources.search.scoring import QueryBoosts
 from sources.semantic.named_models import NO_MODEL
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model

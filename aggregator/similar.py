@@ -7,14 +7,13 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
+from aggregator.fanout import SearchQueue
 from aggregator.responses import combined_status
 from aggregator.retrieval import KnowledgeGet, Retriever
-from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from config.numbers import clamp
 from config.settings import Settings
-from sources.defaults import request_defaults
-from sources.items import GetResponse, ResultItem, RetrievalOptions, SearchResponse
+from sources.items import GetResponse, ResultItem, RetrievalOptions, SearchResponse, request_defaults
 from sources.library_source import LibrarySource
 from sources.query import ParsedQuery, parse_literal
 from sources.reading.retrieval import chars_per_token, snippet_length
@@ -22,8 +21,7 @@ from sources.records import SemanticStatus
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, SourceQuery
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Libraries, Library, Search
-from sources.text.chunking import split_into_chunks
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work, split_into_chunks
 from sources.text.token_estimates import TokenScale
 
 # The text of the item that is compared: so many passages, evenly spread over its beginning.

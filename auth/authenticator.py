@@ -15,13 +15,12 @@ from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.api_keys import has_key_prefix, is_well_formed
 from auth.browser_sessions import BrowserSessions
-from auth.oauth.credentials import ACCESS_TOKEN, is_credential
+from auth.context import ROLE_SCOPES, SCOPES, ClientId, Principal
+from auth.oauth.grants import ACCESS_TOKEN, is_credential
 from auth.oauth.tokens import AccessToken, OAuthTokens
-from auth.principal import ROLE_SCOPES, SCOPES, ClientId, Principal
 from auth.rate_limits import RateLimit
-from auth.registry import KeyRecord, Registry, UserRecord
+from auth.registry import KeyRecord, Registry, UserRecord, has_key_prefix, is_well_formed
 from auth.tokens import Claims, TokenVerifier
 from config.errors import StorageError, Unauthenticated
 from config.settings import Settings

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from auth.context import ROLE_SCOPES, ClientId, Principal
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.principal import ROLE_SCOPES, ClientId, Principal
 from auth.registry import UserRecord, select_user
 from config.paths import UserId
 from config.settings import Settings

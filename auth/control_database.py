@@ -4,7 +4,11 @@ It is a file of SQLite (`auth.sqlite_control`) or a schema of PostgreSQL (`auth.
 one function that gets a connection, in one transaction. Operations use only SQL that both engines understand.
 """
 
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -48,3 +52,87 @@ class ControlDatabase(Protocol):
     def revision(self) -> int:
         """Returns a number that changes after any process has changed the database. Takes microseconds."""
         ...
+
+
+# -- reserved space ----------------------------------------------------------------------------------------------------
+# Space that is set aside so that access can be withdrawn on a full disk.
+#
+# A transaction needs a rollback journal and sometimes new pages. Both exist in advance: a file of zeros next to the
+# database, which becomes the journal, and free pages in the database. SQLite takes a journal that begins with a zero
+# byte for one that has ended, as `journal_mode = PERSIST` leaves it, and overwrites it, so no other writer of the disk
+# can take the space in between.
+
+# No operation that withdraws access adds more than one row to each of two tables.
+_SPARE_PAGES = 16
+# A journal holds every page of the database at most once, with eight bytes more, and a header.
+_JOURNAL_OVERHEAD = 1.01
+_STEP_BYTES = 256 * 1024
+
+
+def reserve_space(control_path: Path, connection: sqlite3.Connection) -> None:
+    """Sets space aside as far as the disk has room. Must not be called within a transaction."""
+    with suppress(sqlite3.Error):
+        _add_spare_pages(connection)
+    with suppress(OSError):
+        _create_file(control_path)
+
+
+def use_as_journal(control_path: Path) -> None:
+    """Makes the reserved file the journal of the current transaction, which must hold the write lock and must not have
+    written anything: then no journal is in use, neither here nor in another process."""
+    with suppress(FileNotFoundError):
+        _reserved_file(control_path).replace(f"{control_path}-journal")
+
+
+def _reserved_file(control_path: Path) -> Path:
+    return control_path.with_name(f"{control_path.name}-reserved")
+
+
+def _create_file(control_path: Path) -> None:
+    """Creates the file, or replaces it if the database has outgrown it."""
+    path, size = _reserved_file(control_path), _journal_max_bytes(control_path)
+    if path.exists() and path.stat().st_size >= size:
+        return
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        _allocate(descriptor, size)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    zeros = bytes(_STEP_BYTES)
+    for _ in range(size // _STEP_BYTES):
+        os.write(descriptor, zeros)
+
+
+def _journal_max_bytes(control_path: Path) -> int:
+    """Rounds up, so that the file is not replaced whenever the database grows by a page."""
+    return (int(control_path.stat().st_size * _JOURNAL_OVERHEAD) // _STEP_BYTES + 1) * _STEP_BYTES
+
+
+def _add_spare_pages(connection: sqlite3.Connection) -> None:
+    if _pragma(connection, "freelist_count") >= _SPARE_PAGES:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("CREATE TABLE spare_pages (content BLOB)")
+        size = _SPARE_PAGES * _pragma(connection, "page_size")
+        connection.execute("INSERT INTO spare_pages VALUES (zeroblob(?))", (size,))
+        connection.execute("DROP TABLE spare_pages")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value

@@ -101,7 +101,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             agent TEXT NOT NULL
         ) WITHOUT ROWID""",
         "CREATE INDEX browser_sessions_of_user ON browser_sessions (user_id)",
-        # Browsers in which a user has signed in before; see `auth.accounts.throttle`.
+        # Browsers in which a user has signed in before; see `auth.accounts.passwords`.
         """CREATE TABLE known_browsers (
             hash BLOB PRIMARY KEY NOT NULL,
             user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
@@ -229,7 +229,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE users SET notices_seen_at = CAST(strftime('%s', 'now') AS REAL)",
         "ALTER TABLE browser_sessions ADD COLUMN is_new_browser INTEGER NOT NULL DEFAULT 0",
     ),
-    # The id of the API key with which it was created, if it was one; see `auth.key_creations`.
+    # The id of the API key with which it was created, if it was one; see `auth.notices`.
     (
         "ALTER TABLE keys ADD COLUMN created_with TEXT",
         "ALTER TABLE follows ADD COLUMN created_with TEXT",

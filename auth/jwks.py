@@ -15,7 +15,7 @@ from loguru import logger
 
 from auth.signing_keys import JwksFetch, KeyIndex, SigningKey
 from config.errors import Unavailable
-from config.outgoing_http import OutgoingRequestError, open_response
+from config.public_http import OutgoingRequestError, open_response
 from config.settings import Settings
 
 # An unknown `kid` does not trigger another fetch for two intervals, so a client that keeps sending a withdrawn key does

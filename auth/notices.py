@@ -5,7 +5,7 @@ later, and still gives access. Revoking it ends the notice, too.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -73,3 +73,91 @@ class Notices:
             ).close()
 
         await self._database.write(operation)
+
+
+# -- key creations -----------------------------------------------------------------------------------------------------
+# What was created with an API key: keys, followed sources, and links for accounts.
+#
+# A thief who had a key may have left them behind, so revoking the key is not enough. Applications are connected by
+# people who are signed in, never with a key.
+
+CreationKind = Literal["key", "followed source", "followed deployment", "invitation", "password reset link"]
+
+
+class KeyCreation(Struct, frozen=True):
+    """Something that was created with a key and still has an effect. `user_id` is its owner, if it has one."""
+
+    kind: CreationKind
+    id: str
+    name: str
+    created_at: float
+    user_id: str | None = None
+
+
+class KeyCreations:
+    def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def list(self, key_id: str) -> Sequence[KeyCreation]:
+        """Returns what was created with the key, and with keys that were created with it, the oldest first."""
+        return await self._database.read(lambda db: _select(db, key_id, self._clock()))
+
+    async def revoke(self, key_id: str) -> Sequence[KeyCreation]:
+        """Revokes, removes or deletes all of it, and returns what it was. Items that were read from followed sources
+        stay in their libraries."""
+
+        def operation(db: ControlConnection) -> Sequence[KeyCreation]:
+            now = self._clock()
+            creations = _select(db, key_id, now)
+            for one in creations:
+                match one.kind:
+                    case "key":
+                        db.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (now, one.id))
+                    case "followed source":
+                        db.execute("DELETE FROM follows WHERE id = ?", (one.id,))
+                    case "followed deployment":
+                        db.execute("DELETE FROM follows WHERE deployment = ?", (one.id,))
+                        db.execute("DELETE FROM deployment_exclusions WHERE deployment = ?", (one.id,))
+                        db.execute("DELETE FROM followed_deployments WHERE id = ?", (one.id,))
+                    case "invitation" | "password reset link":
+                        db.execute("DELETE FROM account_links WHERE hash = ?", (bytes.fromhex(one.id),))
+            return creations
+
+        return await self._database.withdraw(operation)
+
+
+def _select(db: ControlConnection, key_id: str, now: float) -> list[KeyCreation]:
+    found: list[KeyCreation] = []
+    # Revoked keys count as well: what was created with them may still be there. A key is older than what it created,
+    # so this ends.
+    keys = [key_id]
+    for creator in keys:
+        for created_id, name, created_at, user_id, is_valid in db.execute(
+            "SELECT id, name, created_at, user_id, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) "
+            "FROM keys WHERE created_with = ?",
+            (now, creator),
+        ).fetchall():
+            keys.append(created_id)
+            if is_valid:
+                found.append(KeyCreation("key", created_id, name, created_at, user_id))
+        found += [
+            KeyCreation("followed source", *row)
+            for row in db.execute(
+                "SELECT id, location, created_at, user_id FROM follows WHERE created_with = ?", (creator,)
+            ).fetchall()
+        ]
+        found += [
+            KeyCreation("followed deployment", *row)
+            for row in db.execute(
+                "SELECT id, location, created_at FROM followed_deployments WHERE created_with = ?", (creator,)
+            ).fetchall()
+        ]
+        for digest, kind, name, created_at in db.execute(
+            "SELECT hash, kind, name, created_at FROM account_links "
+            "WHERE created_with = ? AND used_at IS NULL AND expires_at > ?",
+            (creator, now),
+        ).fetchall():
+            link: CreationKind = "invitation" if kind == "invitation" else "password reset link"
+            found.append(KeyCreation(link, digest.hex(), name, created_at))
+    return sorted(found, key=lambda one: (one.created_at, one.id))

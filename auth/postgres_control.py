@@ -15,9 +15,14 @@ from typing import Self, TypeVar
 from auth.control_database import ControlConnection
 from auth.postgres_schema import CONTROL_SCHEMA_NAME, POSTGRES_MIGRATIONS
 from config.errors import ControlDatabaseLocked, StorageError
-from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
+from config.postgres.connection import (
+    ConnectionOptions,
+    ConnectionThreads,
+    PostgresConnection,
+    StatementInterrupted,
+    Transaction,
+)
 from config.postgres.errors import driver_errors, is_lock_timeout, postgres_errors
-from config.postgres.threads import ConnectionThreads
 
 T = TypeVar("T")
 

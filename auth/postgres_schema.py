@@ -267,7 +267,7 @@ POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE users SET notices_seen_at = extract(epoch FROM now())",
         "ALTER TABLE browser_sessions ADD COLUMN is_new_browser BIGINT NOT NULL DEFAULT 0",
     ),
-    # The id of the API key with which it was created, if it was one; see `auth.key_creations`.
+    # The id of the API key with which it was created, if it was one; see `auth.notices`.
     (
         'ALTER TABLE keys ADD COLUMN created_with TEXT COLLATE "C"',
         'ALTER TABLE follows ADD COLUMN created_with TEXT COLLATE "C"',

@@ -5,6 +5,7 @@ its SHA-256 hash and shown once, when it is created.
 """
 
 import base64
+import hashlib
 import re
 import secrets
 import sqlite3
@@ -17,24 +18,95 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from auth.api_keys import generate_key, hash_key
+from auth.context import ROLE_SCOPES, SCOPES, Role
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.control_schema import MIGRATIONS
 from auth.library_files import record_existing_files
 from auth.postgres_control import PostgresControlDatabase
-from auth.principal import Role
 from auth.sqlite_control import SqliteControlDatabase, storage_errors
-from auth.validation import (
-    require_printable,
-    require_scopes,
-    require_scopes_of_role,
-    require_sources,
-    require_user_name,
-)
 from config.errors import Conflict, InvalidParams, NotFound
-from config.file_copies import copies_before_migration
-from config.paths import DataRoot, UserId, new_user_id
+from config.paths import DataRoot, UserId, copies_before_migration, new_user_id
 from config.postgres.connection import ConnectionOptions
+
+# -- api keys ----------------------------------------------------------------------------------------------------------
+# API keys as text: how they are generated, recognised and hashed. Only the hash is stored or compared.
+
+PREFIX = "flo_"
+
+# 256 random bits are 43 characters of base64url without padding. A secret of that size cannot be guessed, so plain
+# SHA-256 is enough; a slow password hash would only slow down legitimate callers.
+_SECRET_BYTES = 32
+_KEY = re.compile(r"flo_[A-Za-z0-9_-]{43}\Z")
+
+
+def generate_key() -> str:
+    """Returns a new key, to be shown to its owner once."""
+    return PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
+
+
+def has_key_prefix(credential: str) -> bool:
+    """Whether the credential claims to be an API key. Such a credential is never tried as a JWT."""
+    return credential.startswith(PREFIX)
+
+
+def is_well_formed(credential: str) -> bool:
+    return _KEY.match(credential) is not None
+
+
+def hash_key(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+# -- validation --------------------------------------------------------------------------------------------------------
+# Validation of the names, identifiers and scopes in credentials and operator commands.
+
+# OpenID Connect Core section 2: `sub` has at most 255 characters.
+TEXT_MAX_CHARS = 255
+
+_USER_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,128}\Z")
+_SOURCE_NAME = re.compile(r"[a-z][a-z0-9]{0,15}\Z")
+
+
+def is_printable_text(text: str) -> bool:
+    """Whether the text can be stored, logged and displayed unchanged: no control characters and no lone surrogates."""
+    return 0 < len(text) <= TEXT_MAX_CHARS and text.isprintable()
+
+
+def require_printable(field: str, text: str) -> None:
+    if not is_printable_text(text):
+        raise InvalidParams(f"{field}: expected 1 to {TEXT_MAX_CHARS} printable characters, got {text[:40]!r}")
+
+
+def require_user_name(name: str) -> None:
+    if not _USER_NAME.match(name):
+        raise InvalidParams(f"name: expected 1 to 128 of the characters A-Z a-z 0-9 . _ @ + -, got {name[:40]!r}")
+
+
+def require_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """Returns the scopes as a set, which must not be empty and must contain known scopes only."""
+    requested = frozenset(scopes)
+    if not requested or not requested <= set(SCOPES):
+        unknown = " ".join(sorted(requested - set(SCOPES))) or "none"
+        raise InvalidParams(f"scopes: expected one or more of {' '.join(SCOPES)}, got {unknown[:40]!r}")
+    return requested
+
+
+def require_scopes_of_role(scopes: frozenset[str], role: Role, user_name: str) -> None:
+    """Raises InvalidParams for a scope that no credential of the user can have."""
+    beyond = " ".join(sorted(scopes - ROLE_SCOPES[role]))
+    if beyond:
+        allowed = " ".join(sorted(ROLE_SCOPES[role]))
+        raise InvalidParams(f"scopes: {user_name} has the role {role}, which allows {allowed}; got {beyond}")
+
+
+def require_sources(sources: Iterable[str]) -> frozenset[str]:
+    """Returns the names of sources as a set, which must not be empty. Which sources exist depends on the server."""
+    names = frozenset(sources)
+    invalid = next((name for name in sorted(names) if not _SOURCE_NAME.match(name)), None)
+    if not names or invalid is not None:
+        raise InvalidParams(f"sources: expected one or more names of sources, got {(invalid or '')[:40]!r}")
+    return names
+
 
 Clock = Callable[[], float]
 # A file of SQLite, or a database of PostgreSQL.

@@ -18,10 +18,9 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from auth.control_database import Migration
-from auth.reserved_space import reserve_space, use_as_journal
+from auth.control_database import Migration, reserve_space, use_as_journal
 from config.errors import ControlDatabaseLocked, StorageError
-from config.file_copies import save_copy_before_migration
+from config.paths import save_copy_before_migration
 from config.sqlite_errors import DATABASE_ERRORS, result_code
 
 T = TypeVar("T")

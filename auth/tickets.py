@@ -4,6 +4,7 @@ A ticket replaces the credential once and for a few seconds. Only its hash is ke
 """
 
 import hashlib
+import hmac
 import secrets
 import time
 from collections import Counter, OrderedDict
@@ -12,7 +13,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from auth.principal import Principal
+from auth.audit import Audit
+from auth.context import Principal
 from config.errors import Unauthenticated, Unavailable
 from config.paths import UserId
 from config.settings import Settings
@@ -91,3 +93,73 @@ def ticket_rejected() -> Unauthenticated:
 
 def ticket_hash(ticket: str) -> bytes:
     return hashlib.sha256(ticket.encode("utf-8", "surrogatepass")).digest()
+
+
+# -- state keys --------------------------------------------------------------------------------------------------------
+# Random keys that sign what a client carries from one request to the next, so that the server need not keep it.
+
+_KEY_BYTES = 32
+
+
+class StateKeys:
+    """The keys of this process, one per purpose, made from one random secret. With Redis, all processes of a deployment
+    have the same secret (`auth.redis.stores`); one that replaces another is used for new signatures, and the
+    earlier one is still accepted."""
+
+    def __init__(self) -> None:
+        self._secrets: tuple[bytes, ...] = (secrets.token_bytes(_KEY_BYTES),)
+
+    @property
+    def secret(self) -> bytes:
+        return self._secrets[0]
+
+    def replace(self, secret: bytes) -> None:
+        if secret != self._secrets[0]:
+            self._secrets = (secret, self._secrets[0])
+
+    def for_purpose(self, purpose: str) -> tuple[bytes, ...]:
+        """Returns the key for new signatures first, then those that are accepted."""
+        return tuple(hmac.digest(secret, purpose.encode(), "sha256") for secret in self._secrets)
+
+
+# -- rejected credentials ----------------------------------------------------------------------------------------------
+# Records rejected credentials in the audit log, without letting strangers fill it.
+#
+# The first credential from an address is recorded at once. Further ones are counted, and their number is recorded when
+# the period ends. Beyond a number of addresses per period, those of all others are counted together.
+
+ACTION = "credential.reject"
+_PERIOD_S = 3600.0
+# Replaces the addresses that are not listed.
+_OTHERS = "other addresses"
+
+
+class RejectedCredentials:
+    def __init__(self, audit: Audit, addresses_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._audit = audit
+        self._addresses_max = addresses_max
+        self._clock = clock
+        self._ends_at = 0.0
+        self._addresses: set[str] = set()
+        # Those that are not recorded yet.
+        self._counts: Counter[str] = Counter()
+
+    def record(self, address: str, reason: str) -> None:
+        self.flush()
+        if address in self._addresses:
+            self._counts[address] += 1
+        elif len(self._addresses) < self._addresses_max:
+            self._addresses.add(address)
+            self._audit.record(ACTION, "", address=address, detail=reason)
+        else:
+            self._counts[_OTHERS] += 1
+
+    def flush(self, *, is_last: bool = False) -> None:
+        """Records the counts of a period that has ended, or of the last one."""
+        if self._clock() < self._ends_at and not is_last:
+            return
+        for address, count in self._counts.items():
+            self._audit.record(ACTION, "", address=address, detail="repeated", count=count)
+        self._addresses.clear()
+        self._counts.clear()
+        self._ends_at = self._clock() + _PERIOD_S

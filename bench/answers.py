@@ -24,8 +24,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from auth.context import build_context
-from auth.principal import READ, SCOPES, ClientId, Principal
+from auth.context import READ, SCOPES, ClientId, Principal, build_context
 from bench.datasets import Dialogue, MissingDataset, read_dialogues
 from bench.local_runtime import WORDS_ONLY, installed_models
 from bench.processes import Cores, child, python
@@ -37,9 +36,9 @@ from config.paths import UserId
 from config.settings import Settings
 from server.lifespan import open_runtime
 from sources.demo import fill
-from sources.demo.collection import DemoCollection, DemoMedia, read_demo
+from sources.demo.loader import DemoCollection, DemoMedia, read_demo
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.semantic.local_queries import UNKNOWN_WORDS
+from sources.semantic.service import UNKNOWN_WORDS
 from sources.storage.contract import Library
 
 QUESTIONS = Path(__file__).with_suffix(".toml")

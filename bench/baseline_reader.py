@@ -21,7 +21,7 @@ from bench.baseline_search import STATEMENTS, Statement
 from bench.sources import LIMIT
 from config.settings import Settings
 from sources.search.arguments import read_query
-from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.fts5_engine import match_text
 
 # Titles are in the index of the messages under negative row ids, so the index skips everything else.
 _TITLES = """

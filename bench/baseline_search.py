@@ -15,7 +15,7 @@ from config.paths import DatabasePaths
 from config.settings import Settings
 from sources.query import parse
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.fts5_engine import match_text
 
 _NOTES = """
     SELECT r.uuid, r.title, r.content, r.tags, r.created_at, r.last_modified, r.version, r.content_hash

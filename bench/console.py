@@ -24,7 +24,7 @@ from bench.library import Sizes, cached_library, delete_stale_libraries
 from bench.processes import Cores, describe_machine_load
 from bench.search import mixed_queries, start_server
 from bench.sources import percentile
-from server.console import assets
+from server.console import pages
 from server.console.search_page import SearchForm
 from tests.browser.driver import BrowserDriver
 
@@ -87,7 +87,7 @@ class ConsoleOutcome(Struct, frozen=True):
 
 def debounce_ms() -> int:
     """Returns how long the page waits after a keystroke, as its script says."""
-    found = re.search(r"DEBOUNCE_MS = (\d+)", assets.asset_files()["search.js"].decode())
+    found = re.search(r"DEBOUNCE_MS = (\d+)", pages.asset_files()["search.js"].decode())
     assert found is not None, "search.js has no DEBOUNCE_MS"
     return int(found[1])
 

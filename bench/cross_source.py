@@ -17,7 +17,7 @@ from statistics import fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.merge import merge_hits
+from aggregator.ranking import merge_hits
 from auth.context import RequestContext
 from bench.local_runtime import installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from config.settings import Settings
-from sources.importers.engine.batches import BatchReader, batch_limits, row_count
-from sources.importers.engine.event_limits import limit_events
+from sources.importers.engine.batches import BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.limits import import_limits
 from sources.importers.registry import all_importers, importer_by_name

@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from bench.large_formats import LARGE_FORMATS, ReadResult, read_large_file, write_large_file
 from bench.library import OWNER, SEED
 from bench.local_runtime import user_id_for
@@ -32,8 +31,8 @@ from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.imported_items import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
@@ -41,8 +40,7 @@ from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
-from sources.storage.tables.indexes import CHATS_INDEX, NOTES_INDEX
-from sources.storage.tables.text_index import TextIndex
+from sources.storage.tables.sql import CHATS_INDEX, NOTES_INDEX, TextIndex
 
 NOTE_WORDS = 120
 MESSAGE_WORDS = 40

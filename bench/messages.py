@@ -23,8 +23,7 @@ import msgspec
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from bench.baseline_messages import BaselineMessages, open_baseline_messages
 from bench.in_process import InProcessRequest
 from bench.library import OWNER, SEED, Sizes, cached_library, delete_stale_libraries
@@ -35,7 +34,7 @@ from bench.sources import percentile
 from config.settings import Settings
 from config.times import parse_time
 from server.app import build_app
-from server.compat.letta.responses import NO_MATCHES, SEPARATOR
+from server.compat.letta.search import NO_MATCHES, SEPARATOR
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run

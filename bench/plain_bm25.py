@@ -6,8 +6,7 @@ from math import log
 from statistics import fmean
 
 from sources.text.segmentation import tokenize
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
+from sources.text.stemming import STOPWORDS, stem
 
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.75

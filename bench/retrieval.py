@@ -35,7 +35,7 @@ from bench.plain_bm25 import PlainBm25
 from bench.quality.assistant import AssistantChats, read_assistant_chats
 from bench.vector_cache import embed_libraries
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
-from sources.semantic.local_queries import UNKNOWN_WORDS
+from sources.semantic.service import UNKNOWN_WORDS
 
 DEPTH = 10
 BATCH = 500

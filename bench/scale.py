@@ -40,12 +40,12 @@ from bench.sources import KINDS, LIMIT, ORDINARY_KINDS, percentile
 from config.postgres.sql import qualify
 from config.settings import Settings, check
 from sources.query import parse
+from sources.storage.postgres.connection import to_postgres
 from sources.storage.postgres.search import targets
 from sources.storage.postgres.search.entry_sql import EntrySql
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
-from sources.storage.postgres.statements import to_postgres
-from sources.storage.search.match_tiers import MatchTier
-from sources.storage.search.target import SearchTarget
+from sources.storage.search.engine import SearchTarget
+from sources.storage.search.text_search import MatchTier
 from sources.storage.tables.sql import SqlFilter, json_array
 from tests.live import free_port
 from tests.servers.postgres import create_database, postgres_server

@@ -14,8 +14,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from auth.context import build_context
-from auth.principal import READ, SCOPES, ClientId, Principal
+from auth.context import READ, SCOPES, ClientId, Principal, build_context
 from auth.tokens import mint_token
 from bench.library import SEED, Sizes, fill
 from bench.prose import Prose

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from auth.registry import Registry
 from auth.tokens import mint_token
 from bench.processes import ChildExited

@@ -19,8 +19,8 @@ from websockets.exceptions import WebSocketException
 
 from bench.prose import Prose
 from server.protocol.call import RETRY_AFTER_KEY
+from server.protocol.messages import LATEST_LEGACY, MODERN_VERSIONS
 from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
-from server.protocol.versions import LATEST_LEGACY, MODERN_VERSIONS
 
 UserName = NewType("UserName", str)
 _TIMEOUT_S = 30.0

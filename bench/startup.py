@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from auth.principal import READ
+from auth.context import READ
 from auth.tokens import mint_token
 from bench.load import parse_http_response, split_response
 from bench.processes import Cores, child, cpu_seconds, resident_bytes

@@ -14,9 +14,9 @@ from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems
-from config.postgres.url import require_postgres_url
+from config.postgres.errors import require_postgres_url
 from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
-from config.time_zones import load_time_zone
+from config.times import load_time_zone
 
 _HOUR_S = 3600
 _DAY_S = 86_400

@@ -1,7 +1,9 @@
 """Times as text. The stored form is UTC with milliseconds, `2026-11-15T08:30:00.000Z`, and sorts as text."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 # Wall-clock time at which the monotonic clock was 0, as it was when the process started.
 _MONOTONIC_EPOCH_S = time.time() - time.monotonic()
@@ -52,3 +54,24 @@ def format_clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
+# -- time zones --------------------------------------------------------------------------------------------------------
+# Time zones by their IANA name.
+
+_NAME_MAX_CHARS = 100
+
+
+@lru_cache(maxsize=256)
+def load_time_zone(name: str) -> tzinfo:
+    """Raises ValueError if there is no such time zone. UTC does not need the time zone data of the system."""
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name) if len(name) <= _NAME_MAX_CHARS else _reject(name)
+    except (LookupError, OSError, ValueError):
+        return _reject(name)
+
+
+def _reject(name: str) -> tzinfo:
+    raise ValueError(f"expected an IANA time zone such as Europe/Berlin, got {name[:60]!r}") from None

@@ -13,22 +13,18 @@ from msgspec.structs import replace
 
 from auth.audit import Audit
 from auth.authenticator import Authenticator, basic_to_bearer
-from auth.context import RequestContext, SessionId, build_context
-from auth.principal import READ, Principal
-from auth.rejected_credentials import RejectedCredentials
-from auth.tickets import Tickets
+from auth.context import READ, Principal, RequestContext, SessionId, build_context
+from auth.tickets import RejectedCredentials, Tickets
 from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimited, Unauthenticated, Unavailable
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
-from server.call_limits import CallLimits, LimitCheck
-from server.protocol.profiles import Profiles
-from server.read_ahead import CallNeeds
+from server.call_limits import CallLimits, CallNeeds, LimitCheck
+from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, connection_of
-from server.transports.headers import Headers
+from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
-from server.transports.request_options import query_values, request_config
 
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"

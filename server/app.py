@@ -12,23 +12,21 @@ from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
 from server.compat.tldw.endpoints import tldw_routes
-from server.console.library_routes import library_page_routes
-from server.console.routes import console_routes
-from server.error_responses import json_error
+from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.metrics import Metrics
-from server.middleware import RequestLogMiddleware
-from server.oauth.public_endpoint import PublicEndpoint, PublicPaths
+from server.middleware import RequestLogMiddleware, json_error
+from server.oauth.code_request import PublicEndpoint, PublicPaths
 from server.oauth.routes import oauth_routes
 from server.rest.error_page import html_error
 from server.rest.errors import MethodNotAllowed
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
+from server.transports.bounded_websocket import WebSocketTransport
+from server.transports.headers import MCP_PATH
 from server.transports.http import HttpTransport
-from server.transports.request_options import MCP_PATH
 from server.transports.sse import SseTransport, is_sse_path
-from server.transports.websocket import WebSocketTransport
 
 TICKET_PATH = "/mcp/ticket"
 

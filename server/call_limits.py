@@ -1,19 +1,54 @@
 """Whether a call may start: the queue of the user's jobs and the rates of the user and the tool. MCP and REST calls
-share it."""
+share it.
+"""
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from cachetools import LRUCache
+from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.principal import Principal
+from auth.context import Principal, SessionId
 from auth.rate_limits import RateLimits, tool_rule, user_rule
 from config.errors import FlorilegiumError, Overloaded, RateLimited
 from config.paths import UserId
 from config.settings import Settings
-from server.read_ahead import CallNeeds, ReadAhead
+from sessions.state import SessionHandle
 from sources.storage.contract import Libraries
+
+# -- read ahead --------------------------------------------------------------------------------------------------------
+# What a call needs of the state between calls, read in one step.
+#
+# Rate limits, sessions and session states are separate stores. In this process they cost nothing to ask. In Redis each
+# is a round trip, so what a message will ask for is read together, as soon as the message is known.
+
+
+class CallNeeds(Struct, frozen=True, kw_only=True):
+    """`session` is a legacy session to find, `tool` the tool that is called, and `state` the session state it uses.
+    `can_start_early` says that the tool itself waits for the limits (`Tool.waits_for_limits`)."""
+
+    principal: Principal
+    session: SessionId | None = None
+    tool: str | None = None
+    state: SessionHandle | None = None
+    can_start_early: bool = False
+
+
+class ReadAhead(Protocol):
+    def start(self, needs: CallNeeds) -> bool:
+        """Takes from the limits of the user and the tool, finds the session and reads its state, until one of them
+        refuses. Does not wait: the stores do when the call asks them, and report what failed. Returns whether they have
+        something to wait for."""
+        ...
+
+
+class NoReadAhead:
+    """For stores in this process."""
+
+    def start(self, needs: CallNeeds) -> bool:
+        return False
 
 
 class EarlyStarts:

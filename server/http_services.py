@@ -9,7 +9,7 @@ from auth.accounts.passkeys import Passkeys
 from auth.accounts.service import Accounts
 from auth.notices import Notices
 from auth.openid.service import OpenIdSignIn
-from server.compat.agentkit.services import AgentKit, build_agentkit
+from server.compat.agentkit.recording import AgentKit, build_agentkit
 from server.console.browser import BrowserGuard
 from server.metrics import Metrics
 from server.runtime import Runtime

@@ -1,13 +1,90 @@
 """Where the processes of a deployment see each other's imports. A single process needs none: nothing is posted."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
+import msgspec
+from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
-from auth.principal import Principal
+from auth.context import Principal, RequestContext
+from config.errors import FlorilegiumError
 from config.paths import UserId
-from server.import_history import ImportJob
+from sources.importers.engine.summary import ImportSummary
+from sources.storage.contract import Libraries, Library
+
+# -- import history ----------------------------------------------------------------------------------------------------
+# What was imported: the results of a user's imports, kept in the user's library.
+#
+# Dry runs are not kept, because they leave nothing behind.
+
+ImportState = Literal["waiting", "running", "done", "cancelled", "failed"]
+ENDED_STATES: tuple[ImportState, ...] = ("done", "cancelled", "failed")
+
+# Among the bookmarks of a library, whose other names are paths and ids of files.
+_NAME = "import history"
+# The count of problems is kept, so that readers know that there were more.
+_PROBLEMS_MAX = 20
+
+
+class ImportJob(Struct, frozen=True, kw_only=True):
+    """The state of an import. A waiting one goes on when another has had its turn. `summary` is present once everything
+    was read. `problem` says why a failed import failed; an import that could not read anything counts as failed."""
+
+    id: str
+    state: ImportState
+    name: str
+    dry_run: bool
+    started_at: str
+    ended_at: str | None
+    bytes_read: int
+    bytes_total: int
+    items: int
+    summary: ImportSummary | None = None
+    problem: str = ""
+
+
+_DECODER = msgspec.json.Decoder(list[ImportJob])
+
+
+class ImportHistory:
+    def __init__(self, libraries: Libraries, jobs_max: int) -> None:
+        self._libraries = libraries
+        self._jobs_max = jobs_max
+        # Two imports of one user may end at the same time.
+        self._lock = asyncio.Lock()
+
+    async def list(self, context: RequestContext) -> Sequence[ImportJob]:
+        """Returns the newest import first."""
+        async with self._libraries.library(context) as library:
+            return await _load(library)
+
+    async def add(self, context: RequestContext, job: ImportJob) -> None:
+        """Keeps an import that has ended. It counts as imported even if this fails."""
+        try:
+            async with self._lock, self._libraries.library(context) as library:
+                jobs = [_shortened(job), *await _load(library)][: self._jobs_max]
+                await library.bookmarks.set(_NAME, msgspec.json.encode(jobs).decode())
+        except FlorilegiumError as error:
+            logger.warning("cannot keep the result of an import: {}", error.message)
+
+
+async def _load(library: Library) -> Sequence[ImportJob]:
+    text = await library.bookmarks.get(_NAME)
+    try:
+        return _DECODER.decode(text) if text is not None else ()
+    except msgspec.DecodeError:  # written by a version that describes imports differently
+        return ()
+
+
+def _shortened(job: ImportJob) -> ImportJob:
+    summary = job.summary
+    if summary is None or len(summary.problems) <= _PROBLEMS_MAX:
+        return job
+    return replace(job, summary=replace(summary, problems=summary.problems[:_PROBLEMS_MAX]))
+
 
 # How long an import counts as running after its process last posted it.
 LEASE_S = 10.0

@@ -11,19 +11,19 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct
 
+from aggregator.fanout import SearchQueue
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
-from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
 from auth.audit import Audit
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
-from auth.key_sources import load_signing_keys
 from auth.oauth.grants import OAuthGrants
 from auth.oauth.tokens import OAuthTokens
 from auth.quotas import Quotas
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
+from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
@@ -37,19 +37,24 @@ from server.compat.conversation_memory.tools import add_conversation_memory_tool
 from server.compat.letta.tools import add_letta_tools
 from server.following.service import FollowService, open_follow_service
 from server.import_jobs import ImportJobs, open_import_jobs
-from server.peer_messages import share_changes, share_revision
 from server.profiles import profiles_of
+from server.protocol.call import DispatcherOptions, RequestStateSigner
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
-from server.protocol.options import DispatcherOptions
-from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
-from server.state_stores import StateStores, in_process_stores, open_state_stores
-from server.stores import control_location, open_audit_log, open_libraries
-from server.tools.knowledge import add_knowledge_tools
-from server.tools.similar import add_similar_tool
+from server.stores import (
+    StateStores,
+    control_location,
+    in_process_stores,
+    open_audit_log,
+    open_libraries,
+    open_state_stores,
+    share_changes,
+    share_revision,
+)
+from server.tools.knowledge import add_knowledge_tools, add_similar_tool
 from server.tools.source_tools import add_sources
 from server.tools.writing import add_writing_tools
 from server.transports.open_streams import OpenStreams

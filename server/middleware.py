@@ -7,16 +7,29 @@ a link. With tracing, every HTTP request is a span with the same fields.
 
 import re
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from auth.rate_limits import challenge
+from config.errors import (
+    FlorilegiumError,
+    Forbidden,
+    Unauthenticated,
+    retry_after_seconds,
+    wait_before_retry,
+)
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
+from config.settings import Settings
 from config.tracing import is_tracing, span
 from server.metrics import Metrics
-from server.protocol.failures import log_failure
-from server.transports.headers import SECURITY_HEADERS
+from server.protocol.messages import log_failure
+from server.rest.errors import MethodNotAllowed, Unprocessable
+from server.transports.headers import MCP_PATH, SECURITY_HEADERS
 from server.transports.repeated_refusals import IS_REPEATED
-from server.transports.request_options import MCP_PATH
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
@@ -103,3 +116,96 @@ def _trace_headers(scope: Scope) -> dict[str, str]:
 def _path(scope: Scope) -> str:
     """Returns the path without the secret of a link."""
     return _SECRET_PATH.sub(r"\1…", scope["path"])
+
+
+# -- error responses ---------------------------------------------------------------------------------------------------
+# How errors are sent to clients: as JSON and as HTTP headers.
+#
+# HTML pages use the same headers; see `server.rest.error_page`.
+
+# Responses belong to one caller, and so does the fact that something does not exist.
+PRIVATE_HEADERS = {"Cache-Control": "private, no-store"}
+
+
+class ErrorDetail(Struct, frozen=True):
+    """`code` is the HTTP status, or the JSON-RPC code that MCP uses for the same error."""
+
+    code: int
+    message: str
+    data: Mapping[str, Any] | UnsetType = UNSET
+
+
+class ErrorBody(Struct, frozen=True):
+    """The body of an error response."""
+
+    error: ErrorDetail
+
+
+class FieldError(Struct, frozen=True):
+    """An invalid value, in FastAPI's format."""
+
+    type: str
+    loc: tuple[str, ...]
+    msg: str
+
+
+class ErrorFormat(Struct, frozen=True):
+    """The JSON of error responses: the Struct that describes it, and the function that builds it for a path.
+
+    APIs of other systems keep the format that their clients know.
+    """
+
+    body: type[Any]
+    render: Callable[[FlorilegiumError, str], Mapping[str, Any]]
+
+
+def error_body(error: FlorilegiumError, _path: str = "") -> Mapping[str, Any]:
+    detail: dict[str, Any] = {"code": error.code, "message": error.message}
+    return {"error": {**detail, "data": error.data} if error.data else detail}
+
+
+DEFAULT_ERROR_FORMAT = ErrorFormat(ErrorBody, error_body)
+
+
+def field_errors(error: Unprocessable) -> tuple[FieldError, ...]:
+    """Returns the `detail` of FastAPI's 422 response."""
+    loc = tuple((error.data or {}).get("loc", ()))
+    if error.message.endswith(" is missing"):
+        return (FieldError("missing", loc, "Field required"),)
+    return (FieldError("value_error", loc, error.message),)
+
+
+def retry_after(error: FlorilegiumError) -> int | None:
+    """Returns the value of the header `Retry-After`, or None if a retry cannot succeed."""
+    wait_s = wait_before_retry(error)
+    return None if wait_s is None else retry_after_seconds(wait_s)
+
+
+def error_headers(settings: Settings, error: FlorilegiumError, profile: str | None = None) -> dict[str, str]:
+    """Returns the headers that the status of an error requires. `profile` is that of an MCP address."""
+    headers: dict[str, str] = {}
+    if (seconds := retry_after(error)) is not None:
+        headers["Retry-After"] = str(seconds)
+    match error:
+        case Unauthenticated() | Forbidden():
+            headers["WWW-Authenticate"] = challenge(settings, error, profile)
+        case MethodNotAllowed():
+            headers["Allow"] = ", ".join(error.allowed)
+        case _:
+            pass
+    return headers
+
+
+def raw_error_headers(
+    settings: Settings, error: FlorilegiumError, profile: str | None = None
+) -> list[tuple[bytes, bytes]]:
+    """Returns the same headers in the form of ASGI messages."""
+    headers = error_headers(settings, error, profile)
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def json_error(
+    settings: Settings, error: FlorilegiumError, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT, path: str = ""
+) -> Response:
+    headers = {**PRIVATE_HEADERS, **error_headers(settings, error)}
+    return JSONResponse(error_format.render(error, path), status_code=error.status, headers=headers)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from config.errors import ConfigurationError
 from config.settings import Settings
 from server.protocol.call import DEFAULT_PROFILE
-from server.protocol.profiles import Profile, Profiles, UnknownProfile
+from server.protocol.catalog import Profile, Profiles, UnknownProfile
 
 _KNOWLEDGE = ("knowledge_search", "knowledge_get")
 # The names that OpenAI's deep research requires.

@@ -1,12 +1,17 @@
 """The protocol between the server and a service manager such as systemd: listening sockets, readiness, reloads, and
-a watchdog for the event loop. See sd_listen_fds(3) and sd_notify(3)."""
+a watchdog for the event loop. See sd_listen_fds(3) and sd_notify(3).
+"""
 
 import asyncio
 import os
 import socket
+import sys
+import threading
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+
+from loguru import logger
 
 from config.errors import ConfigurationError
 
@@ -89,3 +94,36 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
             channel.sendto("\n".join(lines).encode(), address)
+
+
+# -- stop limit --------------------------------------------------------------------------------------------------------
+# Ends the process when stopping takes too long, whatever keeps it alive: a call that ignores cancellation, a thread
+# that never returns, a disk that does not answer.
+#
+# Nothing that was acknowledged is lost. To SQLite it is like a crash of the process, which every `durability`
+# survives.
+
+# Even with a shorter grace period, libraries get this long to be closed.
+_LIMIT_MIN_S = 1.0
+
+
+class StopLimit:
+    """A thread, because the event loop may be blocked. It is a daemon, so that it does not keep the process alive."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.limit_s = max(_LIMIT_MIN_S, grace_s)
+        self._timer = threading.Timer(self.limit_s, self._end_process)
+        self._timer.daemon = True
+        self._is_running = False
+
+    def start(self) -> None:
+        """Starts the time limit; further calls have no effect."""
+        if not self._is_running:
+            self._is_running = True
+            self._timer.start()
+
+    def _end_process(self) -> None:
+        logger.warning("the server did not stop within {:g} s; ending the process", self.limit_s)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.authenticator import RegistryAuthenticator
-from auth.key_sources import load_signing_keys
+from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.errors import ConfigurationError
 from config.logging import configure

@@ -1,16 +1,30 @@
 """Where a deployment keeps its data: in SQLite files of the data directory, or in PostgreSQL (`storage_url`)."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
-from auth.audit import AuditFile, AuditLog
-from auth.postgres_audit import PostgresAuditLog
+import msgspec
+from msgspec import Struct
+
+from auth.audit import AuditFile, AuditLog, PostgresAuditLog
+from auth.control_database import ControlDatabase
 from auth.quotas import Quotas
+from auth.rate_limits import MakeLimit, in_process_limits
 from auth.registry import ControlLocation
+from auth.tickets import InProcessTickets, StateKeys, Tickets
+from auth.tokens import InProcessUsedTokens, UsedTokens
 from config.errors import ConfigurationError
 from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
+from server.call_limits import NoReadAhead, ReadAhead
+from server.compat.agentchatbus.agents import ReplyTokenStore
+from server.import_board import ImportBoard, NoImportBoard
+from server.protocol.catalog import LIST_KINDS, Change, ChangeFeed
+from server.recent_calls import InProcessRecentCalls, RecentCalls
+from sessions.state import InProcessSessionStates, SessionStateLimits, SessionStates
+from sessions.store import InProcessSessionStore, SessionStore
 
 if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
@@ -89,3 +103,152 @@ def _connection_values(settings: Settings) -> dict[str, Any]:
         "lifetime_s": settings.postgres_connection_lifetime_s,
         "silence_max_s": settings.postgres_silence_max_ms / 1000,
     }
+
+
+# -- peers -------------------------------------------------------------------------------------------------------------
+# Messages between the processes of a deployment. A single process has no peers: nothing is sent, nothing arrives.
+
+PeerHandler = Callable[[Any], object]
+# The kind of a message that a process gets from itself after messages of others may have been lost.
+RECONNECTED = "reconnected"
+
+
+class Peers(Protocol):
+    id: str
+
+    def handle(self, kind: str, handler: PeerHandler) -> None:
+        """Calls the handler with the content of every message of this kind that another process sends."""
+        ...
+
+    def publish(self, kind: str, content: Any) -> None:
+        """Sends a message to all other processes without waiting. It is lost for a process that is not connected."""
+        ...
+
+    async def send(self, peer: str, kind: str, content: Any) -> bool:
+        """Sends a message to one process. Returns whether it arrived there."""
+        ...
+
+    async def hold(self, name: str, lifetime_s: float) -> None:
+        """Makes known that this process has something, such as an open stream, for as long as it is repeated."""
+        ...
+
+    async def release(self, name: str) -> None: ...
+
+    async def acquire(self, name: str, lifetime_s: float) -> bool:
+        """Takes or extends a lease that one process at a time has. Returns whether this process has it."""
+        ...
+
+    async def holder(self, name: str) -> str | None:
+        """Returns the process that has it."""
+        ...
+
+
+class NoPeers:
+    id = ""
+
+    def handle(self, kind: str, handler: PeerHandler) -> None:
+        pass
+
+    def publish(self, kind: str, content: Any) -> None:
+        pass
+
+    async def send(self, peer: str, kind: str, content: Any) -> bool:
+        return False
+
+    async def hold(self, name: str, lifetime_s: float) -> None:
+        pass
+
+    async def release(self, name: str) -> None:
+        pass
+
+    async def acquire(self, name: str, lifetime_s: float) -> bool:
+        return True
+
+    async def holder(self, name: str) -> str | None:
+        return None
+
+
+# -- state stores ------------------------------------------------------------------------------------------------------
+# State between calls that is in no database: kept in this process, or in Redis if `session_url` is set.
+#
+# docs/several-processes.md lists what is shared and what each process has of its own.
+
+
+class StateStores(Struct, frozen=True, kw_only=True):
+    sessions: SessionStore
+    session_states: SessionStates
+    read_ahead: ReadAhead
+    make_limit: MakeLimit
+    tickets: Tickets
+    used_tokens: UsedTokens
+    state_keys: StateKeys
+    recent_calls: RecentCalls
+    peers: Peers
+    import_board: ImportBoard
+    # None: those of the message bus.
+    reply_tokens: ReplyTokenStore | None = None
+
+
+@asynccontextmanager
+async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
+    if not settings.session_url:
+        yield in_process_stores(settings)
+        return
+    from server.redis.stores import open_redis_stores  # noqa: PLC0415 - only with session_url
+
+    async with open_redis_stores(settings) as stores:
+        yield stores
+
+
+def in_process_stores(settings: Settings) -> StateStores:
+    return StateStores(
+        sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+        session_states=InProcessSessionStates(session_state_limits(settings)),
+        read_ahead=NoReadAhead(),
+        make_limit=in_process_limits(settings),
+        tickets=InProcessTickets(settings),
+        used_tokens=InProcessUsedTokens(),
+        state_keys=StateKeys(),
+        recent_calls=InProcessRecentCalls(settings),
+        peers=NoPeers(),
+        import_board=NoImportBoard(),
+    )
+
+
+def session_state_limits(settings: Settings) -> SessionStateLimits:
+    return SessionStateLimits(
+        ttl_s=settings.session_ttl_s,
+        seen_max=settings.session_seen_max,
+        queries_max=settings.session_queries_max,
+        total_max=settings.session_state_max,
+        user_max=settings.session_state_max_per_user,
+    )
+
+
+# -- peer messages -----------------------------------------------------------------------------------------------------
+# What processes tell each other: changes for open streams, and that the control database was changed.
+
+_CHANGED = "library changed"
+_CONTROL_CHANGED = "control database changed"
+
+
+def share_changes(changes: ChangeFeed, peers: Peers) -> None:
+    """Notifies streams of changes that another process makes. After a lost connection every list counts as changed."""
+
+    def deliver_all(_content: object) -> None:
+        for kind in LIST_KINDS:
+            changes.deliver(Change(kind))
+
+    changes.relay = lambda change: peers.publish(_CHANGED, change)
+    peers.handle(_CHANGED, lambda content: changes.deliver(msgspec.convert(content, Change)))
+    peers.handle(RECONNECTED, deliver_all)
+
+
+def share_revision(database: ControlDatabase, peers: Peers) -> None:
+    """Makes a revocation by one process known to the others at once. SQLite needs no message: every process notices a
+    changed file by itself."""
+    from auth.postgres_control import PostgresControlDatabase  # noqa: PLC0415 - needs what PostgreSQL needs
+
+    if isinstance(database, PostgresControlDatabase):
+        database.announce = lambda revision: peers.publish(_CONTROL_CHANGED, revision)
+        peers.handle(_CONTROL_CHANGED, database.advance)

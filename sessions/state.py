@@ -17,8 +17,7 @@ from typing import Any, NewType, Protocol
 from cachetools import LRUCache, TTLCache
 from msgspec import Struct
 
-from auth.context import SessionId
-from auth.principal import Owner
+from auth.context import Owner, SessionId
 from config.errors import SessionNotFound
 from config.numbers import clamp
 from config.paths import UserId

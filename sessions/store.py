@@ -1,15 +1,39 @@
 """Legacy MCP sessions, limited in number and idle time, in this process or in Redis (`sessions.redis.store`)."""
 
+import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from auth.context import SessionId
-from auth.principal import Owner
+from msgspec import Struct, field
+
+from auth.context import Owner, SessionId
 from config.errors import SessionNotFound, Unavailable
 from config.paths import UserId
-from sessions.session import Session
+
+# -- session -----------------------------------------------------------------------------------------------------------
+# A legacy MCP session: the result of its handshake and the principal it belongs to. It holds no sockets or tasks.
+
+
+def new_session_id() -> SessionId:
+    """Returns 256 random bits in visible ASCII (MCP Streamable HTTP, session management)."""
+    return SessionId(secrets.token_urlsafe(32))
+
+
+class Session(Struct, eq=False, weakref=True):
+    """Belongs to the principal that created it. Only `used_at`, `log_level` and `subscriptions` change later."""
+
+    id: SessionId
+    owner: Owner
+    version: str
+    client_name: str
+    client_version: str
+    capabilities: Mapping[str, Any]
+    used_at: float = 0.0
+    profile: str = "default"
+    log_level: str | None = None
+    subscriptions: set[str] = field(default_factory=set)
 
 
 class SessionStore(Protocol):

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import NotFound
-from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments
-from sources.items import GetResponse, Loc
+from sources.items import GetResponse, Loc, request_defaults
 from sources.library_source import LibrarySource, ToolText, field_snippet
 from sources.reading.documents import Document, build_document, read_document
 from sources.reading.responses import item_meta
@@ -20,7 +19,7 @@ from sources.search.arguments import SearchArguments, SourceQuery, build_query
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
 
 # The text fields of a card, in reading order.

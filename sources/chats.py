@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments, item_id_from
-from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem
+from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, request_defaults
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor
 from sources.reading.documents import AnchorPosition, read_snippet
@@ -36,7 +35,7 @@ from sources.search.arguments import (
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, SourceResource, entry_page
 from sources.storage.contract import Library, Search
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale, json_text
 
 PAGE_SIZE = 50

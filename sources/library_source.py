@@ -19,7 +19,7 @@ from sources.search.arguments import SourceQuery, first_match_offset
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
 from sources.storage.contract import Library, Search
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
 
 # Between a short field that matches and the beginning of a longer one in a snippet.

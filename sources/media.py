@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from sources.defaults import local_time, request_defaults
 from sources.item_ids import SourceGetArguments, UriArgument, whole_item_id
-from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
+from sources.items import Anchor, GetResponse, Loc, ResultItem, local_time, request_defaults, uri_of
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import (
@@ -46,7 +45,7 @@ from sources.source import (
     numeric_id,
 )
 from sources.storage.contract import Library, Search
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
 from sources.text.transcripts import TranscriptFormat, TranscriptPage, render_transcript
 

@@ -5,9 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from auth.context import RequestContext
-from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments
-from sources.items import GetResponse, Loc
+from sources.items import GetResponse, Loc, request_defaults
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.documents import Document, read_document
 from sources.reading.responses import item_meta
@@ -17,7 +16,7 @@ from sources.search.arguments import SearchArguments, SourceQuery, build_query, 
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page
 from sources.storage.contract import Library
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
 
 

@@ -18,12 +18,11 @@ from config.errors import ConfigurationError
 from config.settings import Settings
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
-from sources.isolated_source import IsolatedSource
+from sources.isolated_source import IsolatedSource, SourceExited
 from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
 from sources.source import Source, SourceResource
-from sources.source_thread import SourceExited
 
 ENTRY_POINTS = "florilegium.sources"
 

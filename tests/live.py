@@ -14,7 +14,7 @@ import uvicorn.server
 from msgspec import Struct
 
 from auth.authenticator import Authenticator
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from auth.registry import UserRecord
 from auth.tokens import mint_token
 from config.errors import Conflict

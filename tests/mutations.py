@@ -76,7 +76,7 @@ DEFECTS = (
         "settings.user_max_items",
         "tests/server/test_quotas.py",
     ),
-    Defect("auth/claim_rules.py", "accepted.isdisjoint(values)", "False", "tests/auth/test_tokens.py"),
+    Defect("auth/tokens.py", "accepted.isdisjoint(values)", "False", "tests/auth/test_tokens.py"),
     # config
     Defect(
         "config/public_http.py",
@@ -123,7 +123,7 @@ DEFECTS = (
         "tests/sources/reading",
     ),
     Defect(
-        "sources/importers/engine/times.py",
+        "sources/importers/engine/values.py",
         "number / 1000 if number >= _MILLISECONDS_FROM else number",
         "number",
         "tests/sources/importers/test_chatgpt.py tests/sources/importers/test_golden.py",
@@ -148,7 +148,7 @@ DEFECTS = (
         "tests/server/protocol/test_messages.py",
     ),
     Defect(
-        "server/protocol/paging.py",
+        "server/protocol/listing.py",
         "if offset + size < len(registered):",
         "if offset + size <= len(registered):",
         "tests/server/protocol/test_listing.py",

@@ -81,8 +81,8 @@ def test_only_outermost_handlers_catch_any_exception() -> None:
         "sources/semantic/named_models.py",  # libraries that raise bare exceptions for damaged weights
         "server/following/service.py",  # one run of a followed source
         "server/protocol/connection.py",  # one request of a WebSocket, HTTP+SSE or stdio connection
-        "server/protocol/handlers.py",  # one tool, resource, prompt or completion
-        "server/protocol/paging.py",  # one source in a list
+        "server/protocol/call.py",  # one tool, resource, prompt or completion
+        "server/protocol/listing.py",  # one source in a list
         "sources/registry.py",  # one third-party source, at start-up
     }
 

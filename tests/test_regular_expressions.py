@@ -146,10 +146,10 @@ def test_the_texts_find_slow_patterns(slow: str, chars: int) -> None:
 def test_patterns_are_found_wherever_they_are_written() -> None:
     names = {product.name.partition(":")[0] for product in patterns()}
     assert {
-        "sources.text.excerpts._SENTENCE_END",  # a constant of a module
-        "sources.text.identifiers._SPELLINGS",  # in a tuple
+        "sources.text.chunking._SENTENCE_END",  # a constant of a module
+        "sources.text.segmentation._SPELLINGS",  # in a tuple
         "sources.search.term_matching._SequenceMatcher",  # in a class
-        "sources.importers.engine.front_matter",  # in a call
+        "sources.importers.engine.markdown_text",  # in a call
     } <= names
     files = [path for package in PACKAGES for path in Path(ROOT, package).rglob("*.py")]
     using = [path for path in files if "re.compile(" in path.read_text()]

@@ -12,10 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from auth.context import Role
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.principal import Role
-from auth.registry import NamedBy, UserRecord, insert_user, select_user, select_user_by_name
-from auth.validation import require_user_name
+from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
 from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
 from config.settings import Settings

@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from auth.accounts.throttle import SignInFailed
+from auth.accounts.passwords import SignInFailed
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.registry import UserRecord, select_user
-from auth.used_tokens import InProcessUsedTokens, UsedTokens
-from auth.validation import require_printable
+from auth.registry import UserRecord, require_printable, select_user
+from auth.tokens import InProcessUsedTokens, UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.paths import UserId
 from config.settings import Settings

@@ -5,19 +5,64 @@ time whether an account exists or not.
 """
 
 import asyncio
+import ipaddress
 import secrets
-from collections.abc import Callable
-from functools import cached_property
+import unicodedata
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from auth.accounts.password_rules import normalize_password
-from config.errors import Overloaded
+from auth.rate_limits import LimitKey, LimitRule, MakeLimit, RateLimit
+from config.errors import FlorilegiumError, InvalidParams, Overloaded
 from config.settings import Settings
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
+
+
+# -- password rules ----------------------------------------------------------------------------------------------------
+# What a new password must be, after NIST SP 800-63B: long enough and not easily guessed, of any characters.
+#
+# Passwords are normalized to NFKC, so that they work with every keyboard and operating system. Lengths are counted in
+# characters (code points) after that.
+
+_SERVICE = "florilegium"
+
+
+def normalize_password(password: str) -> str:
+    return unicodedata.normalize("NFKC", password)
+
+
+def require_new_password(settings: Settings, password: str, user_name: str) -> None:
+    """Raises InvalidParams with the reason if the password cannot be used."""
+    shortest, longest = settings.password_min_chars, settings.password_max_chars
+    # The first check bounds the work of the second: one character can become eighteen.
+    length = len(password) if len(password) > longest else len(normalize_password(password))
+    if not shortest <= length <= longest:
+        raise InvalidParams(f"password: expected {shortest} to {longest} characters, got {length}")
+    if problem := _weakness(normalize_password(password).casefold(), user_name.casefold()):
+        raise InvalidParams(f"password: expected one that is hard to guess, got {problem}")
+
+
+def _weakness(password: str, user_name: str) -> str:
+    if password in _common_passwords():
+        return "one of the most common passwords"
+    if len(set(password)) < 3:
+        return "the same characters again and again"
+    remainder = password.replace(user_name, "").replace(_SERVICE, "")
+    if len(remainder) < 4 and remainder != password:
+        return "little more than your name or the name of this service"
+    return ""
+
+
+@cache
+def _common_passwords() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("common_passwords.txt").read_text("ascii").split())
+
 
 T = TypeVar("T")
 _RETRY_AFTER_S = 2.0
@@ -88,3 +133,70 @@ class PasswordHashes:
                 return await asyncio.to_thread(function)
         finally:
             self._jobs -= 1
+
+
+# -- throttle ----------------------------------------------------------------------------------------------------------
+# Limits guessing of passwords, per account and per address, without locking people out of their accounts.
+#
+# A stranger who fails to sign in to an account again and again uses up the attempts that strangers have, not those of
+# the browsers in which the account's owner has signed in before: each of them has attempts of its own. An attempt that
+# succeeds does not count. Names that do not exist are limited like others.
+
+_IPV6_PREFIX = 64
+
+
+class SignInFailed(FlorilegiumError):
+    """The account does not exist, is disabled or has another password; callers cannot distinguish these. `user_id` is
+    the user whose account it is, for the audit log only."""
+
+    status = 403
+    code = 403
+
+    def __init__(self, message: str = "the name or the password is wrong", user_id: str = "") -> None:
+        super().__init__(message)
+        self.user_id = user_id
+
+
+class SignInThrottle:
+    def __init__(self, settings: Settings, make_limit: MakeLimit) -> None:
+        what, rate = "failed sign-ins to this account", settings.rate_sign_in_account_per_minute
+        burst = settings.rate_sign_in_account_burst
+        self._strangers = make_limit(LimitRule("sign-in", what, rate, burst))
+        self._known = make_limit(LimitRule("sign-in of browser", what, rate, burst))
+        address = (settings.rate_sign_in_address_per_minute, settings.rate_sign_in_address_burst)
+        self._addresses = make_limit(LimitRule("sign-in from address", "failed sign-ins", *address))
+
+    @asynccontextmanager
+    async def attempt(self, account: str, address: str, known_browser: str | None) -> AsyncIterator[None]:
+        """Counts the attempt made in the block if it ends with SignInFailed. Raises RateLimited instead of starting it.
+        The attempt is counted first, so that many at the same time are no way around the limit."""
+        account, has_failed = account.casefold(), False
+        buckets: list[tuple[RateLimit, LimitKey]] = (
+            [(self._known, (account, known_browser))]
+            if known_browser
+            else [(self._addresses, network_of(address)), (self._strangers, account)]
+        )
+        for limit, key in buckets:
+            await limit.take(key)
+        try:
+            yield
+        except SignInFailed:
+            has_failed = True
+            raise
+        finally:
+            if not has_failed:
+                for limit, key in buckets:
+                    await limit.give_back(key)
+
+
+def network_of(address: str) -> str:
+    """Returns the address, or the network of an IPv6 address: one customer of a provider has a whole one."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from auth.accounts.links import AccountLinks, LinkKind, replace_password
-from auth.accounts.password_rules import require_new_password
-from auth.accounts.passwords import PasswordHashes
-from auth.accounts.throttle import SignInFailed, SignInThrottle
+from auth.accounts.passwords import PasswordHashes, SignInFailed, SignInThrottle, require_new_password
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.rate_limits import MakeLimit, in_process_limits
-from auth.registry import UserRecord, select_user_by_name
-from auth.validation import require_user_name
+from auth.registry import UserRecord, require_user_name, select_user_by_name
 from config.paths import UserId
 from config.settings import Settings
 

@@ -1,7 +1,7 @@
 """OAuth clients: applications that ask people for access.
 
 A client is added by the operator, registers itself (RFC 7591), or is known by the URL of its metadata document (see
-`auth.oauth.metadata_documents`). Registered clients that are never connected are deleted after a while.
+`auth.oauth.client_assertions`). Registered clients that are never connected are deleted after a while.
 """
 
 import hmac
@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.credentials import CLIENT_SECRET, generate_credential, generate_id, hash_credential
 from auth.oauth.errors import OAuthError
+from auth.oauth.grants import CLIENT_SECRET, generate_credential, generate_id, hash_credential
 from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redirect_uris
 from config.errors import NotFound, Unavailable
 from config.settings import Settings

@@ -8,10 +8,18 @@ from typing import Any
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.credentials import DEVICE_CODE, generate_credential, hash_credential, is_credential
 from auth.oauth.errors import OAuthError, invalid_grant
-from auth.oauth.grants import GrantRequest, insert_grant, select_grant
-from auth.oauth.resources import Resources, TokenResource
+from auth.oauth.grants import (
+    DEVICE_CODE,
+    GrantRequest,
+    Resources,
+    TokenResource,
+    generate_credential,
+    hash_credential,
+    insert_grant,
+    is_credential,
+    select_grant,
+)
 from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest, client_problem
 from config.errors import Unavailable
 from config.settings import Settings

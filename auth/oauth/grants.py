@@ -4,20 +4,108 @@ Each authorization creates a grant of its own, so that one installation of an ap
 the others. The last decision about a client is remembered until the person revokes one of its grants.
 """
 
+import base64
+import hashlib
+import re
+import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.credentials import CODE, generate_credential, generate_id, hash_credential
+from auth.oauth.errors import OAuthError
 from auth.oauth.redirects import without_loopback_port
-from auth.oauth.resources import TokenResource
 from auth.registry import UserRecord, select_user
 from config.errors import NotFound
 from config.paths import UserId
 from config.settings import Settings
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+# Random credentials of the authorization server: how they are generated, recognized and hashed.
+#
+# Each has 256 random bits, so plain SHA-256 is enough to store it. The prefixes let people and secret scanners tell
+# them apart, and keep one kind from being tried as another.
+
+ACCESS_TOKEN = "floa_"  # noqa: S105 - a prefix, as below
+REFRESH_TOKEN = "flor_"  # noqa: S105
+CLIENT_SECRET = "flos_"  # noqa: S105
+CODE = "floc_"
+DEVICE_CODE = "flod_"
+
+_SECRET_BYTES = 32
+_CREDENTIAL = re.compile(r"flo[arscd]_[A-Za-z0-9_-]{43}\Z")
+
+
+def generate_credential(prefix: str) -> str:
+    return prefix + base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
+
+
+def hash_credential(credential: str) -> bytes:
+    return hashlib.sha256(credential.encode()).digest()
+
+
+def is_credential(text: str, prefix: str) -> bool:
+    """Whether the text has the form of a credential of that kind."""
+    return text.startswith(prefix) and _CREDENTIAL.match(text) is not None
+
+
+def generate_id(prefix: str) -> str:
+    return prefix + base64.b32encode(secrets.token_bytes(10)).decode().lower()
+
+
+# -- resources ---------------------------------------------------------------------------------------------------------
+# The resources that tokens are issued for (RFC 8707): this server's MCP address, or one of its profiles.
+#
+# A token for `/mcp/research` can use only the tools of the profile `research`, wherever it is presented.
+
+
+class TokenResource(Struct, frozen=True):
+    """A resource in its canonical spelling, without a slash at the end."""
+
+    url: str
+    profile: str | None
+
+
+class Resources:
+    def __init__(self, settings: Settings, profiles: Collection[str]) -> None:
+        self._url = settings.resource_url
+        self._profiles = frozenset(profiles)
+
+    def find(self, values: Collection[str]) -> TokenResource:
+        """Returns the resource that a request names, or this server if it names none: clients of early protocol
+        versions send no resource. Raises `invalid_target` for any other."""
+        resources = {self._parse(value) for value in values}
+        if not resources:
+            return TokenResource(self._url, None)
+        found = next(iter(resources))
+        if len(resources) > 1 or found is None:
+            raise OAuthError("invalid_target", f"resource: expected {self._url} or one of its profiles")
+        return found
+
+    def _parse(self, value: str) -> TokenResource | None:
+        """Scheme and host are case-insensitive; a slash at the end and the path of the SSE transport are ignored."""
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            return None
+        if parts.query or parts.fragment or "?" in value or "#" in value:
+            return None
+        url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path.removesuffix('/').removesuffix('/sse')}"
+        if url == _lower_host(self._url):
+            return TokenResource(self._url, None)
+        prefix, _, profile = url.rpartition("/")
+        if prefix == _lower_host(self._url) and profile in self._profiles:
+            return TokenResource(f"{self._url}/{profile}", profile)
+        return None
+
+
+def _lower_host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
+
 
 # The client signs a token with a key of its own (RFC 7523).
 PRIVATE_KEY = "private_key_jwt"

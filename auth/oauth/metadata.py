@@ -6,10 +6,11 @@ instead of reading the metadata.
 
 from typing import Any
 
+from auth.context import READ, ROLE_SCOPES, SCOPES, WRITE, Role
 from auth.oauth.clients import AUTH_METHODS, GRANT_TYPES
+from auth.oauth.errors import OAuthError
 from auth.oauth.grants import PRIVATE_KEY
-from auth.oauth.pkce import METHOD
-from auth.principal import SCOPES
+from auth.oauth.tokens import METHOD
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
 METADATA_PATH = "/.well-known/oauth-authorization-server"
@@ -46,3 +47,32 @@ def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
     if settings.oauth_registration:
         metadata["registration_endpoint"] = base_url + REGISTRATION_PATH
     return metadata
+
+
+# -- scopes ------------------------------------------------------------------------------------------------------------
+# The scopes of a request, as clients send them and as people grant them.
+
+# What clients get that ask for nothing in particular.
+DEFAULT_SCOPES = frozenset((READ, WRITE))
+
+
+def requested_scopes(text: str) -> frozenset[str]:
+    """Returns the scopes that a client asks for. Scopes of other servers are ignored (RFC 6749 section 3.3): clients
+    send `openid`, `offline_access` or a name of their own to every server."""
+    return known_scopes(text) or DEFAULT_SCOPES
+
+
+def known_scopes(text: str) -> frozenset[str]:
+    return frozenset(text.split()).intersection(SCOPES)
+
+
+def grantable_scopes(requested: frozenset[str], role: Role) -> frozenset[str]:
+    """Returns the requested scopes that a user can grant."""
+    scopes = requested & ROLE_SCOPES[role]
+    if not scopes:
+        raise OAuthError("invalid_scope", f"scope: expected one that a {role} has, got {' '.join(sorted(requested))}")
+    return scopes
+
+
+def format_scopes(scopes: frozenset[str]) -> str:
+    return " ".join(scope for scope in SCOPES if scope in scopes)

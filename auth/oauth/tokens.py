@@ -6,24 +6,51 @@ only while the token that replaced it is unused. The retry invalidates the first
 never both have a working token: the second of them to use theirs ends the grant.
 """
 
+import base64
+import hashlib
+import hmac
+import re
 import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.oauth.credentials import (
+from auth.oauth.errors import InvalidClient, OAuthError, invalid_grant
+from auth.oauth.grants import (
     ACCESS_TOKEN,
     CODE,
+    PRIVATE_KEY,
     REFRESH_TOKEN,
+    GrantRecord,
     generate_credential,
     hash_credential,
     is_credential,
+    revoke_grant,
+    select_grant,
 )
-from auth.oauth.errors import InvalidClient, OAuthError, invalid_grant
-from auth.oauth.grants import PRIVATE_KEY, GrantRecord, revoke_grant, select_grant
-from auth.oauth.pkce import is_proof_of
 from config.settings import Settings
+
+# -- pkce --------------------------------------------------------------------------------------------------------------
+# Proof Key for Code Exchange (RFC 7636), with S256 only: a `plain` challenge could be read from the browser.
+
+METHOD = "S256"
+# A SHA-256 digest in base64url without padding.
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}\Z")
+
+
+def is_challenge(text: str) -> bool:
+    return _CHALLENGE.match(text) is not None
+
+
+def is_proof_of(challenge: str, verifier: str) -> bool:
+    """Whether the challenge was made from the verifier."""
+    if not _VERIFIER.match(verifier):
+        return False
+    digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
+    return hmac.compare_digest(digest, challenge.encode())
+
 
 # A refresh token that was replaced and whose replacement was replaced again by a retry: any use ends the grant.
 _NEVER = 0.0

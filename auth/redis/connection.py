@@ -8,19 +8,248 @@ import asyncio
 import hashlib
 import ssl
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from loguru import logger
 
-from auth.redis.protocol import Argument, RedisProtocol, RedisReplyError
-from auth.redis.scripts import RedisScript, ScriptRun, ScriptSequence
 from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
+
+# -- protocol ----------------------------------------------------------------------------------------------------------
+# The wire protocol of Redis (RESP2) over an asyncio transport. Commands are pipelined: replies come in their order.
+#
+# redis-py takes 0.27 ms and 0.22 ms of CPU time for one script, most of it in its own layers, and every call waits for
+# one. This takes 0.10 ms and 0.07 ms.
+
+Argument = str | bytes | int | float
+_CRLF = b"\r\n"
+
+
+class RedisReplyError(Exception):
+    """An error that the server returned, such as `NOSCRIPT No matching script`."""
+
+
+class _Incomplete(Exception):
+    """The rest of a reply has not arrived yet."""
+
+
+def encode_command(arguments: tuple[Argument, ...]) -> bytes:
+    values = [value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in arguments]
+    return b"".join((b"*%d\r\n" % len(values), *(b"$%d\r\n%b\r\n" % (len(value), value) for value in values)))
+
+
+def parse_reply(data: bytes, start: int) -> tuple[Any, int]:
+    """Returns the reply at `start`, and where it ends. Errors are returned, because they can be part of an array."""
+    end = data.find(_CRLF, start)
+    if end < 0:
+        raise _Incomplete
+    kind, line, after = data[start : start + 1], data[start + 1 : end], end + 2
+    match kind:
+        case b"$":
+            return _parse_bulk(data, int(line), after)
+        case b":":
+            return int(line), after
+        case b"*":
+            return _parse_array(data, int(line), after)
+        case b"+":
+            return line, after
+        case b"-":
+            return RedisReplyError(line.decode(errors="replace")), after
+        case _:
+            raise ConnectionError(f"unexpected reply {kind!r}")
+
+
+def _parse_bulk(data: bytes, size: int, start: int) -> tuple[bytes | None, int]:
+    if size < 0:
+        return None, start
+    end = start + size
+    if len(data) < end + 2:
+        raise _Incomplete
+    return data[start:end], end + 2
+
+
+def _parse_array(data: bytes, size: int, start: int) -> tuple[list[Any] | None, int]:
+    if size < 0:
+        return None, start
+    values = []
+    for _ in range(size):
+        value, start = parse_reply(data, start)
+        values.append(value)
+    return values, start
+
+
+class RedisProtocol(asyncio.Protocol):
+    """One connection. Replies without a waiting command go to `on_push`: the messages of subscriptions."""
+
+    def __init__(self, on_push: Callable[[Any], None] | None = None) -> None:
+        self._on_push = on_push
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+        # The scripts that were sent on this connection.
+        self.scripts: set[object] = set()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                _fail(future, ConnectionError("the connection to Redis was lost"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        data, position = self._buffer + data if self._buffer else data, 0
+        try:
+            while position < len(data):
+                reply, position = parse_reply(data, position)
+                self._deliver(reply)
+        except _Incomplete:
+            pass
+        except (ValueError, ConnectionError):
+            self.close()
+        self._buffer = data[position:]
+
+    def send(self, *arguments: Argument) -> asyncio.Future[Any]:
+        """Sends a command. The future has its reply, or raises ConnectionError or RedisReplyError."""
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionError("the connection to Redis was lost")
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(reply)
+        # At once, and not by a task that first has to be scheduled.
+        self._transport.write(encode_command(arguments))
+        return reply
+
+    def push(self, *arguments: Argument) -> None:
+        """Sends a command whose replies go to `on_push`."""
+        if self._transport is not None:
+            self._transport.write(encode_command(arguments))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _deliver(self, reply: Any) -> None:
+        if not self._waiting:
+            if self._on_push is not None:
+                self._on_push(reply)
+            return
+        future = self._waiting.popleft()
+        if future.done():  # its caller timed out
+            return
+        if isinstance(reply, RedisReplyError):
+            _fail(future, reply)
+        else:
+            future.set_result(reply)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Also marks the error as retrieved, because asyncio logs those of calls that have ended meanwhile."""
+    future.set_exception(error)
+    future.exception()
+
+
+# -- scripts -----------------------------------------------------------------------------------------------------------
+# Lua scripts, each of which Redis runs as one atomic step, and sequences of them, which are one step together.
+
+# The clock of the server, in microseconds.
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+"""
+
+
+class RedisScript:
+    """A script can use `now`, the time of the server in microseconds, if `uses_now` is set. `goes_on` is for sequences:
+    a Lua condition of `reply`, the script's reply, on which the next scripts run."""
+
+    def __init__(self, body: str, *, uses_now: bool = False, goes_on: str = "true") -> None:
+        self.body = body
+        self.uses_now = uses_now
+        self.goes_on = goes_on
+        self.text = f"{_NOW if uses_now else ''}{body}"
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
+
+
+# How many runs of each kind are kept: a call needs the same ones several times, and so do the next ones of its session.
+RUNS_MAX = 1024
+# Runs are kept by what callers send, such as a session id, unless it is longer than any that the server has issued.
+CACHED_NAME_MAX_CHARS = 100
+
+
+class ScriptRun(NamedTuple):
+    """A script with the keys and arguments of one run."""
+
+    script: RedisScript
+    keys: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+
+
+# The numbers of keys and arguments of each script of a sequence. A script that is skipped has none.
+_Shape = tuple[tuple[int, int] | None, ...]
+_SEQUENCE_PART = """
+do
+  local KEYS, ARGV = {{{keys}}}, {{{arguments}}}
+  local reply = (function() {body} end)() or false
+  replies[{number}] = reply
+  if not ({goes_on}) then return replies end
+end
+"""
+
+
+class ScriptSequence:
+    """Scripts that run in this order, until one of them ends the sequence. Its reply is the list of theirs."""
+
+    def __init__(self, *scripts: RedisScript) -> None:
+        self._scripts = scripts
+        # One text for each shape: to find its keys and arguments in Lua takes a script longer than most commands.
+        self._texts: dict[_Shape, RedisScript] = {}
+        self.run = lru_cache(RUNS_MAX)(self._run)
+
+    def _run(self, runs: tuple[ScriptRun | None, ...]) -> ScriptRun:
+        """Returns the run of the whole sequence. A script whose run is None is skipped."""
+        shape = tuple(None if run is None else (len(run.keys), len(run.arguments)) for run in runs)
+        script = self._texts.get(shape)
+        if script is None:
+            script = self._texts[shape] = self._combine(shape)
+        keys = tuple(key for run in runs if run is not None for key in run.keys)
+        return ScriptRun(script, keys, tuple(value for run in runs if run is not None for value in run.arguments))
+
+    def _combine(self, shape: _Shape) -> RedisScript:
+        parts = ["local replies = {}"]
+        last_key = last_argument = 0
+        for number, (script, counts) in enumerate(zip(self._scripts, shape, strict=True), 1):
+            if counts is None:
+                parts.append(f"replies[{number}] = false")
+                continue
+            part = _SEQUENCE_PART.format(
+                keys=_items("KEYS", last_key, counts[0]),
+                arguments=_items("ARGV", last_argument, counts[1]),
+                body=script.body,
+                number=number,
+                goes_on=script.goes_on,
+            )
+            parts.append(part)
+            last_key, last_argument = last_key + counts[0], last_argument + counts[1]
+        return RedisScript("\n".join((*parts, "return replies")), uses_now=any(s.uses_now for s in self._scripts))
+
+
+def _items(table: str, last: int, count: int) -> str:
+    return ", ".join(f"{table}[{index}]" for index in range(last + 1, last + count + 1))
+
 
 _DEFAULT_PORT = 6379
 _UNKNOWN_SCRIPT = "NOSCRIPT"

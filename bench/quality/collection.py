@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from sources.text.segmentation import tokenize
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
+from sources.text.stemming import STOPWORDS, stem
 
 FOLDER = Path(__file__).parent
 QUERY_FILES = ("queries.toml", "meaning.toml", "dates.toml")

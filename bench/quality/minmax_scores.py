@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from sources.query import Expression
-from sources.storage.search.target import SearchTarget
-from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.targets import characters, chats, media, notes, prompts
+from sources.storage.search.engine import SearchTarget
+from sources.storage.sqlite.search import chat_targets, targets
+from sources.storage.sqlite.search.fts5_engine import match_text
 
 # From tldw; prevents a division by zero.
 _EPSILON = 1e-9
@@ -33,11 +33,11 @@ class _IdColumn(Struct, frozen=True):
 
 
 _COLUMNS: Mapping[str, _IdColumn] = {
-    "notes": _IdColumn("chacha", notes.NOTES_TARGET, "r.uuid"),
-    "media": _IdColumn("media", media.MEDIA_TARGET, "r.id"),
-    "chats": _IdColumn("chacha", chats.CHATS_TARGET, "c.uuid"),
-    "characters": _IdColumn("chacha", characters.CHARACTERS_TARGET, "r.id"),
-    "prompts": _IdColumn("prompts", prompts.PROMPTS_TARGET, "r.id"),
+    "notes": _IdColumn("chacha", targets.NOTES_TARGET, "r.uuid"),
+    "media": _IdColumn("media", targets.MEDIA_TARGET, "r.id"),
+    "chats": _IdColumn("chacha", chat_targets.CHATS_TARGET, "c.uuid"),
+    "characters": _IdColumn("chacha", targets.CHARACTERS_TARGET, "r.id"),
+    "prompts": _IdColumn("prompts", targets.PROMPTS_TARGET, "r.id"),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from bench.library import OWNER
 from bench.local_runtime import user_id_for
 from bench.servers import Account, Announcement, announce

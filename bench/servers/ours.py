@@ -10,7 +10,7 @@ import time
 
 from msgspec import Struct
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from auth.tokens import mint_token
 from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE, Account, Announcement, announce
 from config.logging import configure

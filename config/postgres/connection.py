@@ -10,18 +10,19 @@ import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
 
-from config.errors import ConfigurationError
+from config.errors import ConfigurationError, DatabaseUnavailable
 from config.event_loop import new_event_loop
-from config.postgres.errors import driver_errors, is_canceled, is_connection_lost
+from config.postgres.errors import driver_errors, has_several_hosts, is_canceled, is_connection_lost
 from config.postgres.sql import qualify, qualify_together, quote_schema
-from config.postgres.url import has_several_hosts
 
 if TYPE_CHECKING:
     import asyncpg
+
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -286,3 +287,89 @@ def _row_count(status: str) -> int:
     """Reads the number of rows from a status such as `DELETE 3`. Statements that change none have no number."""
     last = status.rpartition(" ")[2]
     return int(last) if last.isdigit() else -1
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+# Threads that each own a connection to PostgreSQL. Work on rows thereby never holds up the event loop.
+
+Work = Callable[[PostgresConnection], T]
+
+
+class ConnectionThreads:
+    """Connections are opened on first use, and replaced when they are lost or have been used for long."""
+
+    def __init__(self, options: ConnectionOptions, count: int, name: str) -> None:
+        self._options = options
+        self._local = threading.local()
+        self._guard = threading.Lock()
+        self._connections: set[PostgresConnection] = set()
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+
+    async def run(self, transaction: Transaction, work: Work[T]) -> T:
+        """Runs the work in a transaction on one of the threads. Once it has started, cancelling the caller does not
+        stop it: whether it was committed must not depend on that."""
+        return await asyncio.wrap_future(self.submit(transaction, work))
+
+    def submit(self, transaction: Transaction, work: Work[T]) -> Future[T]:
+        try:
+            return self._executor.submit(self._run, transaction, work)
+        except RuntimeError:
+            raise DatabaseUnavailable from None
+
+    async def close(self) -> None:
+        """Waits for what is running, and closes the connections."""
+        await asyncio.to_thread(self.close_now)
+
+    def close_now(self) -> None:
+        """Like `close`, for callers that cannot await it."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        # On a thread, because the caller may be on that of an event loop, where no other loop can run.
+        closing = threading.Thread(target=self._close_connections)
+        closing.start()
+        closing.join()
+
+    def _close_connections(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def _run(self, transaction: Transaction, work: Work[T]) -> T:
+        connection = self._begin(transaction)
+        try:
+            result = work(connection)
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+        return result
+
+    def _begin(self, transaction: Transaction) -> PostgresConnection:
+        """Begins a transaction. If the server was restarted since the last one, that fails, and can be repeated."""
+        connection = self._connection()
+        try:
+            connection.begin(transaction)
+        except driver_errors() as error:
+            if not is_connection_lost(error):
+                connection.rollback()
+                raise
+            connection = self._connection()
+            connection.begin(transaction)
+        return connection
+
+    def _connection(self) -> PostgresConnection:
+        """Returns the connection of this thread."""
+        connection: PostgresConnection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection.is_due(self._options.queries_max):
+            self._discard(connection)
+            connection = None
+        if connection is None:
+            connection = self._local.connection = PostgresConnection.connect(self._options)
+            with self._guard:
+                self._connections.add(connection)
+        return connection
+
+    def _discard(self, connection: PostgresConnection) -> None:
+        self._local.connection = None
+        with self._guard:
+            self._connections.discard(connection)
+        connection.close()

@@ -15,7 +15,7 @@ from config.errors import NotFound, StorageError
 from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.options import SettingsOverrides
+from server.cli.lazy_group import SettingsOverrides
 from server.stores import control_location, open_audit_log
 
 T = TypeVar("T")

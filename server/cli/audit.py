@@ -11,10 +11,9 @@ from auth.audit import AuditEvent, AuditFilter
 from auth.registry import Registry
 from config.settings import Settings
 from server.cli.admin import data_root, find_user, run_with_registry
-from server.cli.options import SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, print_json, print_table
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.output import format_time, parse_start, print_json, print_table
 from server.cli.remote import remote_server
-from server.cli.times import parse_start
 from server.stores import open_audit_log
 
 _LIMIT = 100

@@ -1,20 +1,39 @@
 """`florilegium backup`: copies all libraries and the control database into a folder, even while they are in use."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import click
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from auth.audit import BACKUP_ACTION
-from auth.registry import Registry
-from config.paths import UserId
-from server.cli.admin import data_root, record_operation, run_with_registry
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, pluralize, print_json
+from auth.control_schema import CONTROL_SCHEMA
+from auth.registry import Registry, UserRecord, read_control_schema, read_users
+from config.errors import ConfigurationError
+from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
+from config.paths import DatabaseKind, DataRoot, UserId
+from config.postgres.connection import ConnectionOptions
+from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
+from config.settings import Settings
+from server.cli.admin import data_root, find_user, record_operation, run_with_registry
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.local_library import open_local, user_option
+from server.cli.output import format_time, pluralize, print_json, print_table
+from server.directory_lock import locked_directory
+from server.store_copy.libraries import LibraryCopy
+from server.store_copy.migration import MigrationResult, migrate_to_postgres, migrate_to_sqlite
 from server.stores import require_sqlite
-from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up
+from sources.exporters.export import export_library
+from sources.exporters.lines import ExportManifest
+from sources.storage.sqlite.connection.pool import sqlite_options
+from sources.storage.sqlite.maintenance.backups import BackupManifest, BackupUser, back_up, restore_user, verify_user
+from sources.storage.sqlite.maintenance.backups import restore as restore_backup
+from sources.storage.sqlite.maintenance.backups import verify as verify_backup
+from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
 
 
 @click.command(cls=SettingsCommand)
@@ -64,3 +83,253 @@ def contents(backup: BackupManifest) -> str:
     rows = sum(sum(file.rows.values()) for file in files)
     counts = (pluralize(len(backup.users), "users"), pluralize(len(files), "files"), pluralize(rows, "rows"))
     return f"{', '.join(counts)}, created {backup.made_at}"
+
+
+# -- restore -----------------------------------------------------------------------------------------------------------
+# `florilegium restore`: restores a backup into an empty data directory, or one user of it, or verifies it.
+
+_NOT_IN_BACKUP = "not in the backup"
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
+@click.option("--user", help="Replace only the files of this user, who must exist. Stop the server first.")
+@json_option
+@setting_options("data_dir")
+def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
+    """Restore the backup in DIR into the data directory.
+
+    The data directory must be empty or not exist, except with --user. The checksums and row counts of all files are
+    verified first; a damaged backup is rejected.
+
+    With --user, the replaced files are kept next to the restored ones, as `chacha.db.replaced-NUMBER`.
+
+    Exit codes: 0 if everything is in the backup, 1 otherwise.
+    """
+    settings = overrides.load().settings
+    require_sqlite(
+        settings,
+        "restore",
+        "restore a dump of the database with pg_restore, or restore into a data directory and copy that with "
+        "`florilegium migrate-store`",
+    )
+    if user is not None:
+        _restore_user(settings, folder, user, verify=verify, as_json=as_json)
+        return
+    backup = verify_backup(folder) if verify else restore_backup(folder, data_root(settings))
+    if as_json:
+        print_json(to_builtins(backup))
+    else:
+        click.echo(f"{folder} {_outcome(verify)}: {contents(backup)}")
+    report_problems(backup.problems, _NOT_IN_BACKUP)
+
+
+def _restore_user(settings: Settings, folder: Path, name: str, *, verify: bool, as_json: bool) -> None:
+    if verify:
+        _, files = verify_user(folder, name)
+    else:
+        root, user_id = data_root(settings), _user_id(settings, name)
+        with locked_directory(root.root, "restore", "maintenance"):
+            files = restore_user(folder, name, root, user_id)
+    if as_json:
+        print_json(to_builtins(files))
+    else:
+        click.echo(f"{name} in {folder} {_outcome(verify)}: {_describe(files)}")
+    report_problems([f"{name}: {problem}" for problem in files.problems], _NOT_IN_BACKUP)
+
+
+def _user_id(settings: Settings, name: str) -> UserId:
+    return run_with_registry(settings, lambda registry: find_user(registry, name)).id
+
+
+def _describe(user: BackupUser) -> str:
+    rows = sum(sum(file.rows.values()) for file in user.files.values())
+    return f"{pluralize(len(user.files), 'files')}, {pluralize(rows, 'rows')}"
+
+
+def _outcome(verify: bool) -> str:
+    return "is intact" if verify else "was restored"
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+# `florilegium export`: writes a user's whole library into a folder, as JSON lines and Markdown pages.
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
+    """Export a whole library into the folder DIR, which must be empty or absent.
+
+    DIR/*.jsonl contain every field of every item; `florilegium import DIR` reads them. The Markdown pages are for
+    people. Deleted items are not exported.
+    """
+    manifest = asyncio.run(_export(overrides.load().settings, folder, user))
+    if as_json:
+        print_json(asdict(manifest))
+        return
+    counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
+    click.echo(f"{folder}: {counts or 'the library is empty'}")
+
+
+async def _export(settings: Settings, folder: Path, user: str | None) -> ExportManifest:
+    async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
+        return await export_library(library, folder)
+
+
+# -- migrate store -----------------------------------------------------------------------------------------------------
+# `florilegium migrate-store`: moves all data between SQLite and PostgreSQL.
+
+_FILES = "sqlite:"
+Store = DataRoot | ConnectionOptions
+
+
+@click.command("migrate-store", cls=SettingsCommand)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    envvar=MIGRATION_TARGET_VARIABLE,
+    metavar="STORE",
+    help=f"postgresql://USER:PASSWORD@HOST/DATABASE, or sqlite:DIRECTORY. Default: ${MIGRATION_TARGET_VARIABLE}.",
+)
+@click.option(
+    "--from",
+    "source",
+    envvar=MIGRATION_SOURCE_VARIABLE,
+    metavar="STORE",
+    help=f"Where the data is now. Default: ${MIGRATION_SOURCE_VARIABLE}, or the store of the settings.",
+)
+@setting_options("data_dir")
+def migrate_store(overrides: SettingsOverrides, target: str, source: str | None) -> None:
+    """Copy all users and libraries from SQLite to PostgreSQL, or back.
+
+    The source is not changed. A server may use it meanwhile, until the last step: stop the server and run the command
+    again, which copies what has changed. An interrupted command continues with the next library.
+
+    Exit codes: 0 if the target is complete, 1 otherwise.
+    """
+    settings = overrides.load().settings
+    original = _parse_store("--from", source) if source else _configured_store(settings)
+    result = asyncio.run(_migrate(settings, original, _parse_store("--to", target)))
+    click.echo(f"{result.copied} of {result.users} libraries copied, {result.rows} rows.")
+    if result.pending:
+        click.echo(f"Not complete: {result.pending}.")
+        click.get_current_context().exit(1)
+    click.echo("The target is complete. Set storage_url, or data_dir, to use it.")
+
+
+async def _migrate(settings: Settings, source: Store, target: Store) -> MigrationResult:
+    if isinstance(source, DataRoot) and isinstance(target, ConnectionOptions):
+        click.echo(f"{source.root} -> PostgreSQL at {describe_url(target.url)}", err=True)
+        return await migrate_to_postgres(settings, source, target, _print_progress)
+    if isinstance(source, ConnectionOptions) and isinstance(target, DataRoot):
+        click.echo(f"PostgreSQL at {describe_url(source.url)} -> {target.root}", err=True)
+        return await migrate_to_sqlite(settings, source, target, _print_progress)
+    raise ConfigurationError(
+        "--to: expected the other engine; to copy SQLite files, use `florilegium backup`; to copy PostgreSQL, `pg_dump`"
+    )
+
+
+def _print_progress(user: UserRecord, copy: LibraryCopy | None) -> None:
+    click.echo(f"{user.name}: {'not changed' if copy is None else f'{copy.rows} rows'}", err=True)
+
+
+def _configured_store(settings: Settings) -> Store:
+    return ConnectionOptions(url=settings.storage_url) if settings.storage_url else data_root(settings)
+
+
+def _parse_store(option: str, text: str) -> Store:
+    if text.startswith(_FILES):
+        return DataRoot(Path(text.removeprefix(_FILES)).expanduser())
+    if not is_postgres_url(text):
+        raise ConfigurationError(f"{option}: expected postgresql://USER:PASSWORD@HOST/DATABASE or sqlite:DIRECTORY")
+    require_postgres_url(option, text)
+    return ConnectionOptions(url=text)
+
+
+# -- migrate -----------------------------------------------------------------------------------------------------------
+# `florilegium migrate`: upgrades libraries to the schema of this version, or lists those that need it.
+
+
+class _FileSchema(Struct, frozen=True):
+    """The schema of one file. `user_id` is None for the control database."""
+
+    user: str
+    user_id: UserId | None
+    file: str
+    version: int
+    newest: int
+
+    @property
+    def state(self) -> str:
+        if self.version > self.newest:
+            return "created by a newer version"
+        return "current" if self.version == self.newest else "needs migration"
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "user": self.user,
+            "file": self.file,
+            "schema": self.version,
+            "known": self.newest,
+            "state": self.state,
+        }
+
+
+@click.command(cls=SettingsCommand)
+@click.option("--check", is_flag=True, help="List libraries that need an upgrade, without changing anything.")
+@json_option
+@setting_options("data_dir")
+def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
+    """Upgrade all libraries to the schema of this version.
+
+    A server upgrades a library when its user first calls. This command upgrades all of them in advance, so that no
+    user has to wait. A copy of each file is kept next to it (setting migration_copies_max).
+
+    Exit codes: 0 if all libraries are current, 1 otherwise.
+    """
+    settings = overrides.load().settings
+    require_sqlite(settings, "migrate", "libraries in PostgreSQL are migrated when they are first used")
+    if not check:
+        _upgrade(settings)
+    outdated = [file for file in _all(data_root(settings)) if file.state != "current"]
+    if as_json:
+        print_json([file.as_data() for file in outdated])
+    elif outdated:
+        rows = [(str(cell) for cell in file.as_data().values()) for file in outdated]
+        print_table(("USER", "FILE", "SCHEMA", "KNOWN", "STATE"), [tuple(row) for row in rows])
+    else:
+        click.echo("All libraries are current.")
+    click.get_current_context().exit(1 if outdated else 0)
+
+
+def _upgrade(settings: Settings) -> None:
+    root, options = data_root(settings), sqlite_options(settings)
+    outdated = [file for file in _all(root) if file.state == "needs migration"]
+    if not outdated:
+        return
+    with locked_directory(root.root, "migrate", "writer"):
+        run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
+        for file in outdated:
+            if file.user_id is not None:
+                upgrade(root, file.user_id, cast("DatabaseKind", file.file), options)
+
+
+def _all(root: DataRoot) -> list[_FileSchema]:
+    """Reads the schemas of all files without opening any of them for writing."""
+    root.require_control()
+    if not root.control_path.exists():  # new files are created with the current schema
+        return []
+    control = _FileSchema("-", None, "control", read_control_schema(root.control_path), CONTROL_SCHEMA)
+    return [
+        control,
+        *(
+            _FileSchema(name, user_id, status.kind, status.version, status.newest)
+            for user_id, name in read_users(root.control_path)
+            for status in schema_statuses(root, user_id)
+        ),
+    ]

@@ -1,15 +1,19 @@
 """`florilegium config`: shows the settings and where each value comes from, and writes or translates files."""
 
 import os
+import platform
+import sqlite3
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from config.errors import ConfigurationError, Conflict, StorageError
-from config.loading import describe_settings, find_config_file, settings_markdown, user_config_file
-from config.sample import sample_toml
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from config.loading import describe_settings, find_config_file, sample_toml, settings_markdown, user_config_file
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
+from server.protocol.messages import ALL_VERSIONS
+from server.version import VERSION
 
 
 @click.group()
@@ -89,3 +93,40 @@ def _write_new_file(path: Path, text: str) -> None:
 def _is_read_by_default(path: Path) -> bool:
     found = find_config_file(None, os.environ)
     return found is not None and found.resolve() == path.resolve()
+
+
+# -- version -----------------------------------------------------------------------------------------------------------
+# `florilegium version`: prints the installed version.
+
+
+@click.command()
+@json_option
+def version(as_json: bool) -> None:
+    """Print the version."""
+    if as_json:
+        print_json(
+            {
+                "version": VERSION,
+                "python": platform.python_version(),
+                "sqlite": sqlite3.sqlite_version,
+                "protocol_versions": ALL_VERSIONS,
+            }
+        )
+    else:
+        click.echo(VERSION)
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+# `florilegium completion`: prints shell completion scripts.
+
+_VARIABLE = "_FLORILEGIUM_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for a shell. For bash: eval "$(florilegium completion bash)"."""
+    complete = get_completion_class(shell)
+    assert complete is not None
+    click.echo(complete(context.find_root().command, {}, "florilegium", _VARIABLE).source())

@@ -9,9 +9,8 @@ import click
 from config.errors import InvalidParams
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings, is_loopback
-from server.cli.options import SettingsOverrides, json_option, setting_options
-from server.cli.output import print_json
-from server.cli.urls import require_url
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.output import print_json, require_url
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.profiles import PROFILE_NAMES
 

@@ -9,11 +9,10 @@ import click
 from config.errors import ConfigurationError
 from server.cli.admin import data_root
 from server.cli.checks import check_all
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.output import print_json
-from server.cli.urls import require_url
-from server.doctor.check import Check
-from server.doctor.flows import FLOWS
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import print_json, require_url
+from server.doctor.oauth_hops import FLOWS
+from server.doctor.tokens import Check
 
 
 @click.command(cls=SettingsCommand)
@@ -53,7 +52,7 @@ def _check_connection(overrides: SettingsOverrides, url: str | None, client: str
 
 
 def _explain(overrides: SettingsOverrides, credential: str) -> list[Check]:
-    from server.doctor.local_token import explain_credential  # noqa: PLC0415 - only needed here
+    from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here
 
     settings = overrides.load().settings
     return [asyncio.run(explain_credential(settings, data_root(settings), credential))]

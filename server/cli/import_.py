@@ -9,11 +9,10 @@ import click
 from msgspec.structs import asdict
 
 from config.settings import Settings
+from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import open_local, settings_of_user, user_option
-from server.cli.meter import show_progress
-from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
-from server.cli.terminal import dim, echo, strip_control_characters
+from server.cli.terminal import dim, echo, show_progress, strip_control_characters
 from sources.importers.engine.discovery import DiscoveryResult
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import import_limits

@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from config.settings import Settings
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import LocalLibrary, open_local, user_option
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, pluralize, print_json, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.protocol.schema import read_arguments

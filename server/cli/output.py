@@ -1,14 +1,49 @@
 """Output of commands: tables, JSON, times and questions."""
 
+import re
 import sys
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from unicodedata import category, east_asian_width
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from config.times import format_time_seconds
-from server.cli.cells import cell_width, pad_cells
+from config.errors import InvalidParams
+from config.settings import Settings
+from config.times import format_time_seconds, parse_time
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+# Widths of text on a terminal, in cells: East Asian characters take two, combining marks none.
+
+# Marks that are drawn over the previous character, and invisible format characters.
+_ZERO_WIDTH = frozenset(("Mn", "Me", "Cf"))
+
+
+def cell_width(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def pad_cells(text: str, width: int) -> str:
+    return text + " " * (width - cell_width(text))
+
+
+def truncate_cells(text: str, width: int) -> str:
+    """Returns as much of the text as fits into `width` cells."""
+    used = 0
+    for index, character in enumerate(text):
+        used += _width(character)
+        if used > width:
+            return text[:index]
+    return text
+
+
+def _width(character: str) -> int:
+    if category(character) in _ZERO_WIDTH:
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
 
 
 def print_json(value: Any) -> None:
@@ -40,3 +75,82 @@ def confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
     click.confirm(question, abort=True)
+
+
+# -- urls --------------------------------------------------------------------------------------------------------------
+# Server URLs, from the settings or from the command line.
+
+# A server that listens on all addresses is reachable from its own machine at the loopback address.
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, never bound
+
+
+def local_url(settings: Settings) -> str:
+    """Returns the base URL at which a server with these settings is reachable from its own machine."""
+    host = _LOOPBACK.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def require_url(field: str, url: str) -> str:
+    """Returns the URL without a trailing slash. Rejects URLs with credentials, a query or a fragment."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # the port is parsed and validated only when accessed
+    except ValueError:
+        parts = urlsplit("")
+    plain = url.isascii() and url.isprintable() and not set(" \"'<>\\^`{|}?#") & set(url)
+    if not plain or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise InvalidParams(f"{field}: expected http:// or https:// and a host, without a query, got {url[:80]!r}")
+    return url.rstrip("/")
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+# Parses durations and times from the command line: `90d`, `12h`, `2026-12-31`. All times are UTC.
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(rf"([0-9]{{1,9}})([{''.join(_UNITS_S)}])\Z")
+# `datetime` supports years up to 9999; a longer lifetime is a typing mistake.
+_LONGEST_S = 1000 * 365 * 86_400
+
+
+def parse_duration(field: str, text: str) -> float:
+    """Converts a duration such as `30m`, `12h` or `90d` to seconds."""
+    match = _DURATION.match(text)
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise InvalidParams(f"{field}: expected a number and s, m, h, d or w, such as 90d, got {text[:40]!r}")
+    return float(seconds)
+
+
+def parse_expiry(field: str, text: str, now: float) -> float:
+    """Converts a duration from now, a date (end of that day) or a date and time to seconds since 1970."""
+    if _DURATION.match(text):
+        return now + parse_duration(field, text)
+    try:
+        return _end_of_day(text) if len(text) <= len("2026-12-31") else _point_in_time(text)
+    except (ValueError, OverflowError):
+        expected = "a duration such as 90d, a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
+        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
+
+
+def parse_start(field: str, text: str, now: float) -> float:
+    """Converts a duration before now, a date (beginning of that day) or a date and time to seconds since 1970."""
+    if _DURATION.match(text):
+        return now - parse_duration(field, text)
+    try:
+        if len(text) > len("2026-12-31"):
+            return _point_in_time(text)
+        day = date.fromisoformat(text)
+        return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        expected = "a duration such as 7d, a date such as 2026-01-31, or 2026-01-31T18:00:00Z"
+        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
+
+
+def _end_of_day(text: str) -> float:
+    """Returns the end of a day: a key that expires on a date is valid through that day."""
+    following = date.fromisoformat(text) + timedelta(days=1)
+    return datetime(following.year, following.month, following.day, tzinfo=UTC).timestamp()
+
+
+def _point_in_time(text: str) -> float:
+    return parse_time(text).timestamp()

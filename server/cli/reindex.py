@@ -8,8 +8,8 @@ import click
 from config.paths import UserId
 from config.settings import Settings
 from server.cli.admin import data_root
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import open_local, user_option
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
 from sources.storage.postgres import PostgresLibraries

@@ -1,6 +1,8 @@
 """Commands on a remote server: `florilegium --server URL`. They use its REST API with the caller's own credential."""
 
+import http.client
 import os
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import msgspec
+from msgspec import Struct
 
 from config.errors import FlorilegiumError, InvalidParams, Unavailable
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import is_loopback
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.output import local_url, print_json, require_url
 
 _META_KEY = "florilegium.server"
 _TIMEOUT_S = 60.0
@@ -96,3 +101,67 @@ def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
     if status == 401:
         return FlorilegiumError(f"{url}: {message}; set {CLIENT_TOKEN_VARIABLE} or --token-file to an API key")
     return InvalidParams(message) if status == 400 else FlorilegiumError(message)
+
+
+# -- health client -----------------------------------------------------------------------------------------------------
+# Fetches the health of a running server, without proxies or redirects, so that only that server can answer.
+
+TIMEOUT_S = 5.0
+_HEALTH_MAX_BYTES = 65_536
+
+
+class Health(Struct, frozen=True):
+    """The response of `/healthz`."""
+
+    status: str
+    version: str
+
+
+def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
+    """Returns the server's health. Raises Unavailable if it does not respond or is not a Florilegium server."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+        opener.add_handler(handler())
+    url = base_url.removesuffix("/healthz") + "/healthz"
+    try:
+        with opener.open(url, timeout=timeout_s) as response:
+            status, body = response.status, response.read(_HEALTH_MAX_BYTES)
+        if status != 200:
+            raise Unavailable(f"{url} returned HTTP status {status}")
+        return msgspec.json.decode(body, type=Health)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(f"{url} responds, but is not a Florilegium server") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"{url} does not respond: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason or type(reason).__name__).lower()
+
+
+# -- healthcheck -------------------------------------------------------------------------------------------------------
+# `florilegium healthcheck`: reports by its exit code whether a server is alive, for container health checks.
+
+
+@click.command()
+@click.option("--url", help="Base URL of the server. Default: the configured host and port.")
+@json_option
+@setting_options("host", "port")
+def healthcheck(overrides: SettingsOverrides, url: str | None, as_json: bool) -> None:
+    """Exit with 0 if the server is alive and with 1 otherwise."""
+    target = require_url("url", url) if url else local_url(overrides.load().settings)
+    if as_json:
+        _print_json(target)
+        return
+    health = fetch_health(target)
+    click.echo(f"{target} is {health.status}, version {health.version}")
+
+
+def _print_json(target: str) -> None:
+    try:
+        health = fetch_health(target)
+    except Unavailable as error:
+        print_json({"url": target, "status": "unavailable", "error": error.message})
+        click.get_current_context().exit(1)
+    print_json({"url": target, "status": health.status, "version": health.version})

@@ -11,8 +11,8 @@ from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repet
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from config.times import format_clock
+from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
-from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.remote import remote_server
 from server.cli.terminal import MatchHighlighter, dim, echo, source_style, strip_control_characters

@@ -20,15 +20,13 @@ from config.errors import ConfigurationError, StorageError
 from config.loading import LoadedSettings
 from config.settings import Settings, check
 from server.cli.admin import create_data_root
-from server.cli.lazy_group import lasting_objects
+from server.cli.demo import welcome
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, lasting_objects, setting_options
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
-from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
-from server.cli.urls import local_url
-from server.cli.welcome import welcome
+from server.cli.output import local_url
 from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime
-from server.service_manager import ServiceManager, inherited_sockets, listening_socket
-from server.stop_limit import StopLimit
+from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
 
@@ -132,9 +130,9 @@ class _Service:
     async def run(self) -> None:
         with lasting_objects():
             from server.app import build_app  # noqa: PLC0415 - importing the web stack takes 0.5 s
-            from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
             from server.lifespan import open_runtime  # noqa: PLC0415 - as above
             from server.metrics import Metrics  # noqa: PLC0415 - as above
+            from server.runtime import remove_leftovers  # noqa: PLC0415 - as above
             from server.serving import serve as serve_app  # noqa: PLC0415 - as above
             from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
 
@@ -221,7 +219,7 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
 def _log_sandbox(settings: Settings) -> None:
     """Runs on a thread once the server is ready, because trying the sandbox takes a process and a tenth of a second."""
     from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
-    from sources.importers.sandbox.report import probe_sandbox  # noqa: PLC0415 - as above
+    from sources.importers.sandbox.confinement import probe_sandbox  # noqa: PLC0415 - as above
 
     check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
     logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)

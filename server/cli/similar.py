@@ -6,8 +6,8 @@ import click
 
 from aggregator.similar import ItemsSimilar
 from config.settings import Settings
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.search import print_hits, semantic_note
 from server.cli.terminal import echo

@@ -3,14 +3,21 @@
 Colours are omitted if the output is not a terminal or NO_COLOR is set.
 """
 
+import asyncio
 import os
 import re
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import click
 
+from config.times import format_clock
+from server.cli.output import pluralize, truncate_cells
+from sources.importers.engine.progress import ImportProgress
 from sources.query import ParsedQuery
 from sources.search.snippets import LENGTH_MAX, Highlighter
 
@@ -103,3 +110,100 @@ def terminal_columns(descriptor: int = 1) -> int:
         return os.get_terminal_size(descriptor).columns or _WIDTH_MAX
     except OSError:
         return _WIDTH_MAX
+
+
+# -- meter -------------------------------------------------------------------------------------------------------------
+# The progress of an import on stderr: on a terminal one line that is redrawn, with bytes, items, rate and remaining
+# time; otherwise a plain line every few seconds.
+
+_BAR_CELLS = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FILE_CELLS_MIN = 8
+_DRAW_INTERVAL_S = 0.2
+_PRINT_INTERVAL_S = 10.0
+_ERASE_LINE = "\r\x1b[2K"
+_STDERR = 2
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+@asynccontextmanager
+async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+    """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
+    started = time.monotonic()
+    draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if draws:
+            click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+            if progress.items:
+                echo(dim(_final_line(progress, time.monotonic() - started)), err=True)
+
+
+def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
+    """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
+    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
+
+
+def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the parts of the line with their styles. A line that must be cut has no styles."""
+    share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
+    filled, empty = _bar(share)
+    remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
+    numbers = (
+        f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
+        f"{pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
+    )
+    columns_left = columns - len(filled + empty + numbers) - 3
+    if columns_left < 0:
+        return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
+    name = strip_control_characters(progress.file).replace("\n", " ")
+    file = truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
+    file_part = f"  {file}" if file else ""
+    return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
+
+
+def _bar(share: float) -> tuple[str, str]:
+    """Returns the filled and the empty part. It moves in eighths of a cell, so that large files show progress, too."""
+    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
+    filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
+    return filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(filled))
+
+
+def _rate(items: int, elapsed_s: float) -> str:
+    return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
+
+
+def _final_line(progress: ImportProgress, elapsed_s: float) -> str:
+    items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
+    return f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
+
+
+def format_size(count: int) -> str:
+    """Returns 12 KB or 3.4 MB, in decimal units like file listings."""
+    amount, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if amount < 1000 or unit == _UNITS[-1]:
+            break
+        amount /= 1000
+    return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
+
+
+async def _draw(progress: ImportProgress, started: float) -> None:
+    while True:
+        parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
+        line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
+        # color=True keeps the sequence that erases the line, even if colours are disabled.
+        click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+        await asyncio.sleep(_DRAW_INTERVAL_S)
+
+
+async def _print(progress: ImportProgress) -> None:
+    while True:
+        await asyncio.sleep(_PRINT_INTERVAL_S)
+        read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"
+        items = pluralize(progress.items, "items")
+        click.echo(f"{read}, {items}: {strip_control_characters(progress.file)}", err=True)

@@ -5,18 +5,16 @@ import time
 
 import click
 
-from auth.api_keys import has_key_prefix
-from auth.key_sources import load_signing_keys
-from auth.principal import SCOPES
-from auth.registry import Registry, UserRecord
+from auth.context import SCOPES
+from auth.registry import Registry, UserRecord, has_key_prefix
+from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
 from config.settings import Settings
 from server.cli.admin import find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
-from server.cli.options import SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, print_json
-from server.cli.times import parse_duration
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.output import format_time, parse_duration, print_json
 
 
 @click.group()

@@ -1,22 +1,24 @@
 """The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.accounts.throttle import SignInFailed
+from auth.accounts.links import AccountLink, LinkKind
+from auth.accounts.passwords import SignInFailed
+from auth.accounts.service import Accounts
 from auth.browser_sessions import BrowserSession
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
-from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH, client_address, see_other
-from server.console.forms import form_error
+from config.settings import Settings
+from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
+from server.console.pages import form_error
 from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
-from server.rest.account import Account, NoArguments, account_operations
+from server.rest.account import Account, NoArguments, UsageRequest, UsageResponse, account_operations, usage_operation
 from server.rest.browser_sessions import BrowserList, BrowserSessionRequest, PasskeyList, browser_session_operations
 from server.rest.operation import Operation
 from server.rest.own_data import DeletionPreview, DeletionRequest, own_data_operations
-from server.rest.usage import UsageRequest, UsageResponse, usage_operation
 from server.runtime import Runtime
 
 _DONE = {
@@ -150,3 +152,64 @@ class AccountPages(PersonalPage):
 
 def _problem(error: FlorilegiumError) -> str:
     return "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
+
+
+# -- link page ---------------------------------------------------------------------------------------------------------
+# The page of a link that creates an account or sets a password.
+
+
+class _Texts(NamedTuple):
+    title: str
+    introduction: str
+    button: str
+
+
+_TEXTS: dict[LinkKind, _Texts] = {
+    "setup": _Texts("Set up this server", "Create the first account. It can manage this server.", "Create account"),
+    "invitation": _Texts("Create your account", "You are invited to use this server.", "Create account"),
+    "reset": _Texts("Set a new password", "Afterwards you are signed out in all other browsers.", "Set password"),
+}
+
+
+_ACTIONS: dict[LinkKind, str] = {"setup": "user.add", "invitation": "user.add", "reset": "password.change"}
+
+
+class LinkPage:
+    def __init__(self, settings: Settings, browser: BrowserGuard, accounts: Accounts, kind: LinkKind) -> None:
+        self._settings = settings
+        self._browser = browser
+        self._accounts = accounts
+        self._kind: LinkKind = kind
+
+    async def show(self, request: Request) -> Response:
+        """Shows the form. Opening a link does not use it: mail scanners and previews open links too."""
+        link = await self._accounts.links.find(self._kind, request.path_params["secret"])
+        return await self._page(request, link)
+
+    async def use(self, request: Request) -> Response:
+        values = await self._browser.check_form(request)
+        secret, name, password = request.path_params["secret"], values.get("name", ""), values.get("password", "")
+        link = await self._accounts.links.find(self._kind, secret)
+        try:
+            if password != values.get("repeated"):
+                raise InvalidParams("password: the two passwords differ")
+            user = await self._accounts.redeem_link(self._kind, secret, name, password)
+        except (InvalidParams, Conflict) as error:
+            return await self._page(request, link, name=name, error=form_error(error), status=error.status)
+        self._browser.record(request, _ACTIONS[self._kind], user.id, target=user.id, detail=user.role)
+        return await self._browser.sign_in(request, user, HOME_PATH, method=f"{self._kind} link", is_by_password=True)
+
+    async def _page(
+        self, request: Request, link: AccountLink, *, name: str = "", error: str = "", status: int = 200
+    ) -> Response:
+        return await self._browser.render(
+            request,
+            "new-password.html",
+            status=status,
+            name=link.name or name[:128],
+            error=error,
+            is_name_fixed=bool(link.name),
+            min_chars=self._settings.password_min_chars,
+            max_chars=self._settings.password_max_chars,
+            **_TEXTS[self._kind]._asdict(),
+        )

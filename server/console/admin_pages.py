@@ -7,18 +7,21 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.principal import ROLE_SCOPES
+from auth.context import ROLE_SCOPES
 from auth.quotas import QuotaOverrides
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import see_other
-from server.console.forms import form_error
-from server.console.page_form import PageForm
+from server.console.pages import PageForm, form_error
 from server.console.viewer import PersonalPage, Viewer
 from server.http_services import HttpServices
 from server.rest.account import NoArguments
 from server.rest.administration import (
+    AccountLinkResponse,
     AddUserRequest,
     DeleteUserRequest,
+    InvitationList,
+    InvitationRequest,
+    InviteRequest,
     QuotasRequest,
     UpdateUserRequest,
     User,
@@ -26,15 +29,9 @@ from server.rest.administration import (
     UserQuotas,
     UserRequest,
     administration_operations,
-)
-from server.rest.audit import AuditPage, AuditRequest, audit_operations
-from server.rest.invitations import (
-    AccountLinkResponse,
-    InvitationList,
-    InvitationRequest,
-    InviteRequest,
     invitation_operations,
 )
+from server.rest.audit import AuditPage, AuditRequest, audit_operations
 from server.rest.operation import Operation
 from server.rest.server_status import ServerStatus, status_operation
 from server.runtime import Runtime

@@ -220,7 +220,7 @@ class BrowserGuard:
         self, request: Request, user: UserRecord, location: str, *, method: str, is_by_password: bool = False
     ) -> Response:
         """Starts a session and leads to `location`. A session that the browser had before ends. `method` is recorded.
-        The browser is recognized when the user signs in again, see `auth.accounts.throttle`. If only a password was
+        The browser is recognized when the user signs in again, see `auth.accounts.passwords`. If only a password was
         entered and a passkey is required, it leads to the page for that instead."""
         needs_passkey = is_by_password and self._requires_passkey
         await self._end_session(request)

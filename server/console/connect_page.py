@@ -10,16 +10,15 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from auth.principal import ADMIN, READ, SCOPES, WRITE
+from auth.context import ADMIN, READ, SCOPES, WRITE
 from config.errors import FlorilegiumError, StorageError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.times import format_time_seconds
 from server.client_guides import CLIENTS, ClientGuide, ConnectionTarget
 from server.console.browser import BrowserGuard, see_other
-from server.console.forms import form_error
-from server.console.page_form import PageForm
+from server.console.pages import PageForm, form_error
 from server.console.viewer import PersonalPage, Viewer
-from server.doctor.flows import FLOWS
+from server.doctor.oauth_hops import FLOWS
 from server.profiles import PROFILE_NAMES
 from server.rest.account import (
     ConnectionList,
@@ -34,8 +33,8 @@ from server.rest.account import (
 )
 from server.rest.audit import ReadPage, ReadsRequest, audit_operations
 from server.rest.calls import CallList, CallsRequest, calls_operation
-from server.rest.connection_test import ConnectionReport, ConnectionTestRequest, connection_test_operation
 from server.rest.operation import Operation, SignInNeeded
+from server.rest.server_status import ConnectionReport, ConnectionTestRequest, connection_test_operation
 from server.runtime import Runtime
 
 CONNECT_PATH = "/connect"

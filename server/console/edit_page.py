@@ -11,12 +11,11 @@ from starlette.responses import Response
 
 from config.errors import Conflict, InvalidParams
 from server.console.browser import BrowserGuard, see_other
-from server.console.forms import form_error
+from server.console.pages import form_error
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.items import EditableItemRequest, ItemOperations
 from server.rest.operation import Operation
 from server.runtime import Runtime
-from server.tools.compact import Permalinks
 from server.tools.items import (
     SOURCE_NAMES,
     EditableItem,
@@ -28,6 +27,7 @@ from server.tools.items import (
     WriteResult,
     parse_item_uri,
 )
+from server.tools.research import Permalinks
 from server.tools.writing import LibraryWriter
 from sources.items import uri_of
 from sources.records import Role

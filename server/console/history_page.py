@@ -1,28 +1,62 @@
 """The history page: a sidebar with all conversations, and the open conversation next to it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, InvalidParams
+from config.times import parse_time
 from server.compat.agentkit.responses import ConversationSummary
 from server.compat.agentkit.routes import agentkit_operations
 from server.compat.agentkit.schemas import (
     ConversationList,
+    DeleteConversationRequest,
     ListConversationsRequest,
     ListNamespacesRequest,
     NamespaceList,
+    UpdateConversationRequest,
 )
-from server.console.conversation_reader import ConversationReader
-from server.console.date_groups import group_by_date
-from server.console.page_form import PageForm
+from server.console.browser import see_other
+from server.console.pages import PageForm
+from server.console.threads_page import ConversationReader
 from server.console.viewer import LibraryPage, Viewer
 from server.http_services import HttpServices
+from server.rest.items import ItemOperations
 from server.runtime import Runtime
-from sources.defaults import local_time
+from server.tools.items import ItemsRestore
+from server.tools.writing import LibraryWriter
+from sources.items import local_time, uri_of
+
+# -- date groups -------------------------------------------------------------------------------------------------------
+# The headings under which a list of conversations is grouped by date: Today, Yesterday, Previous 7 days, October.
+
+T = TypeVar("T")
+
+
+def date_group(time: datetime, now: datetime) -> str:
+    """Returns the heading of a time, by the days of the time zone of `now`."""
+    date, today = time.astimezone(now.tzinfo).date(), now.date()
+    days = (today - date).days
+    if days <= 0:
+        return "Today"
+    if days == 1:
+        return "Yesterday"
+    for limit in (7, 30):
+        if days <= limit:
+            return f"Previous {limit} days"
+    return f"{date:%B}" if date.year == today.year else f"{date:%B} {date.year}"
+
+
+def group_by_date(rows: Iterable[T], time_of: Callable[[T], str], now: datetime) -> list[tuple[str, list[T]]]:
+    """Groups rows that are sorted by time."""
+    groups = groupby(rows, lambda row: date_group(parse_time(time_of(row)), now))
+    return [(heading, list(members)) for heading, members in groups]
+
 
 # The sidebar grows by this many rows, up to the maximum. Then it is continued on another page.
 _STEP = 100
@@ -164,3 +198,53 @@ def _done(request: Request) -> Mapping[str, str]:
     """Returns what was done just now, and how to undo it."""
     action, conversation_id = request.query_params.get("done", ""), request.query_params.get("of", "")[:200]
     return {"done": _DONE.get(action, ""), "undo": _UNDO.get(action, ""), "changed": conversation_id}
+
+
+# -- conversation forms ------------------------------------------------------------------------------------------------
+# The forms of the history page: rename, pin, archive, delete and restore a conversation.
+
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "pin": {"pinned": True},
+    "unpin": {"pinned": False},
+    "archive": {"archived": True},
+    "unarchive": {"archived": False},
+}
+
+
+class ConversationForms(LibraryPage):
+    def __init__(self, runtime: Runtime, services: HttpServices) -> None:
+        super().__init__(runtime, services.browser)
+        operations = {one.id: one for one in agentkit_operations(services.agentkit, runtime.settings)}
+        writer = LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)
+        self._update = operations["update_conversation"]
+        self._delete = operations["delete_conversation"]
+        self._restore = ItemOperations(writer).restore()
+
+    async def change(self, request: Request) -> Response:
+        """Leads back to the list as it was. A conversation that was open stays open, unless it leaves the list."""
+        viewer = await self.admit(request, self._update)
+        values = await self._browser.check_form(request)
+        form, conversation_id = HistoryForm.of(request), request.path_params["id"]
+        action, current = values.get("action", ""), values.get("current", "")
+        await self._run_action(viewer, conversation_id, action, values.get("title", ""))
+        if current == conversation_id and action in ("archive", "unarchive", "delete"):
+            current = ""
+        if action in ("restore", "rename"):
+            current = current or conversation_id
+        target = form.of_conversation(current) if current else form.address(offset=form.offset)
+        done = urlencode({"done": action, "of": conversation_id})
+        return see_other(f"{target}{'&' if '?' in target else '?'}{done}")
+
+    async def _run_action(self, viewer: Viewer, conversation_id: str, action: str, title: str) -> None:
+        if action in _CHANGES:
+            change = UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
+            await self.run(viewer, self._update, change)
+        elif action == "rename":
+            change = UpdateConversationRequest(conversation_id=conversation_id, title=title.strip())
+            await self.run(viewer, self._update, change)
+        elif action == "delete":
+            await self.run(viewer, self._delete, DeleteConversationRequest(conversation_id=conversation_id))
+        elif action == "restore":
+            await self.run(viewer, self._restore, ItemsRestore(uri=uri_of("chats", conversation_id)))
+        else:
+            raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")

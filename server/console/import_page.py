@@ -4,7 +4,10 @@ With a script, the page uploads over the REST operations and shows the progress.
 """
 
 import asyncio
-from collections.abc import Sequence
+import io
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -12,11 +15,23 @@ from starlette.responses import Response
 
 from config.errors import FlorilegiumError, InvalidParams
 from server.console.browser import CSRF_FIELD, BrowserGuard, see_other
-from server.console.follow_forms import FollowForms
-from server.console.upload_form import UploadForm, read_upload_form
 from server.console.viewer import LibraryPage, Viewer
-from server.import_history import ImportJob
-from server.rest.forms import MULTIPART
+from server.following.deployments import FollowedDeployment
+from server.following.operations import FollowedSource
+from server.import_board import ImportJob
+from server.rest.follows import (
+    FollowedDeployments,
+    FollowedSources,
+    FollowIdRequest,
+    FollowRequest,
+    ListDeploymentsRequest,
+    ListFollowsRequest,
+    ResolveConflictRequest,
+    UpdateFollowRequest,
+    deployment_operations,
+    follow_operations,
+)
+from server.rest.forms import MULTIPART, PartHead, part_delimiter, read_part_head
 from server.rest.imports import (
     ImportEndpoints,
     ImportJobRequest,
@@ -27,10 +42,151 @@ from server.rest.imports import (
     start_import_operation,
 )
 from server.rest.inputs import receive_upload
-from server.rest.operation import Upload, UploadRequest
+from server.rest.operation import Operation, Upload, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
+
+# -- upload form -------------------------------------------------------------------------------------------------------
+# Forms with one file, as browsers send them without JavaScript. The file may be large, so the body stays on disk.
+
+_PARTS_MAX = 20
+_HEAD_MAX_BYTES = 8 * 1024
+_VALUE_MAX_BYTES = 8 * 1024
+
+
+class FileRange(io.RawIOBase):
+    """Some bytes of a file, as a file of their own."""
+
+    def __init__(self, file: IO[bytes], start: int, end: int) -> None:
+        super().__init__()
+        self._file = file
+        self._end = end
+        file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]  # the buffers that io passes
+        content = self._file.read(min(len(buffer), self._end - self._file.tell()))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+class UploadForm(Struct, frozen=True):
+    """`filename` is empty, and so is the file, if none was chosen."""
+
+    values: Mapping[str, str]
+    filename: str
+    file: IO[bytes]
+
+
+def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
+    """Reads a body of `multipart/form-data`. Searches all of it, so it must not run on the event loop."""
+    values: dict[str, str] = {}
+    filename, file = "", (0, 0)
+    delimiter = part_delimiter(content_type)
+    body.seek(0, io.SEEK_END)
+    if not body.tell():
+        raise InvalidParams("form data: expected at least one part, got an empty body")
+    with mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for head, start, end in _parts(content, delimiter):
+            if head.filename is None:
+                values[head.name] = _value(head.name, content[start : min(end, start + _VALUE_MAX_BYTES + 1)])
+            elif head.filename:
+                filename, file = head.filename, (start, end)
+    return UploadForm(values, filename, io.BufferedReader(FileRange(body, *file)))
+
+
+def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int, int]]:
+    """Yields the head of each part, and where its content begins and ends."""
+    if content[: len(delimiter) - 2] != delimiter[2:]:
+        raise InvalidParams("form data: expected the boundary at the start of the body")
+    start = len(delimiter) - 2
+    for _ in range(_PARTS_MAX):
+        if content[start : start + 2] == b"--":
+            return
+        end = content.find(delimiter, start)
+        blank_line = content.find(b"\r\n\r\n", start, start + _HEAD_MAX_BYTES)
+        if blank_line < 0 or end < blank_line + 4:
+            raise InvalidParams("form data: expected complete parts, got a truncated body")
+        yield read_part_head(content[start:blank_line]), blank_line + 4, end
+        start = end + len(delimiter)
+    raise InvalidParams(f"form data: expected at most {_PARTS_MAX} parts")
+
+
+def _value(name: str, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidParams(f"{name[:60]}: expected UTF-8 text, got other bytes") from error
+    if len(value) > _VALUE_MAX_BYTES:
+        raise InvalidParams(f"{name[:60]}: expected at most {_VALUE_MAX_BYTES} bytes")
+    return text
+
+
+# -- follow forms ------------------------------------------------------------------------------------------------------
+# Followed sources on the import page: what is followed, and the forms that add, pause, read and remove a source.
+
+FOLLOWS_PATH = "/import/follows"
+_SECTION = "/import#follows"
+# Each source with problems is read once more for the names of its files.
+_DETAILS_MAX = 10
+
+
+class FollowForms(LibraryPage):
+    def __init__(self, runtime: Runtime, browser: BrowserGuard) -> None:
+        super().__init__(runtime, browser)
+        operations = (*follow_operations(runtime), *deployment_operations(runtime))
+        self._operations: dict[str, Operation] = {operation.id: operation for operation in operations}
+
+    async def list(self, viewer: Viewer) -> Sequence[FollowedSource]:
+        """Returns the followed sources, with the files that have problems."""
+        listed: FollowedSources = await self.run(viewer, self._operations["list_follows"], ListFollowsRequest())
+        troubled = [source.id for source in listed.follows if source.conflicts or source.failed][:_DETAILS_MAX]
+        details: dict[str, FollowedSource] = {
+            id_: await self.run(viewer, self._operations["get_follow"], FollowIdRequest(id=id_)) for id_ in troubled
+        }
+        return [details.get(source.id, source) for source in listed.follows]
+
+    async def deployments(self, viewer: Viewer) -> Sequence[FollowedDeployment]:
+        """Returns the followed deployments, which administrators see."""
+        if not viewer.is_admin:
+            return ()
+        operation = self._operations["list_follow_deployments"]
+        listed: FollowedDeployments = await self.run(viewer, operation, ListDeploymentsRequest())
+        return listed.deployments
+
+    async def add(self, viewer: Viewer, values: Mapping[str, str]) -> None:
+        request = FollowRequest(location=values.get("location", "").strip(), format=values.get("format") or None)
+        await self.run(viewer, self._operations["add_follow"], request)
+
+    async def change(self, request: Request) -> Response:
+        """Does what the button says that was pressed."""
+        values = await self._browser.check_form(request)
+        operation, args = self._request(values)
+        await self.run(await self.admit(request, operation), operation, args)
+        return see_other(_SECTION)
+
+    async def admit_addition(self, request: Request) -> tuple[Viewer, Mapping[str, str]]:
+        values = await self._browser.check_form(request)
+        return await self.admit(request, self._operations["add_follow"]), values
+
+    def _request(
+        self, values: Mapping[str, str]
+    ) -> tuple[Operation, FollowIdRequest | UpdateFollowRequest | ResolveConflictRequest]:
+        follow, action = values.get("follow", ""), values.get("action", "")
+        match action:
+            case "pause" | "resume":
+                return self._operations["update_follow"], UpdateFollowRequest(id=follow, paused=action == "pause")
+            case "library" | "file":
+                request = ResolveConflictRequest(id=follow, file=values.get("file", ""), keep=action)
+                return self._operations["resolve_follow_conflict"], request
+            case "remove":
+                return self._operations["remove_follow"], FollowIdRequest(id=follow)
+            case _:
+                return self._operations["run_follow"], FollowIdRequest(id=follow)
+
 
 IMPORT_PATH = "/import"
 # The fields of the form and the delimiters around the file.

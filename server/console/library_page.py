@@ -9,7 +9,7 @@ from starlette.responses import Response
 from aggregator.search import KnowledgeSearch
 from config.errors import FlorilegiumError
 from server.console.browser import BrowserGuard
-from server.console.page_form import PageForm
+from server.console.pages import PageForm
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.knowledge import KnowledgeOperations
 from server.rest.library import (

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from server.rest.links import WIKILINK
-from server.tools.compact import PASSAGE
+from server.rest.items import WIKILINK
+from server.tools.research import PASSAGE
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -11,7 +11,7 @@ from config.errors import FlorilegiumError
 from config.settings import Settings
 from server.console.browser import BrowserGuard, SignInRequired, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page
-from server.error_responses import error_headers
+from server.middleware import error_headers
 from server.rest.handler import check_method
 from server.rest.operation import SignInNeeded
 

@@ -17,12 +17,12 @@ from config.errors import FlorilegiumError
 from config.times import format_clock
 from server.console.browser import BrowserGuard
 from server.console.markdown import without_markup
-from server.console.page_form import PageForm
+from server.console.pages import PageForm
 from server.console.viewer import LibraryPage, Viewer
 from server.rest.knowledge import KnowledgeOperations, UriRequest
 from server.rest.library import LibraryEndpoints, LibraryItems, LibraryItemsRequest, items_operation
 from server.runtime import Runtime
-from server.tools.compact import Permalinks, title_of
+from server.tools.research import Permalinks, title_of
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.search.arguments import read_query
 from sources.search.snippets import Highlighter

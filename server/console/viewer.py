@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from auth.authenticator import basic_to_bearer
 from auth.browser_sessions import BrowserSession, browser_principal
-from auth.context import RequestContext, SessionId
-from auth.principal import ADMIN, WRITE
+from auth.context import ADMIN, WRITE, RequestContext, SessionId
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard, sign_in_required
 from server.rest.handler import rest_context, run_operation

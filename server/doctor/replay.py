@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from config.settings import is_loopback
-from server.doctor.check import Check
-from server.doctor.flows import TOOL_NAME, ClientFlow
 from server.doctor.oauth_hops import (
+    TOOL_NAME,
     AuthorizationRequest,
+    ClientFlow,
     ProtectedResource,
     authorize,
     preflight,
@@ -24,7 +24,7 @@ from server.doctor.oauth_hops import (
     try_token_endpoint,
 )
 from server.doctor.requests import HopFailed, HopResponse, Requests, response_problem
-from server.doctor.tokens import ExpectedToken, describe_refusal
+from server.doctor.tokens import Check, ExpectedToken, describe_refusal
 
 _PROTOCOL_VERSION = "2025-11-25"
 _DESCRIPTION_MAX_CHARS = 2048

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from config.outgoing_http import OutgoingRequestError, open_response
+from config.public_http import OutgoingRequestError, open_response
 
 _BODY_MAX_BYTES = 4 * 1024 * 1024
 _QUOTED_CHARS = 120

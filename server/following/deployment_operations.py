@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-from auth.deployments import Deployment, Deployments, UserMapping
-from auth.follows import FollowRecord
+from auth.follows import Deployment, Deployments, FollowRecord, UserMapping
 from auth.registry import Registry
 from config.settings import Settings
-from server.following.deployment_status import FollowedDeployment, describe_deployment
-from server.following.deployments import DeploymentFolders
+from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
 from server.following.locations import allowed_deployment
+from server.following.operations import FollowedSource, describe
 from server.following.service import FollowService
-from server.following.status import FollowedSource, describe
 from sources.storage.contract import Libraries
 
 _PROBLEMS_MAX = 1

@@ -16,8 +16,7 @@ from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from server.following.locations import checked_path
 from server.import_jobs import UPLOADS_FOLDER
-from sources.following.run_lease import run_lease
-from sources.following.state import SourceState, SyncReport, load_state, save_state
+from sources.following.state import SourceState, SyncReport, load_state, run_lease, save_state
 from sources.following.sync import SourceSync
 from sources.following.url_sync import UrlSync
 from sources.importers.engine.files import printable_name

@@ -1,28 +1,114 @@
 """The authorization endpoint: people sign in, see who asks for what, and allow or deny it."""
 
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.browser_sessions import BrowserSession
+from auth.context import ADMIN, READ, SCOPES, WRITE
+from auth.oauth.clients import OAuthClient
+from auth.oauth.device_codes import DeviceRequest, format_user_code, normalize_user_code
 from auth.oauth.errors import OAuthError, RequestRejected
-from auth.oauth.grants import GrantRequest
-from auth.oauth.metadata import AUTHORIZE_PATH
-from auth.oauth.redirects import describe_target, form_target, is_loopback_uri
-from auth.oauth.scopes import grantable_scopes
-from auth.principal import ADMIN
+from auth.oauth.grants import GrantRequest, TokenResource
+from auth.oauth.metadata import AUTHORIZE_PATH, DEVICE_PATH, grantable_scopes
+from auth.oauth.redirects import describe_target, form_target, is_loopback_uri, is_private_use
 from config.errors import InvalidParams
 from server.console.browser import BrowserGuard, client_address, safe_path, see_other, sign_in_again_path
 from server.console.pages import render_page
 from server.oauth.code_request import (
     AuthorizationCodeRequest,
+    Parameters,
     ReturnAddress,
     find_return_address,
+    parse_parameters,
     read_code_request,
 )
-from server.oauth.consent import consent_values, read_decision
-from server.oauth.parameters import Parameters, parse_parameters
 from server.oauth.services import OAuthServices
+
+# -- consent -----------------------------------------------------------------------------------------------------------
+# The consent page: what a client asks for, in plain words, and what the person decided.
+
+SCOPE_WORDS = {
+    READ: "search and read your library",
+    WRITE: (
+        "add, change and delete items in your library; follow web pages, and files of this server in folders that its "
+        "operator opened to you, and write notes to them"
+    ),
+    ADMIN: (
+        "see the users of this server, their quotas and invitations, its state and followed deployments, and the audit "
+        "log of all users; it cannot change users, keys or quotas, and reaches no other files"
+    ),
+}
+# People can leave these out and still allow the rest. Administration has to be chosen.
+_OPTIONAL = (WRITE, ADMIN)
+_NOT_CHOSEN_AT_FIRST = ADMIN
+
+
+class Decision(Struct, frozen=True):
+    """What the person allowed. `sources` is None for all sources."""
+
+    scopes: frozenset[str]
+    sources: frozenset[str] | None
+
+
+def read_decision(form: Mapping[str, str], scopes: frozenset[str], sources: tuple[str, ...]) -> Decision:
+    """Returns what was chosen in the form, which can only be less than what was asked for."""
+    chosen = frozenset(scope for scope in scopes if scope not in _OPTIONAL or form.get(_scope_field(scope)) == "on")
+    if scopes <= set(_OPTIONAL) and len(scopes) == 1:
+        chosen = scopes  # a single permission is not optional: deny leaves it out
+    chosen_sources = frozenset(name for name in sources if form.get(f"source_{name}") == "on")
+    if not chosen or not chosen_sources:
+        raise InvalidParams("choose at least one permission and one source, or deny the request")
+    return Decision(chosen, None if chosen_sources == set(sources) else chosen_sources)
+
+
+def consent_values(
+    client: OAuthClient,
+    redirect_uri: str,
+    resource: TokenResource,
+    scopes: frozenset[str],
+    sources: tuple[str, ...],
+    session: BrowserSession,
+) -> dict[str, Any]:
+    """Returns the values of the template."""
+    optional = [scope for scope in SCOPES if scope in scopes and scope in _OPTIONAL and len(scopes) > 1]
+    return {
+        "client_name": client.name,
+        "identity": _identity(client),
+        "is_verified": client.kind != "dynamic",
+        "redirect_target": describe_target(redirect_uri) if redirect_uri else "",
+        "is_local": bool(redirect_uri) and (is_loopback_uri(redirect_uri) or is_private_use(redirect_uri)),
+        "user_name": session.user.name,
+        "required_scopes": [SCOPE_WORDS[scope] for scope in SCOPES if scope in scopes and scope not in optional],
+        "optional_scopes": [
+            {"field": _scope_field(scope), "words": SCOPE_WORDS[scope], "is_checked": scope != _NOT_CHOSEN_AT_FIRST}
+            for scope in optional
+        ],
+        "profile": resource.profile,
+        "sources": sources,
+    }
+
+
+def _identity(client: OAuthClient) -> str:
+    match client.kind:
+        case "document":
+            return f"Its name is published by {urlsplit(client.id).netloc}, which we have checked."
+        case "manual":
+            return "The operator of this server added this application."
+        case "dynamic":
+            return (
+                "The application chose this name itself, and it has not been verified. Allow access only if you have "
+                "just started to connect it yourself."
+            )
+
+
+def _scope_field(scope: str) -> str:
+    return f"scope_{scope}"
 
 
 class AuthorizePage:
@@ -175,3 +261,103 @@ def _parse(query: str) -> Parameters:
         return parse_parameters(query)
     except OAuthError as error:
         raise RequestRejected(error.message) from error
+
+
+# -- device page -------------------------------------------------------------------------------------------------------
+# The page on which people enter the code of a device (RFC 8628 section 3.3) and decide what it may do.
+
+_UNKNOWN_CODE = "This code is not valid, or no longer. Check it on your device, or start again there."
+
+
+class DevicePage:
+    def __init__(self, services: OAuthServices, browser: BrowserGuard) -> None:
+        self._services = services
+        self._browser = browser
+
+    async def show(self, request: Request) -> Response:
+        await self._browser.require_session(request)
+        return await self._ask_for_code(request, request.query_params.get("user_code", ""))
+
+    async def submit(self, request: Request) -> Response:
+        """Handles both forms: the first has the code only, the second also the decision."""
+        form = await self._browser.check_form(request)
+        session = await self._browser.require_session(request)
+        user_code = normalize_user_code(form.get("user_code", ""))
+        device = await self._services.device_codes.find(user_code)
+        if device is None:
+            await self._services.limits.failures.take(client_address(request))
+            return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
+        client = await self._services.find_client(device.client_id)
+        scopes = grantable_scopes(device.scopes, session.user.role)
+        match form.get("decision"):
+            case "allow":
+                return await self._allow(request, form, device, client, scopes, session)
+            case "deny":
+                await self._services.device_codes.deny(user_code)
+                return _message("Denied", f"{client.name} gets no access. You can close this page.")
+            case _:
+                return await self._ask(request, device, client, scopes, session)
+
+    async def _allow(
+        self,
+        request: Request,
+        form: Mapping[str, str],
+        device: DeviceRequest,
+        client: OAuthClient,
+        scopes: frozenset[str],
+        session: BrowserSession,
+    ) -> Response:
+        try:
+            decision = read_decision(form, scopes, self._services.sources)
+        except InvalidParams as error:
+            return await self._ask(request, device, client, scopes, session, error.message)
+        if ADMIN in decision.scopes and not self._browser.is_recent(session):
+            return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}"))
+        grant = GrantRequest(
+            user=session.user,
+            client_id=client.id,
+            client_name=client.name,
+            redirect_uri="",
+            resource=device.resource,
+            scopes=decision.scopes,
+            sources=decision.sources,
+            auth_method=client.metadata.token_endpoint_auth_method,
+        )
+        await self._services.device_codes.approve(device.user_code, grant)
+        self._services.record("connection.create", grant, request)
+        return _message(
+            "Connected", f"{client.name} now has access. You can close this page and go back to the device."
+        )
+
+    async def _ask_for_code(self, request: Request, user_code: str, problem: str = "") -> Response:
+        shown = format_user_code(normalize_user_code(user_code)) if user_code else ""
+        status = 400 if problem else 200
+        return await self._browser.render(
+            request, "device.html", status=status, action=DEVICE_PATH, user_code=shown, problem=problem
+        )
+
+    async def _ask(
+        self,
+        request: Request,
+        device: DeviceRequest,
+        client: OAuthClient,
+        scopes: frozenset[str],
+        session: BrowserSession,
+        problem: str = "",
+    ) -> Response:
+        values = consent_values(client, "", device.resource, scopes, self._services.sources, session)
+        shown = format_user_code(device.user_code)
+        return await self._browser.render(
+            request,
+            "consent.html",
+            status=400 if problem else 200,
+            action=DEVICE_PATH,
+            hidden={"user_code": shown},
+            device_code=shown,
+            problem=problem,
+            **values,
+        )
+
+
+def _message(title: str, sentence: str) -> Response:
+    return render_page("message.html", title=title, sentences=[sentence])

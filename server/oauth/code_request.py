@@ -1,16 +1,86 @@
 """An authorization request (RFC 6749 section 4.1.1) and the response that leads back to the client."""
 
-from urllib.parse import urlencode
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import parse_qsl, urlencode
 
 from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from auth.oauth.clients import AUTHORIZATION_CODE, OAuthClient
-from auth.oauth.errors import OAuthError, RequestRejected, invalid_request
-from auth.oauth.pkce import METHOD, is_challenge
+from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected, invalid_request
+from auth.oauth.grants import Resources, TokenResource
+from auth.oauth.metadata import (
+    DEVICE_AUTHORIZATION_PATH,
+    METADATA_PATH,
+    REGISTRATION_PATH,
+    REVOCATION_PATH,
+    TOKEN_PATH,
+    requested_scopes,
+)
 from auth.oauth.redirects import is_loopback_uri, is_private_use, is_registered
-from auth.oauth.resources import Resources, TokenResource
-from auth.oauth.scopes import requested_scopes
-from server.oauth.parameters import Parameters
+from auth.oauth.tokens import METHOD, is_challenge
+from config.errors import FlorilegiumError, RateLimited, Unavailable
+from server.middleware import retry_after
+from server.rest.errors import MethodNotAllowed
+from server.rest.forms import URLENCODED, media_type_of
+from server.rest.handler import check_method
+from server.rest.inputs import read_body
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+# The parameters of an OAuth request, from a query string or a form.
+
+_PARAMETERS_MAX = 50
+
+
+class Parameters(Struct, frozen=True):
+    """RFC 6749 section 3.1: each parameter occurs once, and an empty one counts as missing. Only `resource` may be
+    repeated (RFC 8707 section 2)."""
+
+    values: Mapping[str, str]
+    resources: tuple[str, ...]
+    repeated: str | None = None
+
+    def get(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def require(self, name: str) -> str:
+        value = self.get(name)
+        if not value:
+            raise invalid_request(f"{name}: missing")
+        return value
+
+    def require_single(self) -> None:
+        if self.repeated is not None:
+            raise invalid_request(f"{self.repeated[:60]}: expected one value, got several")
+
+
+def parse_parameters(text: str) -> Parameters:
+    try:
+        pairs = parse_qsl(text, encoding="utf-8", errors="strict", max_num_fields=_PARAMETERS_MAX)
+    except ValueError as error:
+        raise invalid_request(f"expected at most {_PARAMETERS_MAX} parameters in UTF-8") from error
+    values: dict[str, str] = {}
+    resources, repeated = [], None
+    for name, value in pairs:
+        if name == "resource":
+            resources.append(value)
+        elif name in values:
+            repeated = repeated or name
+        else:
+            values[name] = value
+    return Parameters(values, tuple(resources), repeated)
+
+
+async def read_form_parameters(request: Request, max_bytes: int) -> Parameters:
+    """Reads the body of a request. Parameters in the query string are ignored, because URLs are logged."""
+    if media_type_of(request.headers.get("content-type", "")) != URLENCODED:
+        raise invalid_request(f"Content-Type: expected {URLENCODED}")
+    body = await read_body(request, request.headers.get("content-length"), max_bytes)
+    parameters = parse_parameters(body.decode("latin-1"))
+    parameters.require_single()
+    return parameters
 
 
 class ReturnAddress(Struct, frozen=True):
@@ -85,3 +155,68 @@ def read_code_request(address: ReturnAddress, parameters: Parameters, resources:
         code_challenge=challenge,
         is_consent_required="consent" in parameters.get("prompt").split(),
     )
+
+
+# -- public endpoint ---------------------------------------------------------------------------------------------------
+# Endpoints for programs of any origin: they use no cookies, so pages of other sites may call them (CORS).
+
+NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "WWW-Authenticate, Retry-After"}
+_PREFLIGHT = {"Access-Control-Allow-Headers": "*, Authorization", "Access-Control-Max-Age": "600"}
+_PATHS = frozenset((DEVICE_AUTHORIZATION_PATH, REGISTRATION_PATH, REVOCATION_PATH, TOKEN_PATH))
+_PREFIXES = (METADATA_PATH, "/.well-known/oauth-protected-resource")
+
+EndpointFunction = Callable[[Request], Awaitable[Response]]
+
+
+class PublicEndpoint:
+    """The ASGI application of one path. Errors have the form of RFC 6749 section 5.2."""
+
+    def __init__(self, method: str, function: EndpointFunction) -> None:
+        self._method = method
+        self._function = function
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "OPTIONS":
+            response = Response(status_code=204, headers={**_PREFLIGHT, "Access-Control-Allow-Methods": self._method})
+        else:
+            try:
+                response = await self._respond(Request(scope, receive))
+            except FlorilegiumError as error:
+                response = oauth_error(error)
+        response.headers.update(_CORS)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        check_method(request.method, (self._method,))
+        return await self._function(request)
+
+
+class PublicPaths:
+    """Sends requests for public endpoints to `public`, and all others to `other`, which has its own rules for CORS."""
+
+    def __init__(self, public: ASGIApp, other: ASGIApp) -> None:
+        self._public = public
+        self._other = other
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_public = scope["type"] == "http" and (scope["path"] in _PATHS or scope["path"].startswith(_PREFIXES))
+        await (self._public if is_public else self._other)(scope, receive, send)
+
+
+def oauth_error(error: FlorilegiumError) -> Response:
+    match error:
+        case OAuthError():
+            code = error.error
+        case RateLimited() | Unavailable():
+            code = "temporarily_unavailable"
+        case _:
+            code = "server_error" if error.status >= 500 else "invalid_request"
+    headers = dict(NO_STORE)
+    if (seconds := retry_after(error)) is not None:
+        headers["Retry-After"] = str(seconds)
+    if isinstance(error, InvalidClient):
+        headers["WWW-Authenticate"] = 'Basic realm="florilegium"'
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    return JSONResponse({"error": code, "error_description": error.message}, error.status, headers)

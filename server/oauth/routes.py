@@ -13,10 +13,9 @@ from auth.oauth.metadata import (
 )
 from server.console.browser import BrowserGuard
 from server.console.page_handler import PageFunction, PageHandler
-from server.oauth.authorize_page import AuthorizePage
-from server.oauth.device_page import DevicePage
+from server.oauth.authorize_page import AuthorizePage, DevicePage
+from server.oauth.code_request import EndpointFunction, PublicEndpoint
 from server.oauth.endpoints import OAuthEndpoints
-from server.oauth.public_endpoint import EndpointFunction, PublicEndpoint
 from server.oauth.services import build_oauth_services
 from server.runtime import Runtime
 

@@ -4,14 +4,12 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from auth.audit import Audit
-from auth.oauth.client_assertions import ClientAssertions
+from auth.oauth.client_assertions import ClientAssertions, MetadataDocuments, document_fetch, is_document_url
 from auth.oauth.clients import OAuthClient, OAuthClients
 from auth.oauth.device_codes import DeviceCodes
 from auth.oauth.errors import RequestRejected
-from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants
-from auth.oauth.metadata_documents import MetadataDocuments, document_fetch, is_document_url
-from auth.oauth.resources import Resources
-from auth.oauth.scopes import format_scopes
+from auth.oauth.grants import GrantRecord, GrantRequest, OAuthGrants, Resources
+from auth.oauth.metadata import format_scopes
 from auth.oauth.tokens import OAuthTokens
 from auth.rate_limits import LimitRule, RateLimit
 from config.settings import Settings

@@ -1,17 +1,64 @@
 """The context of one MCP request: the caller, the protocol era, and a way to talk to the client during the call."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from auth.context import RequestContext
-from config.errors import MissingCapability
+from auth.context import Owner, RequestContext
+from auth.tickets import StateKeys
+from config.errors import FlorilegiumError, InvalidParams, MissingCapability, Unavailable
 from server.call_limits import LimitCheck
-from server.protocol.deadline import Deadline
-from server.protocol.messages import RequestId, notification_message
-from server.protocol.versions import Era
-from sessions.session import Session
+from server.protocol.messages import Era, RequestId, log_failure, notification_message
+from sessions.store import Session
+
+# -- deadline ----------------------------------------------------------------------------------------------------------
+# The deadline of a call. Unlike `asyncio.timeout` it can be paused, and it costs half as much on every call.
+
+
+class Deadline:
+    """Cancels the task that entered it when time is up, and raises TimeoutError from the `with` block."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_over = False
+
+    def __enter__(self) -> "Deadline":
+        task = asyncio.current_task()
+        assert task is not None
+        self._task: asyncio.Task[Any] = task
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._seconds, self._expire)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        # If the task was also cancelled by someone else, CancelledError propagates to them.
+        if self._is_over and self._task.uncancel() == 0 and exc_type is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def pause(self) -> None:
+        """Stops the clock, for example while the client answers a request."""
+        self._seconds = self._timer.when() - self._loop.time()
+        self._timer.cancel()
+
+    def resume(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._is_over = True
+        self._task.cancel()
+
 
 # The profile of callers that did not choose one.
 DEFAULT_PROFILE = "default"
@@ -146,3 +193,97 @@ class Call(Struct, eq=False):
             return await self.peer.request(request.method, request.params)
         finally:
             self.deadline.resume()
+
+
+# -- handlers ----------------------------------------------------------------------------------------------------------
+# Runs the handlers of tools, resources, prompts and completions under the call's deadline.
+
+T = TypeVar("T")
+
+
+async def run_handler(call: Call, name: str, work: Awaitable[T], deadline_ms: int) -> T:
+    """Awaits a handler. An unexpected exception is logged, and the caller learns only the id of the request."""
+    try:
+        with Deadline(deadline_ms / 1000) as deadline:
+            call.deadline = deadline
+            return await work
+    except TimeoutError as error:
+        raise Unavailable(f"{name} took longer than {deadline_ms} ms") from error
+    except (FlorilegiumError, InputRequired):
+        raise
+    except Exception as error:
+        log_failure(name, error)
+        raise FlorilegiumError(f"internal error (request {call.context.request_id})") from error
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+# How a server presents itself to MCP clients, and the limits that its dispatcher enforces.
+
+Result = dict[str, Any]
+
+
+class DispatcherOptions(Struct, frozen=True, kw_only=True):
+    name: str
+    title: str
+    version: str
+    page_size: int
+    uri_max_chars: int = 2_000
+    list_ttl_ms: int
+    deadline_ms: int
+    recheck_s: float
+    elicitation_timeout_s: float
+    has_dotted_names: bool = False
+
+    def as_implementation(self) -> dict[str, str]:
+        return {"name": self.name, "title": self.title, "version": self.version}
+
+    def cacheable(self, result: Result, era: Era) -> Result:
+        """Adds the modern era's cache hints. Results depend on the caller, so no shared cache may keep them."""
+        if era is Era.MODERN:
+            result["ttlMs"] = self.list_ttl_ms
+            result["cacheScope"] = "private"
+        return result
+
+
+# -- request state -----------------------------------------------------------------------------------------------------
+# Signs the state that a modern client carries between two rounds of one call.
+#
+# The client cannot change the state: it is authenticated, it expires, and it is bound to one principal, one method and
+# one set of arguments. State that does not verify is rejected.
+
+LIFETIME_S = 600.0
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_INVALID = "requestState: expected the value of the last result; call again without it"
+
+
+class RequestStateSigner:
+    """Uses random keys: state signed before a restart of all processes is rejected, and the client starts over."""
+
+    def __init__(self, keys: StateKeys | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._keys = keys or StateKeys()
+        self._clock = clock
+
+    def sign(self, state: Any, owner: Owner, method: str, params: Mapping[str, Any]) -> str:
+        body = msgspec.json.encode([self._clock() + LIFETIME_S, state])
+        return base64.urlsafe_b64encode(self._digests(body, owner, method, params)[0] + body).decode()
+
+    def verify(self, signed: str, owner: Owner, method: str, params: Mapping[str, Any]) -> Any:
+        """Returns the state, or raises InvalidParams."""
+        try:
+            raw = base64.b64decode(signed.encode(), altchars=b"-_", validate=True)
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise InvalidParams(_INVALID) from error
+        digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
+        accepted = self._digests(body, owner, method, params)
+        if not any(hmac.compare_digest(digest, one) for one in accepted):
+            raise InvalidParams(_INVALID)
+        expires_at, state = msgspec.json.decode(body)
+        if self._clock() >= expires_at:
+            raise InvalidParams("requestState: expired; call again without it")
+        return state
+
+    def _digests(self, body: bytes, owner: Owner, method: str, params: Mapping[str, Any]) -> list[bytes]:
+        target = {key: params.get(key) for key in ("name", "uri", "arguments")}
+        binding = msgspec.json.encode([owner, method, target], order="sorted")
+        message = len(binding).to_bytes(8, "big") + binding + body
+        return [hmac.digest(key, message, "sha256") for key in self._keys.for_purpose("request state")]

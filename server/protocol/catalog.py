@@ -4,18 +4,109 @@ A tool is declared once, as a Struct for its arguments and one for its result. V
 documentation are derived from them.
 """
 
+import asyncio
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from auth.principal import READ
-from server.protocol.call import Call
-from server.protocol.changes import Change, ChangeFeed
+from auth.context import READ, Principal
+from config.errors import FlorilegiumError, InvalidParams, NotFound, ResourceNotFound, Unavailable
+from config.paths import UserId
+from server.protocol.call import DEFAULT_PROFILE, Call, DispatcherOptions, Result
+from server.protocol.messages import Era, notification_message, require_object, require_string, wrong_type
 from server.protocol.schema import MirroredParameter, input_schema, mirrored_parameters, outline, output_schema
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+# Change events for open streams: a list changed, or a resource was updated.
+#
+# A slow listener loses individual events, but never uses more than a bounded amount of memory.
+
+LIST_KINDS = frozenset(("tools", "resources", "prompts"))
+# Equal events collapse into one, so a listener rarely holds more than a handful.
+BACKLOG_MAX = 256
+
+
+class Change(Struct, frozen=True):
+    """`kind` is tools, resources, prompts or updated. With `user_id`, only that user's listeners receive it, and with
+    `source`, only those whose credential may use that source."""
+
+    kind: str
+    uri: str | None = None
+    user_id: UserId | None = None
+    source: str | None = None
+
+    def as_notification(self) -> tuple[str, dict[str, str]]:
+        if self.kind == "updated":
+            return "notifications/resources/updated", {"uri": self.uri or ""}
+        return f"notifications/{self.kind}/list_changed", {}
+
+
+class ChangeListener:
+    """The pending changes of one stream, limited to the kinds and URIs it subscribed to."""
+
+    def __init__(self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> None:
+        self._principal = principal
+        self._kinds = kinds
+        self._uris = uris
+        self._pending: dict[Change, None] = {}
+        self._has_pending = asyncio.Event()
+
+    def receive(self, change: Change) -> None:
+        if change.user_id not in (None, self._principal.user_id):
+            return
+        if change.source is not None and not self._principal.permits_source(change.source):
+            return
+        is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
+        if is_subscribed and len(self._pending) < BACKLOG_MAX:
+            self._pending[change] = None
+            self._has_pending.set()
+
+    async def next(self, timeout_s: float | None = None) -> Change | None:
+        """Returns the oldest pending change, or None after the timeout, if there is one."""
+        if not self._pending:
+            self._has_pending.clear()
+            try:
+                await asyncio.wait_for(self._has_pending.wait(), timeout_s)
+            except TimeoutError:
+                return None
+        change = next(iter(self._pending))
+        del self._pending[change]
+        return change
+
+
+class ChangeFeed:
+    """Publishes changes to every listener of this process, and to `relay`, which passes them on to other processes."""
+
+    def __init__(self) -> None:
+        self._listeners: set[ChangeListener] = set()
+        self.relay: Callable[[Change], None] | None = None
+
+    def publish(self, change: Change) -> None:
+        self.deliver(change)
+        if self.relay is not None:
+            self.relay(change)
+
+    def deliver(self, change: Change) -> None:
+        """Publishes a change to the listeners of this process only."""
+        for listener in self._listeners:
+            listener.receive(change)
+
+    @contextmanager
+    def listen(
+        self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]
+    ) -> Iterator[ChangeListener]:
+        listener = ChangeListener(principal, kinds, uris)
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
 
 ListKind = Literal["tools", "resources", "prompts"]
 # The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
@@ -252,3 +343,270 @@ class Catalog:
     def _publish(self, kind: ListKind) -> None:
         self.version += 1
         self.changes.publish(Change(kind))
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+# Profiles: named lists of tools, chosen by the address of a request or by the credential.
+#
+# The profile of an address decides which tools are listed. A profile to which a credential is restricted also limits
+# which tools may be called. Names of tools that are not registered are skipped.
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """A profile. `entries` are pairs of listed name and tool name, in listing order.
+
+    `includes_other_tools` appends the tools that no profile names, such as those of a third-party source.
+    `has_resources` lets a credential restricted to this profile read resources and prompts.
+    """
+
+    name: str
+    entries: tuple[tuple[str, str], ...] = ()
+    instructions: str = ""
+    includes_other_tools: bool = False
+    has_resources: bool = False
+
+
+EVERYTHING = Profile(name=DEFAULT_PROFILE, includes_other_tools=True, has_resources=True)
+
+
+class UnknownProfile(NotFound):
+    """Lists the known profiles; their names are public."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        FlorilegiumError.__init__(self, f"profile {name[:60]!r} not found; expected one of {', '.join(known)}")
+        self.kind = "profile"
+        self.identity = name
+
+
+class ProfileTools(Struct, frozen=True):
+    """The registered tools as one profile shows them: by listed name, and by every name that can be called."""
+
+    listed: Mapping[str, Tool]
+    callable: Mapping[str, Tool]
+
+    def find(self, name: str) -> Tool | None:
+        """Finds a tool by name. The dotted form, such as `knowledge.search`, is accepted everywhere."""
+        return self.callable.get(name) or (self.callable.get(name.replace(".", "_")) if "." in name else None)
+
+
+class Profiles:
+    """The profiles of a server. `clients` maps names of legacy clients to profiles."""
+
+    def __init__(self, profiles: Sequence[Profile] = (EVERYTHING,), clients: Mapping[str, str] | None = None) -> None:
+        self._profiles = {profile.name: profile for profile in profiles}
+        self._clients = {name.casefold(): profile for name, profile in (clients or {}).items()}
+        self._named_tools = frozenset(tool for profile in profiles for _, tool in profile.entries)
+        for profile_name in self._clients.values():
+            self.get(profile_name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._profiles)
+
+    def get(self, name: str) -> Profile:
+        profile = self._profiles.get(name)
+        if profile is None:
+            raise UnknownProfile(name, self.names)
+        return profile
+
+    def choose(self, principal: Principal, address_profile: str | None, client_name: str = "") -> str:
+        """Returns the profile of a request: the credential's own, else the address's, else the legacy client's."""
+        if address_profile is not None:
+            self.get(address_profile)
+        name = principal.profile or address_profile or self._clients.get(client_name.casefold(), DEFAULT_PROFILE)
+        return self.get(name).name
+
+    def tools(self, name: str, catalog: Catalog) -> ProfileTools:
+        profile = self.get(name)
+        listed = {listed_as: catalog.tools[tool] for listed_as, tool in profile.entries if tool in catalog.tools}
+        if profile.includes_other_tools:
+            listed |= {name: tool for name, tool in catalog.tools.items() if name not in self._named_tools}
+        return ProfileTools(listed, {**catalog.tools, **listed})
+
+    def permits(self, principal: Principal, action: str) -> bool:
+        """Returns whether a caller may use a tool or perform an action, over any transport.
+
+        Only a profile to which the credential is restricted forbids anything.
+        """
+        if principal.profile is None:
+            return True
+        profile = self.get(principal.profile)
+        is_named = any(action == tool for _, tool in profile.entries)
+        return is_named or (profile.includes_other_tools and action not in self._named_tools)
+
+    def permits_resources(self, principal: Principal) -> bool:
+        """Returns whether a caller may read resources and prompts, which expose the same data as the tools."""
+        return principal.profile is None or self.get(principal.profile).has_resources
+
+
+# -- catalog access ----------------------------------------------------------------------------------------------------
+# Finds registered tools, resources and prompts for a caller, within the caller's profile, sources and scopes.
+
+CatalogEntry = Tool | Resource | ResourceTemplate | McpPrompt
+
+
+class CatalogAccess:
+    """The catalog as callers may see it."""
+
+    def __init__(self, catalog: Catalog, profiles: Profiles) -> None:
+        self.catalog = catalog
+        self.profiles = profiles
+        self._tools: dict[str, ProfileTools] = {}
+        self._tools_version = -1
+
+    def tools(self, profile: str) -> ProfileTools:
+        """Returns the tools of a profile. Cached until the catalog changes, because each call asks several times."""
+        if self._tools_version != self.catalog.version:
+            self._tools, self._tools_version = {}, self.catalog.version
+        tools = self._tools.get(profile)
+        if tools is None:
+            tools = self._tools[profile] = self.profiles.tools(profile, self.catalog)
+        return tools
+
+    def find_tool(self, profile: str, name: Any) -> Tool | None:
+        return self.tools(profile).find(name) if isinstance(name, str) else None
+
+    def require_tool(self, principal: Principal, profile: str, name: Any) -> Tool:
+        tool = self.find_tool(profile, name)
+        if tool is None or not permits_source(principal, tool):
+            raise (
+                InvalidParams(f"Unknown tool: {name}")
+                if isinstance(name, str)
+                else wrong_type("name", "a string", name)
+            )
+        if not self.profiles.permits(principal, tool.name):
+            raise InvalidParams(f"tool {name!r} is not part of the profile {principal.profile!r} of this API key")
+        principal.require_scope(tool.scope)
+        return tool
+
+    def permits_resources(self, call: Call) -> bool:
+        return self.profiles.permits_resources(call.context.principal)
+
+    def find_resource(self, call: Call, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
+        match = self.catalog.find_resource(uri) if self.permits_resources(call) else None
+        return match if match is not None and _is_visible(match[0], call.context.principal) else None
+
+    def require_template(self, call: Call, uri_template: str) -> ResourceTemplate:
+        template = self.catalog.templates.get(uri_template) if self.permits_resources(call) else None
+        if template is None or not _is_visible(template, call.context.principal):
+            raise InvalidParams(f"unknown resource template {uri_template!r}")
+        return template
+
+    async def require_prompt(self, call: Call, name: str) -> McpPrompt:
+        prompt = await self._find_prompt(call, name) if self.permits_resources(call) else None
+        if prompt is None or not _is_visible(prompt, call.context.principal):
+            raise InvalidParams(f"unknown prompt {name!r}")
+        return prompt
+
+    async def _find_prompt(self, call: Call, name: str) -> McpPrompt | None:
+        """Finds a registered prompt, or one of the user's own."""
+        if prompt := self.catalog.prompts.get(name):
+            return prompt
+        for listing in self.catalog.prompt_listings:
+            if is_listing_visible(listing, call.context.principal) and (prompt := await listing.find(call, name)):
+                return prompt
+        return None
+
+
+def permits_source(principal: Principal, entry: CatalogEntry) -> bool:
+    """Returns whether an entry exists for a caller: those of other sources do not."""
+    return entry.source is None or principal.permits_source(entry.source)
+
+
+def is_listing_visible(listing: UserListing, principal: Principal) -> bool:
+    return principal.has_scope(listing.scope) and principal.permits_source(listing.name)
+
+
+def _is_visible(entry: CatalogEntry, principal: Principal) -> bool:
+    return principal.has_scope(entry.scope) and permits_source(principal, entry)
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------------
+# Subscriptions to changes: `resources/subscribe` of the legacy era and `subscriptions/listen` of the modern one.
+
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+_LIST_KINDS = {
+    "toolsListChanged": "tools",
+    "resourcesListChanged": "resources",
+    "promptsListChanged": "prompts",
+}
+
+
+class StreamRegistry(Protocol):
+    """Counts open streams, and knows when one has to end."""
+
+    def enter(self, principal: Principal) -> AbstractContextManager[None]: ...
+
+    async def is_open(self, principal: Principal) -> bool: ...
+
+
+class SubscriptionMethods:
+    def __init__(self, access: CatalogAccess, options: DispatcherOptions, streams: StreamRegistry) -> None:
+        self._access = access
+        self._options = options
+        self._streams = streams
+
+    async def subscribe(self, call: Call, params: Mapping[str, Any]) -> Result:
+        uri = require_string(params, "uri")
+        self._check_length("uri", uri)
+        if not self._is_permitted(call, uri):
+            raise resource_not_found(uri, call.era)
+        if call.session is not None:
+            subscriptions, limit = call.session.subscriptions, self._options.page_size
+            if uri not in subscriptions and len(subscriptions) >= limit:
+                raise Unavailable(f"a session can subscribe to at most {limit} resources")
+            subscriptions.add(uri)
+        return {}
+
+    async def unsubscribe(self, call: Call, params: Mapping[str, Any]) -> Result:
+        uri = require_string(params, "uri")
+        if call.session is not None:
+            call.session.subscriptions.discard(uri)
+        return {}
+
+    async def listen(self, call: Call, params: Mapping[str, Any]) -> Result:
+        """Sends changes until the client closes the stream, loses access, or the server stops."""
+        requested = require_object(params, "notifications")
+        kinds = frozenset(kind for key, kind in _LIST_KINDS.items() if requested.get(key) is True)
+        uris = self._resource_uris(call, requested)
+        accepted: dict[str, Any] = {key: True for key, kind in _LIST_KINDS.items() if kind in kinds}
+        if uris:
+            accepted["resourceSubscriptions"] = uris
+        meta = {SUBSCRIPTION_KEY: call.request_id}
+        principal, changes = call.context.principal, self._access.catalog.changes
+        with (
+            self._streams.enter(principal),
+            changes.listen(principal, kinds, frozenset(uris)) as listener,
+        ):
+            acknowledgement = {"_meta": meta, "notifications": accepted}
+            await call.peer.notify(notification_message("notifications/subscriptions/acknowledged", acknowledgement))
+            while await self._streams.is_open(principal):
+                change = await listener.next(self._options.recheck_s)
+                if change is not None:
+                    method, body = change.as_notification()
+                    await call.peer.notify(notification_message(method, {**body, "_meta": meta}))
+        return {"_meta": meta}
+
+    def _resource_uris(self, call: Call, requested: Mapping[str, Any]) -> list[str]:
+        """Returns the URIs to subscribe to, as many as are allowed."""
+        uris = requested.get("resourceSubscriptions") or []
+        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+            raise InvalidParams("resourceSubscriptions: expected a list of URIs")
+        for uri in uris:
+            self._check_length("resourceSubscriptions", uri)
+        return [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
+
+    def _is_permitted(self, call: Call, uri: str) -> bool:
+        """Whether the caller may read the resource, if it exists. The scheme of a URI is the name of its source."""
+        is_of_source = call.context.principal.permits_source(uri.partition("://")[0])
+        return is_of_source and self._access.permits_resources(call)
+
+    def _check_length(self, name: str, uri: str) -> None:
+        if len(uri) > self._options.uri_max_chars:
+            raise InvalidParams(f"{name}: expected at most {self._options.uri_max_chars} characters, got {len(uri)}")
+
+
+def resource_not_found(uri: str, era: Era) -> FlorilegiumError:
+    """Each era has its own error for a resource that does not exist."""
+    kind = InvalidParams if era is Era.MODERN else ResourceNotFound
+    return kind("resource not found", {"uri": uri})

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from auth.context import SessionId
-from auth.principal import Owner, Principal
+from auth.context import Owner, Principal, SessionId
 from config.errors import (
     FlorilegiumError,
     Forbidden,
@@ -30,23 +29,32 @@ from config.errors import (
 from config.logging import request_fields
 from config.paths import UserId
 from config.tracing import is_tracing, span
-from server.protocol.call import LOG_LEVELS, RETRY_AFTER_KEY, Call, InputRequired
-from server.protocol.catalog import Catalog, Tool, ToolResult
-from server.protocol.catalog_access import CatalogAccess
-from server.protocol.completion import CompletionMethod
-from server.protocol.handlers import run_handler
-from server.protocol.listing import ListMethods
-from server.protocol.messages import Request, encode
-from server.protocol.options import DispatcherOptions, Result
-from server.protocol.params import require_string, wrong_type
-from server.protocol.profiles import Profiles
-from server.protocol.request_state import RequestStateSigner
+from server.call_limits import CallNeeds
+from server.protocol.call import (
+    LOG_LEVELS,
+    RETRY_AFTER_KEY,
+    Call,
+    DispatcherOptions,
+    InputRequired,
+    RequestStateSigner,
+    Result,
+    run_handler,
+)
+from server.protocol.catalog import (
+    Catalog,
+    CatalogAccess,
+    Profiles,
+    StreamRegistry,
+    SubscriptionMethods,
+    Tool,
+    ToolResult,
+    resource_not_found,
+)
+from server.protocol.listing import CompletionMethod, ListMethods
+from server.protocol.messages import MODERN_VERSIONS, Era, Request, encode, require_string, wrong_type
 from server.protocol.schema import read_arguments
-from server.protocol.subscriptions import StreamRegistry, SubscriptionMethods, resource_not_found
-from server.protocol.versions import MODERN_VERSIONS, Era
-from server.read_ahead import CallNeeds
-from sessions.session import Session
 from sessions.state import SessionHandle, handle_for
+from sessions.store import Session
 
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 # Errors that end a tool call as a protocol error, because a model cannot correct them.

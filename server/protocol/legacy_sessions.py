@@ -6,15 +6,13 @@ A session is found only by its owner, and only at an address of its profile.
 from collections.abc import Mapping
 from typing import Any
 
-from auth.context import SessionId
-from auth.principal import Owner, Principal
+from auth.context import Owner, Principal, SessionId
 from config.errors import SessionNotFound
-from server.protocol.profiles import Profiles
+from server.protocol.catalog import Profiles
+from server.protocol.messages import negotiate
 from server.protocol.request_meta import read_initialize_params
-from server.protocol.versions import negotiate
-from sessions.session import Session, new_session_id
 from sessions.state import SessionStates, handle_for
-from sessions.store import SessionStore
+from sessions.store import Session, SessionStore, new_session_id
 
 # Methods that change the session itself.
 SESSION_METHODS = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))

@@ -1,12 +1,14 @@
 """Decoding and encoding of JSON-RPC 2.0 messages. Checks their form, not their meaning."""
 
+import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from loguru import logger
 from msgspec import Struct
 
-from config.errors import FlorilegiumError, InvalidRequest, ParseError
+from config.errors import FlorilegiumError, InvalidParams, InvalidRequest, ParseError
 
 RequestId = str | int
 MESSAGE_MAX_CHARS = 1000
@@ -165,3 +167,87 @@ def notification_message(method: str, params: Mapping[str, Any]) -> dict[str, An
 
 def request_message(request_id: RequestId, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+# Logging of unexpected exceptions by type, location and causes, without their messages.
+#
+# An exception's message often quotes the data that caused it, such as a user's note, and the log must not hold
+# content.
+
+
+def log_failure(what: str, error: BaseException) -> None:
+    logger.opt(exception=_without_message(error)).error("{} failed", what)
+
+
+def _without_message(error: BaseException) -> BaseException:
+    """Returns an exception of the same name and traceback with no arguments, and its causes likewise."""
+    original = type(error)
+    attributes = {"__module__": original.__module__, "__qualname__": original.__qualname__}
+    replacement: BaseException = type(original.__name__, (Exception,), attributes)()
+    if error.__cause__ is not None:
+        replacement.__cause__ = _without_message(error.__cause__)
+    elif error.__context__ is not None and not error.__suppress_context__:
+        replacement.__context__ = _without_message(error.__context__)
+    return replacement.with_traceback(error.__traceback__)
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+# The supported MCP revisions, in two eras: legacy ones begin with an `initialize` handshake, modern ones do not.
+
+MODERN_VERSIONS = ("2026-07-28",)
+LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+ALL_VERSIONS = (*LEGACY_VERSIONS, *MODERN_VERSIONS)
+LATEST_LEGACY = LEGACY_VERSIONS[-1]
+# JSON-RPC batches were added in 2025-03-26 and removed in 2025-06-18.
+BATCH_VERSION = "2025-03-26"
+
+
+class Era(enum.Enum):
+    """LEGACY has sessions and a handshake; in MODERN every request is self-contained."""
+
+    LEGACY = "legacy"
+    MODERN = "modern"
+
+
+def negotiate(requested: str) -> str:
+    """Returns the version to answer `initialize` with: the requested one, or the latest legacy version."""
+    return requested if requested in LEGACY_VERSIONS else LATEST_LEGACY
+
+
+# -- params ------------------------------------------------------------------------------------------------------------
+# Type checks for JSON-RPC parameters, with one wording for all of their errors.
+
+
+def require_string(params: Mapping[str, Any], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise wrong_type(name, "a string", value)
+    return value
+
+
+def require_object(params: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = params.get(name)
+    if not isinstance(value, dict):
+        raise wrong_type(name, "an object", value)
+    return value
+
+
+def wrong_type(name: str, expected: str, value: Any) -> InvalidParams:
+    return InvalidParams(f"{name}: expected {expected}, got {json_type(value)}")
+
+
+def json_type(value: Any) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "an object"

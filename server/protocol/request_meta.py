@@ -5,14 +5,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from aggregator.defaults import read_config
+from aggregator.filters import read_config
 from auth.context import RequestContext
 from config.errors import InvalidParams, InvalidRequest, UnsupportedVersion
 from server.protocol.call import CAPABILITIES, DEFAULT_PROFILE, LOG_LEVELS, Call, ClientInfo, Peer
-from server.protocol.messages import Request, RequestId
-from server.protocol.params import json_type, require_object, require_string, wrong_type
-from server.protocol.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era
-from sessions.session import Session
+from server.protocol.messages import (
+    LEGACY_VERSIONS,
+    MODERN_VERSIONS,
+    Era,
+    Request,
+    RequestId,
+    json_type,
+    require_object,
+    require_string,
+    wrong_type,
+)
+from sessions.store import Session
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from auth.redis.connection import RedisConnection
-from auth.redis.scripts import RedisScript
+from auth.redis.connection import RedisConnection, RedisScript
 from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from server.import_board import LEASE_S, PostedImport
-from server.peers import Peers
+from server.stores import Peers
 
 _CANCEL = "import cancelled"
 _KEEP_S = 86_400

@@ -14,11 +14,9 @@ import msgspec
 from loguru import logger
 from msgspec import Struct
 
-from auth.redis.connection import RedisConnection
-from auth.redis.protocol import RedisProtocol, RedisReplyError
-from auth.redis.scripts import RedisScript
+from auth.redis.connection import RedisConnection, RedisProtocol, RedisReplyError, RedisScript
 from config.errors import SharedStateUnavailable
-from server.peers import RECONNECTED, PeerHandler
+from server.stores import RECONNECTED, PeerHandler
 
 # A subscription whose server does not even answer pings is opened again.
 _PING_S = 5.0

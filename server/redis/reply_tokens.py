@@ -3,11 +3,10 @@
 import msgspec
 from msgspec.structs import replace
 
-from auth.redis.connection import RedisConnection
-from auth.redis.scripts import RedisScript
+from auth.redis.connection import RedisConnection, RedisScript
 from config.paths import UserId
 from config.settings import Settings
-from server.compat.agentchatbus.reply_tokens import ReplyToken, too_many_reply_tokens
+from server.compat.agentchatbus.agents import ReplyToken, too_many_reply_tokens
 
 # KEYS: the token, the tokens of its user by last use, those of all users. ARGV: content, lifetime in ms, both limits.
 _PUT = RedisScript(

@@ -1,23 +1,97 @@
 """Opens the connection to Redis and builds the stores on it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from auth.context import SessionId
-from auth.redis.connection import RedisConnection, open_redis
-from auth.redis.rate_limits import redis_limits
-from auth.redis.state_keys import open_state_keys
-from auth.redis.tickets import RedisTickets
-from auth.redis.used_tokens import RedisUsedTokens
+from auth.rate_limits import tool_rule, user_rule
+from auth.redis.connection import RedisConnection, RedisScript, ScriptSequence, open_redis
+from auth.redis.stores import TAKE, RedisTickets, RedisUsedTokens, open_state_keys, redis_limits
+from config.errors import SharedStateUnavailable
+from config.paths import UserId
 from config.settings import Settings
+from server.call_limits import CallNeeds
+from server.protocol.call import Call
+from server.recent_calls import RecentCall, recent_call
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
-from server.redis.read_ahead import RedisReadAhead
-from server.redis.recent_calls import RedisRecentCalls
 from server.redis.reply_tokens import RedisReplyTokenStore
-from server.state_stores import StateStores, session_state_limits
-from sessions.redis.state import RedisSessionStates
-from sessions.redis.store import RedisSessionStore
+from server.stores import StateStores, session_state_limits
+from sessions.redis.state import GET_STATE, RedisSessionStates
+from sessions.redis.store import GET_SESSION, RedisSessionStore
+
+# -- read ahead --------------------------------------------------------------------------------------------------------
+# Reads what a call needs with one script, which is one round trip.
+
+# The order in which a call asks: it ends with the first refusal, and what comes after it is not taken.
+_NEEDS = ScriptSequence(TAKE, GET_SESSION, TAKE, GET_STATE)
+
+
+class RedisReadAhead:
+    def __init__(
+        self,
+        connection: RedisConnection,
+        settings: Settings,
+        sessions: RedisSessionStore,
+        states: RedisSessionStates,
+    ) -> None:
+        make_limit = redis_limits(connection, settings)
+        self._connection = connection
+        self._user_limit = make_limit(user_rule(settings))
+        self._tool_limit = make_limit(tool_rule(settings))
+        self._sessions = sessions
+        self._states = states
+
+    def start(self, needs: CallNeeds) -> bool:
+        user_id, owner = needs.principal.user_id, needs.principal.owner()
+        runs = (
+            self._user_limit.run_of(user_id),
+            None if needs.session is None else self._sessions.run_of(needs.session, owner),
+            None if needs.tool is None else self._tool_limit.run_of((user_id, needs.tool)),
+            None if needs.state is None else self._states.run_of(needs.state, owner),
+        )
+        return self._connection.read_ahead(_NEEDS, runs)
+
+
+# -- recent calls ------------------------------------------------------------------------------------------------------
+# The last MCP calls of each user in Redis. They are recorded without waiting, and lost while Redis does not answer.
+
+_RECORD = RedisScript("""
+redis.call('LPUSH', KEYS[1], ARGV[1])
+redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+""")
+_KEEP_S = 86_400
+_DECODER = msgspec.msgpack.Decoder(RecentCall)
+
+
+class RedisRecentCalls:
+    def __init__(self, connection: RedisConnection, settings: Settings) -> None:
+        self._connection = connection
+        self._per_user = settings.recent_calls_max
+
+    def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
+        record = recent_call(call, method, tool, outcome, seconds)
+        if record is not None and self._per_user:
+            content = msgspec.msgpack.encode(record)
+            self._connection.post(_RECORD, [self._key(call.context.user_id)], content, self._per_user, _KEEP_S)
+
+    async def list(self, user_id: UserId, limit: int) -> Sequence[RecentCall]:
+        rows = await self._connection.call("LRANGE", self._key(user_id), 0, limit - 1)
+        return [_DECODER.decode(row) for row in rows]
+
+    async def forget(self, user_id: UserId) -> None:
+        """A deletion goes on without Redis: the calls contain no content and expire within a day."""
+        try:
+            await self._connection.call("DEL", self._key(user_id))
+        except SharedStateUnavailable:
+            return
+
+    def _key(self, user_id: UserId) -> str:
+        return self._connection.key("calls", user_id)
+
 
 _SESSION_CHANGED = "session changed"
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFilter
-from auth.context import RequestContext
+from auth.context import ADMIN, RequestContext
 from auth.oauth.grants import OAuthGrants
-from auth.principal import ADMIN
 from auth.registry import Registry
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.numbers import clamp

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from config.errors import FlorilegiumError, Unauthenticated
 from config.settings import Settings
 from server.console.pages import render_page
-from server.error_responses import PRIVATE_HEADERS, error_headers
+from server.middleware import PRIVATE_HEADERS, error_headers
 
 _SIGN_IN_HELP = (
     "This address shows an item to the owner of the library it is in.",

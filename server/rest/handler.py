@@ -15,8 +15,8 @@ from auth.context import RequestContext
 from config.errors import FlorilegiumError, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
 from server.console.browser import BrowserGuard
-from server.error_responses import PRIVATE_HEADERS, json_error
-from server.protocol.deadline import Deadline
+from server.middleware import PRIVATE_HEADERS, json_error
+from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
 from server.rest.inputs import read_input, receive_upload
 from server.rest.operation import Operation, ResponseWithHeaders, Upload, UploadRequest

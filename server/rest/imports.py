@@ -7,13 +7,11 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from auth.context import RequestContext
-from auth.principal import WRITE
+from auth.context import WRITE, RequestContext
 from config.settings import Settings
-from server.import_history import ImportJob
+from server.import_board import ImportJob
 from server.import_jobs import ImportJobs
-from server.rest.operation import Operation, Upload, UploadRequest
-from server.rest.streams import stream
+from server.rest.operation import Operation, Upload, UploadRequest, stream
 from server.runtime import Runtime
 from server.transports.open_streams import OpenStreams
 

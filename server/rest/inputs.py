@@ -11,7 +11,7 @@ from typing import IO, Any
 from starlette.requests import ClientDisconnect, Request
 
 from config.errors import DiskFull, InvalidParams, InvalidRequest, StorageError, TooLarge
-from server.protocol.params import json_type
+from server.protocol.messages import json_type
 from server.protocol.schema import read_arguments
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import MULTIPART, URLENCODED, FormSpec, media_type_of, read_form

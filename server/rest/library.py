@@ -15,8 +15,7 @@ from config.settings import Settings
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.tools.items import SOURCE_NAMES, Item, SourceName
-from sources.defaults import local_time
-from sources.items import short_title, uri_of
+from sources.items import local_time, short_title, uri_of
 from sources.records import Character, Conversation, MediaItem, Note, SavedPrompt
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ItemFilter, Libraries, Library, LibraryUsage, TagCount

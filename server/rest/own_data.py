@@ -15,21 +15,19 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from auth.context import RequestContext
-from auth.principal import ADMIN, WRITE
-from auth.state_keys import StateKeys
-from auth.used_tokens import UsedTokens
+from auth.context import ADMIN, WRITE, RequestContext
+from auth.tickets import StateKeys
+from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
 from server.import_jobs import UPLOADS_FOLDER
 from server.rest.account import NoArguments
+from server.rest.administration import delete_user
 from server.rest.audit import ACCOUNT_TOOLS
-from server.rest.operation import Operation
-from server.rest.streams import stream
-from server.rest.user_deletion import delete_user
+from server.rest.operation import Operation, stream
 from server.runtime import Runtime
 from sources.exporters.export import export_library
-from sources.storage.job_group import background_jobs
+from sources.storage.job_queue import background_jobs
 
 _ZIP = "application/zip"
 _DISPOSITION = {"Content-Disposition": 'attachment; filename="florilegium-export.zip"'}

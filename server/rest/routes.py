@@ -13,32 +13,26 @@ from starlette.types import Receive, Scope, Send
 from config.errors import NotFound
 from server.compat.agentchatbus.events import BusEvents
 from server.compat.agentchatbus.routes import bus_operations, events_operation, health
-from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
+from server.compat.agentkit.responses import AGENTKIT_ERROR_FORMAT
 from server.compat.agentkit.routes import agentkit_operations
 from server.console.page_handler import PageHandler
-from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
 from server.http_services import HttpServices
-from server.rest.account import account_operations
-from server.rest.administration import administration_operations
+from server.middleware import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
+from server.rest.account import account_operations, usage_operation
+from server.rest.administration import administration_operations, invitation_operations
 from server.rest.audit import audit_operations
 from server.rest.browser_sessions import browser_session_operations
 from server.rest.calls import calls_operation
-from server.rest.connection_test import connection_test_operation
-from server.rest.deployments import deployment_operations
-from server.rest.follows import follow_operations
+from server.rest.follows import deployment_operations, follow_operations
 from server.rest.handler import RestHandler, with_etag
 from server.rest.imports import import_operations
-from server.rest.invitations import invitation_operations
-from server.rest.items import item_operations
+from server.rest.items import item_operations, links_operation
 from server.rest.knowledge import knowledge_operations
 from server.rest.library import library_operations
-from server.rest.links import links_operation
-from server.rest.openapi import openapi_document
+from server.rest.openapi import ReferencePage, openapi_document
 from server.rest.operation import Operation
 from server.rest.own_data import own_data_operations
-from server.rest.reference_page import ReferencePage
-from server.rest.server_status import status_operation
-from server.rest.usage import usage_operation
+from server.rest.server_status import connection_test_operation, status_operation
 from server.runtime import Runtime
 from server.tools.writing import LibraryWriter
 from server.transports.headers import Headers

@@ -19,16 +19,23 @@ from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions, Transaction
 from config.postgres.errors import postgres_errors
 from config.sqlite_errors import DATABASE_ERRORS
-from server.store_copy.library_tables import FILE_TABLES, LIBRARY_TABLES, TABLES_WITH_LAST_ID, LibraryFiles
-from server.store_copy.tables import PostgresTables, TableDigest, copy_tables
+from server.store_copy.tables import (
+    FILE_TABLES,
+    LIBRARY_TABLES,
+    TABLES_WITH_LAST_ID,
+    LibraryFiles,
+    PostgresTables,
+    TableDigest,
+    copy_tables,
+)
 from sources.storage.postgres.connection import WRITES, LibraryConnection
-from sources.storage.postgres.index.index_changes import index_changes
-from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.index.index_update import index_changes
+from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
+from sources.storage.sqlite.maintenance.backups import open_snapshots
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
-from sources.storage.sqlite.maintenance.snapshots import open_snapshots
 from sources.storage.sqlite.schema.migrations import migrate_to
 from sources.text.segmentation import SEGMENT_VERSION
 

@@ -1,30 +1,139 @@
 """The tools over all sources: `knowledge_search`, `knowledge_get` and the session tools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from aggregator.defaults import Dedupe, SearchDefaults, Shape
-from aggregator.filters import filter_names
-from aggregator.responses import KnowledgeResponse, without_repetition
+from aggregator.filters import Dedupe, ResultText, SearchDefaults, Shape, filter_names
+from aggregator.responses import FurtherPassage, KnowledgeItem, KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
+from aggregator.similar import ItemsSimilar, SimilarItems
 from config.errors import InvalidParams
 from config.settings import Settings
+from config.times import format_clock
+from server.compat.meaning_note import meaning_note
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
-from server.tools.caps import with_caps
-from server.tools.compact import CompactItem, Permalinks, compact_item, compact_response
-from server.tools.markdown import search_text, text_format
-from server.tools.research import ResearchTools
-from sources.defaults import read_time_zone
-from sources.items import GetResponse
+from server.tools.research import CompactItem, Permalinks, ResearchTools, compact_item, compact_response
+from sources.items import GetResponse, SearchResponse, read_time_zone
 from sources.reading.retrieval import applied_defaults
 from sources.source import Source
+
+# -- markdown ----------------------------------------------------------------------------------------------------------
+# The text of a search result that a model reads: Markdown, with about two thirds of the tokens of the same JSON.
+#
+# Programs read the structured content. One that parses the text instead gets JSON: if its protocol version has no
+# structured content, or if it says so in its config (`result_text`), as tldw's addresses do for their clients.
+
+# The first version with structured content.
+_STRUCTURED_SINCE = "2025-06-18"
+_REASONS = {"context": "matches by the messages before it", "meaning": "similar in meaning"}
+
+
+def text_format(call: Call, defaults: SearchDefaults) -> ResultText:
+    if defaults.result_text is not None:
+        return defaults.result_text
+    return "markdown" if call.version >= _STRUCTURED_SINCE else "json"
+
+
+def search_text(response: KnowledgeResponse) -> str:
+    """`response` has all fields of its results, because the order of passages depends on their positions."""
+    results = [_result(number, item) for number, item in enumerate(response.results, 1)]
+    notes = "\n".join(_notes(response))
+    return "\n\n".join([*(results or ["No results."]), notes])
+
+
+def _result(number: int, item: KnowledgeItem) -> str:
+    """A title, what a model needs to read on, and the passages in the order of the item, one line each."""
+    title = f"{number}. **{item.title}**" if item.title else f"{number}."
+    lead = FurtherPassage(snippet=item.snippet or "", loc=item.loc, sender=item.sender)
+    passages = sorted([lead, *(item.passages or ())], key=_message_index)
+    return "\n".join([title, " · ".join([item.uri, *_about(item)]), *map(_quote, passages)])
+
+
+def _quote(passage: FurtherPassage) -> str:
+    """One line, whatever a sender is called: another line could look like a result."""
+    text = f"{passage.sender}: {passage.snippet}" if passage.sender else passage.snippet
+    return f"> {' '.join(text.split())}"
+
+
+def _message_index(passage: FurtherPassage) -> int:
+    return (passage.loc.message_index if passage.loc is not None else None) or 0
+
+
+def _about(item: KnowledgeItem) -> Iterator[str]:
+    if item.loc is not None and item.loc.seconds is not None:
+        yield format_clock(item.loc.seconds)
+    if date := item.created_at or item.last_modified:
+        yield date[: len("2026-01-10")]
+    # Otherwise the item is not much longer than its passage.
+    if item.cost_tokens and item.cost_tokens > len(item.snippet or ""):
+        yield f"{item.cost_tokens} tokens"
+    if item.more_in_item:
+        yield f"{item.more_in_item} more passage{'s' if item.more_in_item > 1 else ''}"
+    if item.also_in:
+        yield f"also {' '.join(item.also_in)}"
+    if item.via:
+        yield _REASONS[item.via]
+
+
+def _notes(response: KnowledgeResponse) -> Iterator[str]:
+    """What is not as expected, and how to go on."""
+    if response.results and all(item.via == "meaning" for item in response.results):
+        yield "No result contains the words of the query. These are the nearest in meaning, and may be unrelated."
+    if response.read_as:
+        yield f"Query interpretation: {response.read_as}"
+    for name, report in response.sources.items():
+        if report.status != "ok":
+            yield f"{name} was not searched: {report.error or report.status}"
+    if response.semantic:
+        if response.semantic.status in ("partial", "unavailable"):
+            yield meaning_note(response.semantic) or ""
+        elif response.semantic.reason:
+            yield response.semantic.reason
+    if response.not_reranked:
+        yield f"Not reranked: {response.not_reranked}"
+    if response.session_error:
+        yield f"Results may repeat: {response.session_error}"
+    if response.exhausted:
+        yield "All results were shown in this session before; try other words."
+    elif response.suppressed:
+        yield f"{response.suppressed} results are left out because this session has seen them."
+    if response.next_offset is not None:
+        yield f"More results: offset {response.next_offset}"
+    yield f"session: {response.session}"
+
+
+# -- caps --------------------------------------------------------------------------------------------------------------
+# Caps in the help of arguments, so that a model need not find them by trial.
+#
+# Fixed caps are part of the declarations; those that are settings are added here.
+
+
+def with_caps(schema: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Adds the caps from the settings to the descriptions of a tool's arguments. Changes the schema in place."""
+    _add_caps(
+        schema,
+        {
+            "max_tokens": f"1..{settings.retrieval_max_tokens}",
+            "page_size": f"1..{settings.message_page_max}",
+            "deadline_ms": f"1..{settings.fanout_deadline_ms}",
+        },
+    )
+    return schema
+
+
+def _add_caps(schema: Mapping[str, Any], caps: Mapping[str, str]) -> None:
+    for name, declared in schema.get("properties", {}).items():
+        if name in caps:
+            declared["description"] = f"{declared['description'].removesuffix('.')}, {caps[name]}."
+        _add_caps(declared, caps)
+
 
 # These tools change only the session state, and repeating a call changes nothing further.
 _SESSION_HINTS = Hints(read_only_hint=False)
@@ -195,3 +304,27 @@ def _search_schema(sources: Sequence[Source]) -> dict[str, Any]:
     schema["properties"]["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
     schema["properties"]["filters"] = {"type": "object", "description": f"By source: {', '.join(filters)}."}
     return schema
+
+
+# -- similar -----------------------------------------------------------------------------------------------------------
+# The tool `items_similar`.
+
+
+def add_similar_tool(catalog: Catalog, similar: SimilarItems, settings: Settings) -> None:
+    async def find(call: Call, arguments: ItemsSimilar) -> SearchResponse:
+        return await similar.find(call.context, arguments)
+
+    catalog.add_tool(
+        Tool(
+            name="items_similar",
+            title="Find similar items",
+            description=(
+                "Find items of any source that are similar in meaning to an item, nearest first. Needs an embedding "
+                'model on the server. Example: {"uri": "notes://6f1c", "limit": 5}'
+            ),
+            input=ItemsSimilar,
+            output=SearchResponse,
+            schema=with_caps(input_schema(ItemsSimilar), settings),
+            handler=find,
+        )
+    )

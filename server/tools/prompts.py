@@ -12,15 +12,15 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from auth.principal import READ
+from auth.context import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
 from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, PromptResult
 from sources.items import uri_of
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
+from sources.text.chunking import run_text_work
 from sources.text.templates import fill_placeholders, join_paragraphs, prompt_arguments
-from sources.text.text_work import run_text_work
 
 _DESCRIPTION_MAX_CHARS = 300
 _SLUG_MAX_CHARS = 40

@@ -1,21 +1,136 @@
 """Registers the tools, resources and prompts of all sources, third-party sources included."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aggregator.defaults import session_context
+from aggregator.filters import session_context
+from auth.context import READ
 from config.settings import Settings
 from server.protocol.call import Call
-from server.protocol.catalog import Catalog, Tool
+from server.protocol.catalog import Catalog, Resource, ResourceReader, ResourceTemplate, Tool
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
-from server.tools.caps import with_caps
+from server.tools.knowledge import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
-from server.tools.resources import SourceItems
 from sessions.state import SessionStates
-from sources.items import GetResponse
-from sources.source import Source, SourceTool
+from sources.items import GetResponse, RetrievalOptions
+from sources.source import GetArguments, ItemEntry, Source, SourceResource, SourceTool
 from sources.storage.contract import Libraries
+
+# -- resources ---------------------------------------------------------------------------------------------------------
+# A source's items as MCP resources: listed, read under `source://{id}`, and completed by id or title.
+
+# Completion checks the ids and titles of this many newest items; older items are found by a search.
+_RECENT_MAX = 200
+_WHOLE = GetArguments(retrieval=RetrievalOptions(mode="full"))
+
+
+class SourceItems:
+    """The caller's items of one source."""
+
+    scope = READ
+
+    def __init__(self, source: Source, libraries: Libraries) -> None:
+        self.name = source.name
+        self._source = source
+        self._libraries = libraries
+
+    def fixed(self) -> Iterator[Resource]:
+        for resource in self._source.resources:
+            if "{" not in resource.uri:
+                yield Resource(
+                    uri=resource.uri,
+                    name=resource.name,
+                    title=resource.title,
+                    description=resource.description,
+                    mime_type=resource.mime_type,
+                    source=self.name,
+                    reader=self._reader(resource),
+                )
+
+    def templates(self) -> Iterator[ResourceTemplate]:
+        yield ResourceTemplate(
+            uri_template=f"{self._source.name}://{{id}}",
+            name=self._source.name,
+            title=self._source.title,
+            description=f"An item of the user's {self._source.name}, as text.",
+            mime_type=self._source.mime_type,
+            source=self.name,
+            reader=self._read_item,
+            completers={"id": self._complete},
+        )
+        for resource in self._source.resources:
+            if "{" in resource.uri:
+                yield ResourceTemplate(
+                    uri_template=resource.uri,
+                    name=resource.name,
+                    title=resource.title,
+                    description=resource.description,
+                    mime_type=resource.mime_type,
+                    source=self.name,
+                    reader=self._reader(resource),
+                    completers={"id": self._complete},
+                )
+
+    async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        async with self._libraries.library(call.context) as library:
+            page = await self._source.list_items(call.context, library, limit, offset)
+        # A source that returns no rows is at its end, whatever total it claims.
+        has_more = 0 < len(page.rows) < page.total - offset
+        return [self._listed(entry) for entry in page.rows], has_more
+
+    def _listed(self, entry: ItemEntry) -> dict[str, Any]:
+        listed: dict[str, Any] = {
+            "uri": entry.uri,
+            "name": entry.title or str(entry.id),
+            "mimeType": self._source.mime_type,
+        }
+        if entry.last_modified is not None:
+            listed["annotations"] = {"lastModified": entry.last_modified}
+        return listed
+
+    async def _read_item(self, call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+        async with self._libraries.library(call.context) as library:
+            response = await self._source.get(call.context, library, variables["id"], _WHOLE)
+        call.context.record_read(uri)
+        text = response.content
+        if response.next_cursor is not None:
+            text += f"\n\n[truncated; continue with {self._source.name}_get and cursor {response.next_cursor}]"
+        return [{"uri": uri, "mimeType": self._source.mime_type, "text": text}]
+
+    def _reader(self, resource: SourceResource) -> ResourceReader:
+        async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+            async with self._libraries.library(call.context) as library:
+                text = await self._source.read_resource(call.context, library, resource.uri, variables)
+            if variables:
+                call.context.record_read(uri)
+            return [{"uri": uri, "mimeType": resource.mime_type, "text": text}]
+
+        return read
+
+    async def _complete(self, call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
+        """Returns ids of items whose id or a title word starts with the typed text, then ids of search hits."""
+        typed = value.strip().casefold()
+        async with self._libraries.library(call.context) as library:
+            recent = await self._source.list_items(call.context, library, _RECENT_MAX, 0)
+            ids = [str(entry.id) for entry in recent.rows if _matches_prefix(entry, typed)]
+            if typed:
+                request = self._source.search_input(query=_as_query(value))
+                page = await self._source.search(call.context, library, request)
+                ids += [str(hit.id) for hit in page.hits]
+        return list(dict.fromkeys(ids))
+
+
+def _matches_prefix(entry: ItemEntry, typed: str) -> bool:
+    title = (entry.title or "").casefold()
+    return str(entry.id).casefold().startswith(typed) or f" {title}".find(f" {typed}") >= 0
+
+
+def _as_query(value: str) -> str:
+    """Searches for the typed text as a prefix if it is a single word."""
+    word = value.strip()
+    return f"{word}*" if word.isalnum() else word
+
 
 # Six tools take this argument, and clients send all listed schemas to the model on each turn, so only knowledge_get
 # lists it in full.

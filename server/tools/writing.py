@@ -8,14 +8,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from auth.context import RequestContext
-from auth.principal import WRITE
+from auth.context import WRITE, RequestContext
 from config.errors import InvalidParams
 from config.paths import UserId
 from config.settings import Settings
 from server.protocol.call import Call
-from server.protocol.catalog import Catalog, Hints, Tool
-from server.protocol.changes import Change, ChangeFeed
+from server.protocol.catalog import Catalog, Change, ChangeFeed, Hints, Tool
 from server.tools.items import (
     ChatMessageInput,
     DeleteResult,

@@ -4,18 +4,40 @@ The protocol classes in `bounded_http` and `bounded_websocket` register each con
 Admission assigns it to a user, because only the credential tells who that is.
 """
 
+import asyncio
 import resource
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 from config.errors import TooLarge, Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.protocol.message_memory import TEXT_BYTES, decode_and_hold
+from server.protocol.connection import TEXT_BYTES, decode_and_hold
 from server.protocol.messages import decode
-from server.transports.pace import Pace
+
+# -- pace --------------------------------------------------------------------------------------------------------------
+# A rate that is enforced by waiting: events are counted after they happened, and the next one has to wait.
+
+
+class Pace:
+    """A token bucket of `burst` events, refilled with `per_s` events each second, that can be overdrawn."""
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = 1 / per_s
+        self._burst_s = burst / per_s
+        self._clock = clock
+        self._full_at = clock()
+
+    def count(self) -> None:
+        self._full_at = max(self._full_at, self._clock()) + self._interval_s
+
+    def wait_s(self) -> float:
+        """Returns how long the next event has to wait; 0 if the rate is not exceeded."""
+        return max(0.0, self._full_at - self._clock() - self._burst_s)
+
 
 _EXTENSION = "florilegium.connection"
 _CONNECTIONS_MAX = 4096
@@ -199,3 +221,50 @@ def decode_body(body: bytes, connection: ClientConnection | None) -> Any:
 def _descriptors() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _CONNECTIONS_MAX * _DESCRIPTOR_SHARE if soft == resource.RLIM_INFINITY else soft
+
+
+# -- unread output -----------------------------------------------------------------------------------------------------
+# Responses that a client does not read: limited in size per user, and in time.
+
+# What a client has to send or read within each timeout. A slow link manages that; a stalled client does not.
+PROGRESS_BYTES = 64 * 1024
+
+
+class UnreadOutput:
+    """Watches one connection from the time its write buffer is full until the client has read it.
+
+    The application writes nothing in the meantime, so the buffer only shrinks.
+    """
+
+    def __init__(self, transport: asyncio.Transport, client: ClientConnection, settings: Settings) -> None:
+        self._transport = transport
+        self._client = client
+        self._timeout_s = settings.write_timeout_s
+        self._max_bytes = settings.user_unread_max_bytes
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._size = self._transport.get_write_buffer_size()
+        if self._client.set_unread(self._size) > self._max_bytes:
+            self._transport.abort()
+        else:
+            self._start_timer()
+
+    def stop(self) -> None:
+        self._client.set_unread(0)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._check)
+
+    def _check(self) -> None:
+        size = self._transport.get_write_buffer_size()
+        if self._size - size < PROGRESS_BYTES:
+            self._transport.abort()
+            return
+        self._size = size
+        self._client.set_unread(size)
+        self._start_timer()

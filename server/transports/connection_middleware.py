@@ -3,7 +3,7 @@ closes it."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.protocol.message_memory import TEXT_BYTES
+from server.protocol.connection import TEXT_BYTES
 from server.transports.client_connections import connection_of
 
 _REFUSALS = frozenset((401, 403, 413, 429))

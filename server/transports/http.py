@@ -19,14 +19,18 @@ from config.errors import (
     retry_after_seconds,
 )
 from server.admission import AdmittedRequest, IncomingRequest
-from server.call_limits import LimitCheck
-from server.error_responses import raw_error_headers
+from server.call_limits import CallNeeds, LimitCheck
+from server.middleware import raw_error_headers
 from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
-from server.protocol.changes import LIST_KINDS, ChangeListener
+from server.protocol.catalog import LIST_KINDS, ChangeListener
 from server.protocol.dispatcher import CallObserver
 from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.messages import (
+    ALL_VERSIONS,
+    BATCH_VERSION,
+    LEGACY_VERSIONS,
+    MODERN_VERSIONS,
     MalformedMessage,
     Message,
     Notification,
@@ -44,11 +48,9 @@ from server.protocol.request_meta import (
     modern_call,
     read_request_meta,
 )
-from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
-from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
-from server.transports.headers import SESSION, VERSION, check_headers
+from server.transports.headers import SESSION, VERSION, check_headers, profile_in
 from server.transports.http_messages import (
     KEEP_ALIVE,
     STREAM_HEADERS,
@@ -62,8 +64,7 @@ from server.transports.http_messages import (
 )
 from server.transports.post_response import PostResponse
 from server.transports.repeated_refusals import RepeatedRefusals
-from server.transports.request_options import profile_in
-from sessions.session import Session
+from sessions.store import Session
 
 # Calls that end sooner never pay for watching whether the client is still connected.
 WATCH_AFTER_S = 0.05

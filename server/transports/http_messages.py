@@ -7,8 +7,7 @@ from starlette.types import Receive, Send
 
 from config.errors import FlorilegiumError, InvalidRequest, TooLarge
 from config.logging import current_request_id
-from server.protocol.failures import log_failure
-from server.protocol.messages import encode
+from server.protocol.messages import encode, log_failure
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 

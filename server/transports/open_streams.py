@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from auth.authenticator import Authenticator
-from auth.principal import Principal
+from auth.context import Principal
 from config.errors import Unauthenticated, Unavailable
 from config.paths import UserId
 

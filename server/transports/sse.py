@@ -16,12 +16,13 @@ from starlette.types import Receive, Scope, Send
 from auth.context import RequestContext, SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
-from server.error_responses import raw_error_headers
+from server.call_limits import CallNeeds
+from server.middleware import raw_error_headers
 from server.protocol.connection import Connection
 from server.protocol.messages import error_message
-from server.read_ahead import CallNeeds
 from server.runtime import Runtime
 from server.transports.client_connections import decode_body
+from server.transports.headers import MCP_PATH, profile_in, query_value
 from server.transports.http_messages import (
     KEEP_ALIVE,
     STREAM_HEADERS,
@@ -34,8 +35,7 @@ from server.transports.http_messages import (
     send_method_not_allowed,
     wait_for_disconnect,
 )
-from server.transports.request_options import MCP_PATH, profile_in, query_value
-from sessions.session import new_session_id
+from sessions.store import new_session_id
 
 _SUFFIX = "/sse"
 _SESSION_PARAMETER = "session_id"

@@ -4,19 +4,75 @@ The operator chooses the user on the command line, so there is no credential to 
 """
 
 import asyncio
+import os
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from auth.context import RequestContext, SessionId, build_context
-from auth.principal import Principal
+from auth.context import Principal, RequestContext, SessionId, build_context
 from config.errors import TooLarge
+from server.call_limits import CallNeeds
 from server.protocol.connection import Connection
 from server.protocol.messages import encode, error_message
-from server.read_ahead import CallNeeds
 from server.runtime import Runtime
-from server.transports.lines import lines, open_reader
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+# Reads lines from a pipe without blocking the event loop and with a limit per line. A regular file is read whole.
+
+
+async def open_reader(stream: BinaryIO, line_max_bytes: int) -> asyncio.StreamReader:
+    """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which the event loop
+    cannot watch."""
+    reader = asyncio.StreamReader(limit=line_max_bytes)
+    if _can_be_watched(stream):
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stream)
+    else:
+        await _feed(reader, stream)
+    return reader
+
+
+def _can_be_watched(stream: BinaryIO) -> bool:
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
+
+
+async def _feed(reader: asyncio.StreamReader, stream: BinaryIO) -> None:
+    while data := await asyncio.to_thread(stream.read, 65_536):
+        reader.feed_data(data)
+    reader.feed_eof()
+
+
+async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:
+    """Yields each line, and None for a line that was too long and was skipped."""
+    while True:
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            if end.partial.strip():
+                yield end.partial
+            return
+        except asyncio.LimitOverrunError as overrun:
+            await _skip_line(reader, overrun.consumed)
+            yield None
+        else:
+            yield line
+
+
+async def _skip_line(reader: asyncio.StreamReader, consumed: int) -> None:
+    """Discards the rest of a line that is too long, piece by piece."""
+    while True:
+        await reader.readexactly(consumed)
+        try:
+            await reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as overrun:
+            consumed = overrun.consumed
+        except asyncio.IncompleteReadError:
+            return
+        else:
+            return
 
 
 async def serve_stdio(

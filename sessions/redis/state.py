@@ -17,9 +17,8 @@ from typing import Any, Final
 import msgspec
 from cachetools import LRUCache
 
-from auth.principal import Owner
-from auth.redis.connection import RedisConnection
-from auth.redis.scripts import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisScript, ScriptRun
+from auth.context import Owner
+from auth.redis.connection import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisConnection, RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.numbers import clamp
 from sessions.state import NOTHING_SEEN, SessionHandle, SessionState, SessionStateLimits, new_handle

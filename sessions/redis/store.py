@@ -13,14 +13,11 @@ import msgspec
 from cachetools import LRUCache
 from msgspec import Struct
 
-from auth.context import SessionId
-from auth.principal import Owner
-from auth.redis.connection import RedisConnection
-from auth.redis.scripts import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisScript, ScriptRun
+from auth.context import Owner, SessionId
+from auth.redis.connection import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisConnection, RedisScript, ScriptRun
 from config.errors import SessionNotFound, SharedStateUnavailable
 from config.settings import Settings
-from sessions.session import Session
-from sessions.store import too_many_sessions
+from sessions.store import Session, too_many_sessions
 
 # KEYS: the session, the sessions of its user, all sessions. Members of the sets are the keys of sessions.
 _CREATE = RedisScript(

@@ -7,17 +7,19 @@ included.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import IO, TypeVar
+from unicodedata import normalize
 
 import msgspec
 
 from config.errors import Conflict, NotFound, StorageError
 from sources.drafts import NoteImage
-from sources.exporters import lines, pages
+from sources.exporters import lines
 from sources.exporters.lines import (
     FILES,
     FORMAT,
@@ -27,8 +29,85 @@ from sources.exporters.lines import (
     ExportLine,
     ExportManifest,
 )
+from sources.reading.documents import build_document
 from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
 from sources.storage.contract import Library
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+# Items as Markdown pages for people: front matter, then the text. These pages are not imported again.
+
+_NAME_CHARS = 60
+_NOT_IN_NAMES = re.compile(r"[\W_]+")
+_CHARACTER_FIELDS = (
+    *("description", "personality", "scenario", "first_message", "message_example", "system_prompt"),
+    *("post_history_instructions", "creator_notes", "creator", "character_version", "nickname"),
+)
+_PROMPT_FIELDS = ("author", "details", "system_prompt", "user_prompt")
+
+
+def file_name(title: str, uuid: str) -> str:
+    """Returns a name that is valid on every file system. It ends with a hash of the id and is therefore unique."""
+    words = _NOT_IN_NAMES.sub("-", normalize("NFC", title)).strip("-").lower()[:_NAME_CHARS].rstrip("-")
+    digest = blake2b(uuid.encode(), digest_size=6).hexdigest()
+    return f"{words}-{digest}.md" if words else f"{digest}.md"
+
+
+def note_page(note: Note) -> Iterator[str]:
+    yield front_matter(note, note.title)
+    yield note.content
+
+
+def media_page(item: MediaItem, content: str) -> Iterator[str]:
+    yield front_matter(item, item.title, media_type=item.media_type, url=item.url, author=item.author)
+    yield content
+
+
+def character_page(character: Character) -> Iterator[str]:
+    yield front_matter(character, character.name)
+    yield from _fields(character, character.name, _CHARACTER_FIELDS)
+
+
+def prompt_page(prompt: SavedPrompt) -> Iterator[str]:
+    yield front_matter(prompt, prompt.name)
+    yield from _fields(prompt, prompt.name, _PROMPT_FIELDS)
+
+
+def observation_page(observation: Observation) -> Iterator[str]:
+    yield front_matter(observation, observation.title, type=observation.type, project=observation.project)
+    yield f"# {observation.title}\n"
+    for text in (observation.subtitle, observation.narrative):
+        if text:
+            yield f"\n{text}\n"
+    for name in ("facts", "concepts", "files_read", "files_modified"):
+        if values := getattr(observation, name):
+            yield f"\n## {name.replace('_', ' ').capitalize()}\n\n" + "".join(f"- {value}\n" for value in values)
+
+
+def conversation_head(chat: Conversation) -> str:
+    return f"{front_matter(chat, chat.title, namespace=chat.namespace)}# {chat.title}\n"
+
+
+def message_section(message: Message) -> str:
+    return f"\n## {message.sender}, {message.created_at}{message.labels}\n\n{message.content}\n"
+
+
+def front_matter(row: Record, title: str, **more_fields: str) -> str:
+    """Writes each value as JSON, which is valid YAML."""
+    fields: Mapping[str, object] = {
+        "title": title,
+        "id": row.uuid,
+        "created": row.created_at,
+        "modified": row.last_modified,
+        **{name: value for name, value in more_fields.items() if value},
+        **({"tags": row.tags} if row.tags else {}),
+    }
+    lines = (f"{name}: {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
+    return "".join(("---\n", *lines, "---\n\n"))
+
+
+def _fields(row: Record, title: str, names: Iterable[str]) -> Iterator[str]:
+    yield build_document("name", title, [(name, getattr(row, name)) for name in names]).text + "\n"
+
 
 R = TypeVar("R", bound=Record)
 
@@ -81,7 +160,7 @@ class _LibraryExport:
         def write(file: IO[bytes], row: Character) -> None:
             self._character_uuids[row.id] = row.uuid
             self._write_line(file, "characters", lines.character_line(row))
-            self._write_page("characters", row.name, row.uuid, pages.character_page(row))
+            self._write_page("characters", row.name, row.uuid, character_page(row))
 
         await self._export_rows("characters", self._library.characters.list_after, write)
 
@@ -90,7 +169,7 @@ class _LibraryExport:
 
         def write(file: IO[bytes], row: Note, images: Sequence[NoteImage]) -> None:
             self._write_line(file, "notes", lines.note_line(row, images))
-            self._write_page("notes", row.title, row.uuid, pages.note_page(row))
+            self._write_page("notes", row.title, row.uuid, note_page(row))
 
         async with self._open_kind("notes") as file:
             async for rows in _pages(notes.list_after):
@@ -104,14 +183,14 @@ class _LibraryExport:
     async def export_prompts(self) -> None:
         def write(file: IO[bytes], row: SavedPrompt) -> None:
             self._write_line(file, "prompts", lines.prompt_line(row))
-            self._write_page("prompts", row.name, row.uuid, pages.prompt_page(row))
+            self._write_page("prompts", row.name, row.uuid, prompt_page(row))
 
         await self._export_rows("prompts", self._library.prompts.list_after, write)
 
     async def export_observations(self) -> None:
         def write(file: IO[bytes], row: Observation) -> None:
             self._write_line(file, "observations", lines.observation_line(row))
-            self._write_page("observations", row.title, row.uuid, pages.observation_page(row))
+            self._write_page("observations", row.title, row.uuid, observation_page(row))
 
         await self._export_rows("observations", self._library.observations.list_after, write)
 
@@ -131,7 +210,7 @@ class _LibraryExport:
 
         def write() -> None:
             self._write_line(file, "media", lines.media_line(row, content, segments, chunks))
-            self._write_page("media", row.title, row.uuid, pages.media_page(row, content))
+            self._write_page("media", row.title, row.uuid, media_page(row, content))
 
         await asyncio.to_thread(write)
 
@@ -176,12 +255,12 @@ class _LibraryExport:
     def _write_chat_head(self, file: IO[bytes], page: IO[bytes], chat: Conversation) -> None:
         character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
         self._write_line(file, "chats", lines.conversation_line(chat, character))
-        page.write(pages.conversation_head(chat).encode())
+        page.write(conversation_head(chat).encode())
 
     def _write_messages(self, file: IO[bytes], page: IO[bytes], messages: Sequence[Message]) -> None:
         for message in messages:
             self._write_line(file, "messages", lines.message_line(message))
-            page.write(pages.message_section(message).encode())
+            page.write(message_section(message).encode())
 
     def _write_line(self, file: IO[bytes], kind: str, line: ExportLine) -> None:
         file.write(lines.encode(line))
@@ -203,7 +282,7 @@ class _LibraryExport:
         _write_file(self._page_path(kind, title, uuid), (text.encode() for text in texts))
 
     def _page_path(self, kind: str, title: str, uuid: str) -> Path:
-        return self._folder / kind / pages.file_name(title, uuid)
+        return self._folder / kind / file_name(title, uuid)
 
 
 async def _pages(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> AsyncIterator[Sequence[R]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sources.importers.engine.followed_tables import FollowedDatabase, FollowedTable, LookupTable
+from sources.importers.engine.table_reader import FollowedDatabase, FollowedTable, LookupTable
 
 # A transaction may write times that were taken some seconds before it ended.
 _OVERLAP_S = 5.0

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from sources.following.changed_rows import DatabasePosition, copy_changes, has_tables, measure
 from sources.importers.engine.confined_files import file_status, open_file, opening_only, reading_confined_to
-from sources.importers.engine.followed_tables import FollowedDatabase
+from sources.importers.engine.table_reader import FollowedDatabase
 
 _BUSY_TIMEOUT_S = 2.0
 # Pages that are copied before the lock is released: 8 MiB of the usual size, which take about ten milliseconds. If the

@@ -3,17 +3,25 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from config.errors import InvalidParams
+from config.settings import Settings
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import CopyRequest, DatabaseCopy
-from sources.importers.engine.followed_tables import FollowedDatabase
-from sources.importers.sandbox.report import child_environment
+from sources.following.state import DatabaseState
+from sources.importers.engine.confined_files import real_path
+from sources.importers.engine.table_reader import FollowedDatabase
+from sources.importers.registry import all_importers
+from sources.importers.sandbox.confinement import child_environment
 
 _MODULE = "sources.following.copy_process"
 _PROBLEM_CHARS = 200
@@ -84,3 +92,77 @@ async def open_database_copier(max_bytes: int, deadline_s: float) -> AsyncIterat
         yield copier
     finally:
         await copier.close()
+
+
+# -- database reader ---------------------------------------------------------------------------------------------------
+# Copies a followed database for reading: all of it, or what changed since it was last read.
+
+_FIRST_PAUSE_S = 10.0
+
+
+class CopiedDatabase(Struct, frozen=True):
+    path: Path
+    result: DatabaseCopy
+
+
+class DatabaseReader:
+    """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
+    from it."""
+
+    def __init__(self, copier: DatabaseCopier, work_folder: Path, settings: Settings, path: Path) -> None:
+        self._copier = copier
+        self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
+        self._settings = settings
+        self._path = path
+
+    def is_part_enough(self, state: DatabaseState) -> bool:
+        """A program may change a database undetected, so all of it is read now and then."""
+        return time.time() - state.complete_at < self._settings.follow_database_scan_s
+
+    @asynccontextmanager
+    async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[CopiedDatabase]:
+        """Raises InvalidParams if the database cannot be copied."""
+        copy = self._folder / self._path.name
+        position = None if since is None else since.position
+        try:
+            await asyncio.to_thread(self._folder.mkdir)
+            source = await asyncio.to_thread(self._source)
+            result = await self._copier.copy(source, copy, _followed_databases(), position)
+            yield CopiedDatabase(copy, result)
+        finally:
+            await asyncio.to_thread(_remove_copy, self._folder)
+
+    def _source(self) -> Path:
+        """The process that copies the database follows no links, so one that leads to it is resolved here."""
+        try:
+            return Path(real_path(self._path))
+        except PermissionError as error:
+            raise InvalidParams(f"database: cannot be copied: {error.strerror}") from error
+
+
+def remaining_pause_s(state: DatabaseState) -> float:
+    """Returns how long a change that left no trace is not yet a reason to read everything."""
+    return max(0.0, state.complete_at + state.pause_s - time.time())
+
+
+def after_complete_read(
+    position: DatabasePosition, before: DatabaseState | None, settings: Settings, *, has_changes: bool
+) -> DatabaseState:
+    """Returns the new state. If nothing was found, the program writes other tables, and reading everything each time
+    would be in vain: the pause before the next complete read doubles."""
+    pause_s = 0.0
+    if before is not None and not has_changes:
+        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), settings.follow_database_scan_s)
+    return DatabaseState(position=position, complete_at=time.time(), pause_s=pause_s)
+
+
+@cache
+def _followed_databases() -> tuple[FollowedDatabase, ...]:
+    return tuple(database for importer in all_importers() for database in importer.followed_databases)
+
+
+def _remove_copy(folder: Path) -> None:
+    with suppress(OSError):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()

@@ -17,11 +17,16 @@ import msgspec
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.following.database_copy import DatabaseCopier, open_database_copier
-from sources.following.database_reader import CopiedDatabase, DatabaseReader, after_complete_read, remaining_pause_s
-from sources.following.identities import FileIdentities, PartIdentities
-from sources.following.layout import SourceLayout, source_layout
-from sources.following.moves import ChangedFile, match_moves
+from sources.following.database_copy import (
+    CopiedDatabase,
+    DatabaseCopier,
+    DatabaseReader,
+    after_complete_read,
+    open_database_copier,
+    remaining_pause_s,
+)
+from sources.following.identities import FileIdentities, PartIdentities, write_notes
+from sources.following.note_files import ChangedFile, SourceLayout, match_moves, source_layout
 from sources.following.scan import (
     SETTLING_PAUSE_S,
     FolderScan,
@@ -34,9 +39,7 @@ from sources.following.scan import (
     scan_folder,
     unsettled,
 )
-from sources.following.state import DatabaseState, SourceState, SyncReport
-from sources.following.withdrawals import Withdrawals
-from sources.following.write_back import write_notes
+from sources.following.state import DatabaseState, SourceState, SyncReport, Withdrawals
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import printable_name

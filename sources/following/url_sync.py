@@ -11,15 +11,14 @@ from msgspec.structs import replace
 
 from auth.follows import FollowRecord
 from config.errors import InvalidParams
-from config.outgoing_http import OutgoingRequestError
-from config.public_http import FetchedDocument, PublicFetch
+from config.public_http import FetchedDocument, OutgoingRequestError, PublicFetch
 from config.settings import Settings
 from sources.drafts import MediaDraft
 from sources.following.identities import FileIdentities
 from sources.following.state import SourceState, SyncReport
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
+from sources.importers.engine.files import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.import_runner import ImportRunner
-from sources.importers.engine.imported_items import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.reader_process import find_files, open_reader_process

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from config.errors import InvalidParams
-from sources.importers.engine.batches import Batch, BatchReader
+from sources.importers.engine.batches import Batch, BatchReader, limit_events
 from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
-from sources.importers.engine.event_limits import limit_events
-from sources.importers.engine.imported_items import FailedItem, ImportedItem
+from sources.importers.engine.files import FailedItem, ImportedItem
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.reader_messages import (

@@ -1,11 +1,9 @@
 """The query language: parses query text into an expression that every engine can compile."""
 
-from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
+from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word, with_filters
 from sources.query.filters import Filters
-from sources.query.limits import QueryLimits
-from sources.query.literal import literal_text, parse_literal
-from sources.query.notes import with_filters
-from sources.query.parser import ParsedQuery, Term, parse
+from sources.query.lexer import QueryLimits
+from sources.query.parser import ParsedQuery, Term, literal_text, parse, parse_literal
 
 __all__ = [
     "AllOf",

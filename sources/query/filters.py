@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sources.query.expression import QueryNotes
 from sources.query.grammar import Negation, TitleLeaf, Tree
 from sources.query.lexer import (
     FILTER_NAMES,
@@ -17,9 +18,9 @@ from sources.query.lexer import (
     Symbol,
     UnmatchedQuote,
     UnsupportedSyntax,
+    lexemes,
 )
-from sources.query.notes import QueryNotes
-from sources.times import TimeMention, TimeSpan, read_time
+from sources.times import TimeMention, TimeSpan, find_times, read_time
 
 _UNKNOWN_FILTER = re.compile(r"([^\W\d_]{2,}):[^\s:/]")
 
@@ -107,3 +108,30 @@ class FilterExtractor:
         current: tuple[str, ...] = getattr(self.filters, field)
         new = [value.strip() for value in values if value.strip()]
         self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})
+
+
+# -- mentions ----------------------------------------------------------------------------------------------------------
+# Finds the times that a query mentions in its bare words. Quotations, filters and exclusions are taken literally.
+
+# Without any of these, a query consists of bare words.
+_SYNTAX = re.compile(r"""["():“”„‟«»＂（）：]|(?<!\S)-|\bNOT\b""")
+
+
+def mentioned_times(text: str) -> tuple[TimeMention, ...]:
+    if not _SYNTAX.search(text):
+        return find_times(text)
+    return tuple(mention for run in _bare_runs(text) for mention in find_times(run))
+
+
+def _bare_runs(text: str) -> Iterator[str]:
+    """Yields the longest runs of words without other syntax between them."""
+    run: list[str] = []
+    is_excluded = False
+    for lexeme in lexemes(text):
+        if isinstance(lexeme, BareWord) and not is_excluded:
+            run.append(lexeme.text)
+            continue
+        yield " ".join(run)
+        run = []
+        is_excluded = lexeme == Symbol("NOT")
+    yield " ".join(run)

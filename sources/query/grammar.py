@@ -9,8 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from sources.query.expression import QueryNotes
 from sources.query.lexer import BareWord, QuotedText, Symbol
-from sources.query.notes import QueryNotes
 
 
 class TitleLeaf(Struct, frozen=True):

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.text import replace_unstorable
-from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word, render
-from sources.query.filters import FilterExtractor, Filters
+from sources.query.expression import AllOf, AnyOf, Expression, Phrase, QueryNotes, Title, Without, Word, render
+from sources.query.filters import FilterExtractor, Filters, mentioned_times
 from sources.query.grammar import (
     Branch,
     Negation,
@@ -24,23 +24,22 @@ from sources.query.grammar import (
     without_exclusions,
     without_operators,
 )
-from sources.query.lexer import BareWord, QuotedText, Symbol, lexemes
-from sources.query.limits import QueryLimits
-from sources.query.mentions import mentioned_times
-from sources.query.notes import QueryNotes
-from sources.query.word_reader import WordReader
+from sources.query.lexer import BareWord, QueryLimits, QuotedText, Symbol, lexemes
 from sources.query.words import (
+    WordReader,
     is_foreign,
     is_plain_word,
     is_stop_word,
     is_weak_plain_word,
+    limit_tokens,
+    phrase_word,
     with_articles,
     with_other_endings,
     with_other_spellings,
     with_tones,
 )
+from sources.text.folding import is_vietnamese
 from sources.text.stemming import stem
-from sources.text.vietnamese import is_vietnamese
 from sources.times import TimeMention, TimeSpan
 
 
@@ -347,3 +346,74 @@ def _all_of(parts: Sequence[Expression]) -> Expression | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     return AllOf(tuple(parts))
+
+
+# -- near terms --------------------------------------------------------------------------------------------------------
+# Adds words to a query that are near to words of it, which may be misspelled or part of a compound.
+
+
+def can_have_near_terms(query: ParsedQuery) -> bool:
+    """Returns whether any of the words may match: only then do others add matches without changing what was asked."""
+    return not query.is_literal and query.expression is not None and _is_loose(query.expression)
+
+
+def with_near_terms(query: ParsedQuery, near: Sequence[Term], notes: Sequence[str]) -> ParsedQuery:
+    """Returns the query with near terms, which follow its own. `notes` are added to `read_as`."""
+    assert query.expression is not None
+    expression = _extend(query.expression, tuple(term.word for term in near))
+    before = [note for note in (query.read_as or "").split("; ") if note and not note.startswith("searched for ")]
+    read_as = "; ".join([f"searched for {render(expression)}", *before, *notes])
+    return replace(query, expression=expression, terms=(*query.terms, *near), read_as=read_as)
+
+
+def _is_loose(expression: Expression) -> bool:
+    match expression:
+        case Word():
+            return True
+        case AnyOf(parts=parts):
+            return all(isinstance(part, Word) for part in parts)
+        case Without(keep=keep):
+            return _is_loose(keep)
+        case _:
+            return False
+
+
+def _extend(expression: Expression, words: tuple[Word, ...]) -> Expression:
+    match expression:
+        case Without(keep=keep, drop=drop):
+            return Without(_extend(keep, words), drop)
+        case AnyOf(parts=parts):
+            return AnyOf((*parts, *words))
+        case _:
+            return AnyOf((expression, *words))
+
+
+# -- literal -----------------------------------------------------------------------------------------------------------
+# Reads a query as one literal text, without operators and filters.
+
+_QUOTATION_MARK = '"'
+
+
+def literal_text(text: str) -> str:
+    """Returns the text to find: the query without the quotation marks around it."""
+    text = replace_unstorable(text, " ").strip()
+    is_quoted = text.count(_QUOTATION_MARK) == 2 and text[0] == text[-1] == _QUOTATION_MARK
+    return text[1:-1].strip() if is_quoted else text
+
+
+def parse_literal(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
+    """Returns the query for the phrase that a literal text is in the index.
+
+    The index ignores punctuation and word endings and the phrase is limited, so the search must also require the text
+    itself (`Search.contains`).
+    """
+    phrase = phrase_word(literal_text(text))
+    word = phrase and limit_tokens(phrase, limits.max_phrase_tokens)
+    return ParsedQuery(
+        expression=word,
+        terms=(Term(word, 1),) if word else (),
+        filters=Filters(),
+        read_as=QueryNotes().read_as(word, has_filters=False),
+        has_operators=False,
+        is_truncated=False,
+    )

@@ -5,25 +5,26 @@ Literal words are used with operators: the text must match as typed. Loose words
 """
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil
 from unicodedata import normalize
 
 from msgspec import Struct
 
-from sources.query.expression import Phrase, Prefix, Word
-from sources.text.folding import fold
-from sources.text.identifiers import camel_case_parts
+from sources.query.expression import Phrase, Prefix, QueryNotes, Word
+from sources.query.lexer import BareWord, QueryLimits, QuotedText
+from sources.text.folding import fold, tone_token
 from sources.text.segmentation import (
     UNSPACED_RUN,
+    camel_case_parts,
     letter_clusters,
     letter_pairs,
     spaced_words,
     tokenize,
     unspaced_runs,
 )
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
-from sources.text.vietnamese import tone_token
+from sources.text.stemming import STOPWORDS, stem
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)
@@ -251,3 +252,165 @@ def _is_name_letter(text: str) -> bool:
 
 def _is_short_number(text: str) -> bool:
     return len(text) <= 2 and text.isdigit()
+
+
+# -- prefixes ----------------------------------------------------------------------------------------------------------
+# Prefix words such as `organi*`, which have to find words whose stem is shorter than the prefix.
+
+# English endings that Porter's algorithm removes, so that the stem can be shorter than the prefix.
+_ENDINGS = (
+    "abilities", "ability", "able", "ably", "al", "ally", "ance", "ancy", "ant", "antly", "ate", "ated", "ately",
+    "ates", "ating", "ation", "ational", "ations", "ative", "ator", "ators", "ed", "ement", "ence", "ency", "ent",
+    "ently", "er", "ers", "es", "ful", "fully", "fulness", "ibility", "ible", "ibly", "ic", "ical", "ically", "icate",
+    "icity", "ies", "ing", "ings", "ion", "ional", "ions", "ism", "isms", "ist", "ity", "ive", "ively", "iveness",
+    "ivity", "ization", "ize", "ized", "izer", "izes", "izing", "ly", "ment", "ments", "ness", "ous", "ously",
+    "ousness", "y",
+)  # fmt: skip
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def prefix_word(prefix: str) -> Word | None:
+    """Returns the word that matches all words beginning with `prefix`, or None if it has no letters.
+
+    The index holds stems, which may be shorter than the prefix (organi* and organization: organ). Stems that do not
+    begin with the prefix are alternatives of their own.
+    """
+    tokens = fold(strip_punctuation(prefix)).split()
+    if not tokens:
+        return None
+    *before, last = tokens
+    text = " ".join(tokens)
+    if before or not last.isascii():
+        return Word(f"{text}*", (Prefix(text, tuple(tokens)),))
+    prefixes = [Prefix(candidate, (candidate,)) for candidate in searchable_prefixes(last)]
+    return Word(f"{text}*", (*prefixes, *(Phrase(word, (word,)) for word in _words_with_shorter_stems(last))))
+
+
+def word_with_stem(root: str) -> str | None:
+    """Returns a word that has this stem, not necessarily a real one, or None if none was found. The stem itself is not
+    always such a word: lighthous, the stem of lighthouse, is stemmed to lighthou."""
+    return next((root + ending for ending in ("", "e", *_ENDINGS) if stem(root + ending) == root), None)
+
+
+@lru_cache(maxsize=1_024)
+def searchable_prefixes(prefix: str) -> tuple[str, ...]:
+    """Returns prefixes that together match what begins with the prefix.
+
+    The index stems search terms too: it turns poly into poli and would not find polygon. Such a prefix is therefore
+    searched with each letter that may follow it.
+    """
+    if prefix.startswith(stem(prefix)):
+        return (prefix,)
+    longer = [prefix + letter for letter in _LETTERS]
+    longest = [one + letter for one in longer if not one.startswith(stem(one)) for letter in _LETTERS]
+    return (prefix, *(one for one in (*longer, *longest) if one.startswith(stem(one))))
+
+
+@lru_cache(maxsize=1_024)
+def _words_with_shorter_stems(prefix: str) -> tuple[str, ...]:
+    """Returns a word for each stem that does not begin with the prefix although its word does."""
+    words_by_stem: dict[str, str] = {}
+    for length in range(min(8, len(prefix) - 2)):
+        root, tail = prefix[: len(prefix) - length], prefix[len(prefix) - length :]
+        for ending in _ENDINGS:
+            if ending.startswith(tail):
+                words_by_stem.setdefault(stem(root + ending), root + ending)
+    shorter = {root: word for root, word in words_by_stem.items() if not root.startswith(prefix)}
+    # The stem itself is preferred, unless it would be stemmed once more.
+    return tuple(root if stem(root) == root else word for root, word in shorter.items())
+
+
+# -- word reader -------------------------------------------------------------------------------------------------------
+# Turns the leaves of a syntax tree into words, within the limits of a query.
+
+
+class WordReader:
+    """Reads words and counts terms, prefixes and phrase lengths against the limits."""
+
+    def __init__(self, limits: QueryLimits, notes: QueryNotes) -> None:
+        self._limits = limits
+        self._notes = notes
+        self._counts: dict[_Stems, int] = {}
+        self._prefixes = 0
+
+    # -- leaves to words -----------------------------------------------------------------------------------------------
+
+    def read_literal(self, leaf: BareWord | QuotedText) -> Word | None:
+        """Returns the literal word of a leaf, or None for mere punctuation."""
+        match leaf:
+            case QuotedText(text=text):
+                word = phrase_word(text)
+            case BareWord(text=text) if "*" in text:
+                word = self._read_starred(text)
+            case BareWord(text=text):
+                word = literal_word(text)
+        return word and self._shorten(word)
+
+    def read_loose(self, text: str) -> list[LooseWord]:
+        """Returns the words of which any may match."""
+        if "*" not in text:
+            return [LooseWord(self._shorten(loose.word), loose.is_weak) for loose in loose_words(text)]
+        word = self.read_literal(BareWord(text))
+        return [LooseWord(word, is_weak=False)] if word else []
+
+    def _read_starred(self, text: str) -> Word | None:
+        """A star at the end of a long enough word makes it a prefix; any other star is punctuation."""
+        plain = literal_word(text.replace("*", " "))
+        prefix = text[:-1]
+        if plain is None or UNSPACED_RUN.search(prefix):
+            return plain  # unspaced runs match anywhere in a text, so they already match as prefixes
+        if "*" in prefix or not text.endswith("*"):
+            self._notes.add("ignored * (it works only at the end of a word)")
+            return plain
+        return self._read_prefix(prefix) or plain
+
+    def _read_prefix(self, prefix: str) -> Word | None:
+        word = prefix_word(prefix)
+        if word is None or len(word.alternatives[0].tokens[-1]) < self._limits.min_prefix_chars:
+            self._notes.add(f"ignored * (it needs at least {self._limits.min_prefix_chars} letters before it)")
+            return None
+        if self._prefixes == self._limits.max_prefixes:
+            self._notes.add_truncation(f"used * only in the first {self._limits.max_prefixes} words that end with it")
+            return None
+        self._prefixes += 1
+        return word
+
+    def _shorten(self, word: Word) -> Word:
+        limit = self._limits.max_phrase_tokens
+        limited = limit_tokens(word, limit)
+        if limited is not word:
+            self._notes.add_truncation(f"used only the first {limit} words of a phrase")
+        return limited
+
+    # -- words to terms ------------------------------------------------------------------------------------------------
+
+    def admit(self, word: Word) -> bool:
+        """Counts a word. Returns False if it is a new one and the query already has the maximum number of terms."""
+        stems = _stems(word)
+        if stems not in self._counts and len(self._counts) == self._limits.max_terms:
+            self._notes.add_truncation(f"used only the first {self._limits.max_terms} terms")
+            return False
+        self._counts[stems] = self._counts.get(stems, 0) + 1
+        return True
+
+    def admit_all(self, words: Iterable[Word]) -> list[Word]:
+        """Counts words and returns those within the limit; of words with the same stems, only the first."""
+        admitted: dict[_Stems, Word] = {}
+        for word in words:
+            if self.admit(word):
+                admitted.setdefault(_stems(word), word)
+        return list(admitted.values())
+
+    def count_terms(self, words: Iterable[Word]) -> list[tuple[Word, int]]:
+        """Returns the words with distinct stems, each with the number of times the query contains it."""
+        distinct: dict[_Stems, Word] = {}
+        for word in words:
+            distinct.setdefault(_stems(word), word)
+        return [(word, self._counts[stems]) for stems, word in distinct.items()]
+
+
+_Stems = tuple[tuple[type, tuple[str, ...]], ...]
+
+
+def _stems(word: Word) -> _Stems:
+    return tuple((type(phrase), tuple(stem(token) for token in phrase.tokens)) for phrase in word.alternatives)

@@ -17,7 +17,7 @@ from sources.search.arguments import locate_match, read_query
 from sources.search.snippets import Highlighter
 from sources.source import GetArguments
 from sources.text.chunking import split_into_chunks
-from sources.text.word_boundaries import word_boundary_before
+from sources.text.segmentation import word_boundary_before
 
 
 class Section(Struct, frozen=True):

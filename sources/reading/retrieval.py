@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from config.numbers import clamp
 from config.settings import Settings
-from sources.defaults import RequestDefaults
-from sources.items import Mode, RetrievalOptions
+from sources.items import Mode, RequestDefaults, RetrievalOptions
 from sources.reading.cursors import Position
+from sources.text.segmentation import next_word_start, word_boundary_before
 from sources.text.token_estimates import TokenScale
-from sources.text.word_boundaries import next_word_start, word_boundary_before
 
 SNIPPET_MAX_CHARS = 1000
 # Only for the sizes of chunks, which are approximate.

@@ -4,8 +4,8 @@ Filters can be written in the query text (`type:video`, `sender:ada`). If no ite
 source is not searched and `read_as` gives the reason.
 """
 
-from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -16,15 +16,116 @@ from auth.context import RequestContext
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
-from sources.defaults import local_time, request_defaults
-from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
+from config.times import format_time
+from sources.items import local_time, request_defaults
+from sources.query import AnyOf, Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
 from sources.reading.retrieval import chars_per_token, snippet_length
-from sources.search.query_times import last_of, resolve_times, start_of
 from sources.search.snippets import Highlighter, Snippet
 from sources.storage.contract import Order, Ranking, Scoring, Search
+from sources.text.folding import fold
+from sources.text.segmentation import UNSPACED_RUN
 from sources.text.token_estimates import TokenScale
-from sources.times import TimeSpan, read_time, resolve
+from sources.times import TimeMention, TimeSpan, asks_for_anything, read_time, resolve
 from sources.times.expressions import RecentPeriod
+
+# -- query times -------------------------------------------------------------------------------------------------------
+# Resolves the times that a query mentions, and says how they were read.
+
+_MILLISECOND = timedelta(milliseconds=1)
+# The time that these name is not part of the range.
+_OUTSIDE = ("before", "after")
+
+
+def resolve_times(query: ParsedQuery, now: datetime) -> ParsedQuery:
+    """Returns the query with the ranges of the times it mentions, as seen at `now`. What has not begun is ignored:
+    nothing was created then.
+
+    A query that consists of a relative time only, such as "yesterday" or "was habe ich gestern gemacht?", lists what
+    was created then; the words themselves would find little.
+    """
+    spans = {mention: span for mention in query.mentions if (span := _past(mention, now)) is not None}
+    if not spans:
+        return query
+    times = tuple(spans.values())
+    time_terms = frozenset(index for index, term in enumerate(query.terms) if _names_time(term, times))
+    is_listing = (
+        len(times) == 1
+        and all(mention.is_relative for mention in spans)
+        and (len(time_terms) == len(query.terms) or asks_for_anything(query.prose, times[0].words))
+    )
+    if is_listing and query.expression is not None:
+        return replace(
+            query,
+            expression=None,
+            terms=(),
+            filters=replace(query.filters, during=times[0]),
+            read_as=f"filter only, newest first; created {_describe(times[0], now)}",
+        )
+    query = _without_limits(query, [span for mention, span in spans.items() if mention.bound in _OUTSIDE])
+    time_terms = frozenset(index for index, term in enumerate(query.terms) if _names_time(term, times))
+    note = f"ranked higher what was created {' or '.join(_describe(span, now) for span in times)}"
+    read_as = f"{query.read_as}; {note}" if query.read_as else note
+    return replace(query, times=times, time_terms=time_terms, read_as=read_as)
+
+
+def _past(mention: TimeMention, now: datetime) -> TimeSpan | None:
+    span = resolve(mention, now)
+    return span if span is not None and (span.start is None or span.start <= now) else None
+
+
+def _without_limits(query: ParsedQuery, outside: Sequence[TimeSpan]) -> ParsedQuery:
+    """Does not search for the words of "before 2024" and "after May": what contains them is of the wrong time."""
+    dropped = [term for term in query.terms if _names_time(term, outside)]
+    if not isinstance(query.expression, AnyOf) or not dropped or len(dropped) == len(query.terms):
+        return query
+    words = {term.word for term in dropped}
+    parts = tuple(part for part in query.expression.parts if part not in words)
+    terms = tuple(term for term in query.terms if term not in dropped)
+    return replace(query, expression=parts[0] if len(parts) == 1 else AnyOf(parts), terms=terms)
+
+
+def _names_time(term: Term, times: Sequence[TimeSpan]) -> bool:
+    """Returns whether a term is part of the words of a time. In a text without spaces it is a part of a word."""
+    text = fold(term.word.text).strip()
+    if UNSPACED_RUN.search(text):
+        return any(text in fold(span.words) for span in times)
+    return any(set(text.split()) <= set(fold(span.words).split()) for span in times)
+
+
+def _describe(span: TimeSpan, now: datetime) -> str:
+    """Returns the range in the time zone of `now`, with its last day, and the words that name it."""
+    if span.start is None or span.end is None:
+        bound = f"before {_local(span.end, now)}" if span.end else f"since {_local(span.start, now)}"
+    else:
+        first, last = _local(span.start, now), _local(_just_before(span.end), now)
+        bound = f"on {first}" if first == last else f"from {first} to {last}"
+    return f"{bound} ({span.words})"
+
+
+def _local(time: datetime | None, now: datetime) -> str:
+    try:
+        return time.astimezone(now.tzinfo).date().isoformat() if time is not None else ""
+    except OverflowError:  # at the ends of Python's calendar
+        return time.date().isoformat() if time is not None else ""
+
+
+def start_of(span: TimeSpan) -> str | None:
+    """Returns the first time of a span in the stored form."""
+    return format_time(span.start) if span.start is not None else None
+
+
+def last_of(span: TimeSpan) -> str | None:
+    """Returns the last time of a span in the stored form, whose unit is the millisecond."""
+    return format_time(_just_before(span.end)) if span.end is not None else None
+
+
+def _just_before(time: datetime) -> datetime:
+    """Python's calendar has no time before its first day, and no item is that old."""
+    try:
+        return time - _MILLISECOND
+    except OverflowError:
+        return time
+
 
 LIMIT_MAX = 100
 # Far beyond any real paging, and within the integer range of every engine.

@@ -11,8 +11,7 @@ from config.numbers import clamp
 from sources.query import Phrase, Prefix, Term
 from sources.search.term_matching import Span, TermMatcher, pad, term_matcher
 from sources.text.alignment import AlignedForm
-from sources.text.folding import fold
-from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before
+from sources.text.folding import fold, grapheme_boundary_after, grapheme_boundary_before
 from sources.text.segmentation import segment
 from sources.text.stemming import stem, stem_prefix
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from config.outgoing_http import OutgoingRequestError, open_response
+from config.public_http import OutgoingRequestError, open_response
 from config.settings import Settings
 from sources.semantic.model import SCALE, ModelInfo, SemanticUnavailable, clean_text
 

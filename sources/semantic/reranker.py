@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from config.outgoing_http import OutgoingRequestError, open_response
+from config.public_http import OutgoingRequestError, open_response
 from config.settings import Settings
 from sources.semantic.model import SemanticUnavailable, clean_text
 

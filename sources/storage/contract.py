@@ -83,7 +83,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
     If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`.
 
-    `contains` is a text that the matching message or observation must contain literally (`sources.text.literals`).
+    `contains` is a text that the matching message or observation must contain literally (`sources.text.segmentation`).
     `namespace` is that of a conversation. `projects` are those of conversations, of which one must match, ignoring
     case: `project` in the metadata, or else the namespace.
     """

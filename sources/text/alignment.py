@@ -20,20 +20,26 @@ from sources.text.folding import (
     fold_encoded,
     folds_bytewise,
     folds_to_single_characters,
+    is_vietnamese,
+    tone_spans,
+    tone_token,
+    tone_tokens,
 )
-from sources.text.identifiers import (
+from sources.text.segmentation import (
     Spelling,
     all_camel_case_parts,
     camel_case_part_spans,
     camel_case_words,
     encode_latin1,
     has_camel_case,
+    has_dependent_sign,
     identifier_spellings,
+    letter_clusters,
     may_have_identifiers,
+    normalize_letters,
+    segment_parts,
     spell,
 )
-from sources.text.segmentation import has_dependent_sign, letter_clusters, normalize_letters, segment_parts
-from sources.text.vietnamese import is_vietnamese, tone_spans, tone_token, tone_tokens
 
 Span = tuple[int, int]
 

@@ -3,13 +3,18 @@
 Never changes the text, never splits a grapheme, and takes linear time for a text of any size and content.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from config.numbers import clamp
-from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before, is_grapheme_boundary
+from sources.drafts import MessageDraft
+from sources.records import is_human_only
+from sources.text.folding import grapheme_boundary_after, grapheme_boundary_before, is_grapheme_boundary
+from sources.text.segmentation import word_boundary_before
 
 
 class TextChunk(Struct, frozen=True):
@@ -202,3 +207,76 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     if following.isdigit() and _ABBREVIATED_BEFORE_NUMBER.search(before):
         return False
     return not _ABBREVIATED.search(before)
+
+
+# -- excerpts ----------------------------------------------------------------------------------------------------------
+# Short excerpts from the beginning of a text, quoted literally on one line.
+
+# A sentence ends at a mark followed by white space; ideographic marks need none.
+_FIRST_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s)|[。！？]")
+
+
+def first_sentence(text: str, limit_chars: int) -> str:
+    """Returns the first sentence of the first line that is not blank, shortened to the limit."""
+    line = _first_non_blank_line(text)
+    end = _FIRST_SENTENCE_END.search(line)
+    return shorten(line[: end.end()] if end else line, limit_chars)
+
+
+def first_line(text: str, limit_chars: int) -> str:
+    """Returns the first line that is not blank, shortened to the limit."""
+    return shorten(_first_non_blank_line(text), limit_chars)
+
+
+def shorten(text: str, limit_chars: int) -> str:
+    """Returns the text on one line. If it is over the limit, it is cut between words and ends with `…`."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit_chars else line[: word_boundary_before(line, limit_chars - 1)].rstrip() + "…"
+
+
+def _first_non_blank_line(text: str) -> str:
+    return next((stripped for line in text.splitlines() if (stripped := line.strip())), "")
+
+
+# -- text work ---------------------------------------------------------------------------------------------------------
+# Work whose time grows with a text does not run on the event loop: every other call would wait for it.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# A few milliseconds of chunking, the most expensive work on a text. Below that, a thread would cost more than it saves.
+SHORT_CHARS = 10_000
+
+
+async def run_text_work(chars: int, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Runs a function on texts of `chars` characters in total: at once if they are short, otherwise on a thread."""
+    if chars <= SHORT_CHARS:
+        return function(*args, **options)
+    return await asyncio.to_thread(function, *args, **options)
+
+
+# -- titles ------------------------------------------------------------------------------------------------------------
+# Default titles for conversations without one.
+
+_TITLE_CHARS = 50
+
+
+def title_from_text(text: str) -> str:
+    """Returns the beginning of a text, followed by `...` if it is cut."""
+    return text if len(text) <= _TITLE_CHARS else f"{text[:_TITLE_CHARS]}..."
+
+
+def title_from_messages(messages: Iterable[MessageDraft]) -> str:
+    """Returns a title from the user's first message, or from the first message if the user wrote none. Agents read
+    titles, so human-only messages are left out."""
+    texts = [
+        (message.role, message.content)
+        for message in messages
+        if isinstance(message.content, str) and not _is_human_only(message)
+    ]
+    user_texts = [content for role, content in texts if role == "user"]
+    return title_from_text((user_texts or [content for _, content in texts] or [""])[0])
+
+
+def _is_human_only(message: MessageDraft) -> bool:
+    return isinstance(message.metadata, Mapping) and is_human_only(message.metadata)

@@ -7,7 +7,7 @@ text and never raises.
 import re
 from collections.abc import Sequence
 from typing import Literal
-from unicodedata import category, decimal, is_normalized, normalize
+from unicodedata import category, combining, decimal, is_normalized, normalize
 
 _LETTER_FORMS = {
     "ı": "i", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ё": "е", "ς": "σ",
@@ -208,3 +208,106 @@ def folds_to_single_characters(text: str) -> bool:
 def folds_to_lower_case(text: str) -> bool:
     """Returns whether each letter of a composed text folds to its lower case. May wrongly say no."""
     return _LOWERCASE_ONLY.fullmatch(text) is not None
+
+
+# -- vietnamese --------------------------------------------------------------------------------------------------------
+# Vietnamese words with their tone marks and accents.
+#
+# Folding removes all marks, which in Vietnamese are what tells words apart: ma, má, mà, mả, mã and mạ are six words.
+# Texts that contain letters of Vietnamese only are therefore indexed with a second token for each word with marks,
+# spelled with digits as on Vietnamese keyboards (VNI): tiếng is tieng and tie61ng.
+
+# Letters of no other language that is written with Latin letters: ơ and ư, and vowels with two marks or a dot below.
+_VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")
+_WORD = re.compile(r"[^\W\d_]+")
+_DIGITS = str.maketrans(
+    {"\u0301": "1", "\u0300": "2", "\u0309": "3", "\u0303": "4", "\u0323": "5", "\u0302": "6", "\u031b": "7"}
+    | {"\u0306": "8", "đ": "d9"}
+)
+
+
+def is_vietnamese(text: str) -> bool:
+    """Returns whether a composed text contains letters that only Vietnamese has."""
+    return not text.isascii() and _VIETNAMESE.search(text) is not None
+
+
+def tone_spans(text: str) -> list[tuple[int, int]]:
+    """Returns the start and end of each word with marks in a composed Vietnamese text."""
+    if not is_vietnamese(text):
+        return []
+    return [match.span() for match in _WORD.finditer(text) if tone_token(match[0])]
+
+
+def tone_token(word: str) -> str | None:
+    """Returns the token of a word with its marks, or None if it has none, or other ones than Vietnamese has."""
+    if word.isascii():
+        return None
+    token = normalize("NFD", word.lower()).translate(_DIGITS)
+    return token if token.isascii() and token.isalnum() else None
+
+
+def tone_tokens(text: str) -> list[str]:
+    """Returns the tokens of the words with marks in a composed Vietnamese text."""
+    return [token for start, end in tone_spans(text) if (token := tone_token(text[start:end]))]
+
+
+# -- graphemes ---------------------------------------------------------------------------------------------------------
+# Grapheme boundaries: the positions at which a text can be cut without splitting a character as the reader sees it.
+
+# No letter has more marks than this (Unicode's stream-safe format allows 30); longer sequences are cut anyway.
+_GRAPHEME_MAX_CHARS = 128
+_JOINER = "\u200d"
+_ATTACHED = re.compile(
+    # joiners, Thai and Lao am, half-width voicing, Hangul vowels and finals, skin tones, tags
+    "[\u200c\u200d\u0e33\u0eb3\uff9e\uff9f\u1160-\u11ff\ud7b0-\ud7fb\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+)
+_HANGUL_INITIAL = re.compile("[\u1100-\u115f\ua960-\ua97c]")
+_HANGUL_FOLLOWING = re.compile("[\u1100-\u115f\ua960-\ua97c\uac00-\ud7a3]")
+_REGIONAL = re.compile("[\U0001f1e6-\U0001f1ff]")
+_VIRAMA = 9  # canonical combining class
+
+
+def grapheme_boundary_before(text: str, index: int) -> int:
+    """Returns the last boundary at or before `index`."""
+    for position in range(index, max(0, index - _GRAPHEME_MAX_CHARS), -1):
+        if is_grapheme_boundary(text, position):
+            return position
+    return 0 if index <= _GRAPHEME_MAX_CHARS else index
+
+
+def grapheme_boundary_after(text: str, index: int) -> int:
+    """Returns the first boundary at or after `index`."""
+    for position in range(index, min(len(text), index + _GRAPHEME_MAX_CHARS)):
+        if is_grapheme_boundary(text, position):
+            return position
+    return min(len(text), index + _GRAPHEME_MAX_CHARS)
+
+
+def is_grapheme_boundary(text: str, index: int) -> bool:
+    """Returns whether a text may be cut before the character at `index`.
+
+    A simplified version of Unicode's extended grapheme clusters (UAX #29).
+    """
+    if index <= 0 or index >= len(text):
+        return True
+    before, after = text[index - 1], text[index]
+    if after.isascii():
+        return (before, after) != ("\r", "\n")
+    if before.isascii() and category(before) == "Cc":
+        return True
+    if category(after)[0] == "M" or _ATTACHED.match(after) or before == _JOINER:
+        return False
+    if combining(before) == _VIRAMA:
+        return not after.isalpha()
+    if _REGIONAL.match(after):
+        return _count_regional_letters_before(text, index) % 2 == 0
+    return not (_HANGUL_INITIAL.match(before) and _HANGUL_FOLLOWING.match(after))
+
+
+def _count_regional_letters_before(text: str, index: int) -> int:
+    """Counts the regional letters right before `index`; each pair of them is a flag."""
+    earliest = max(0, index - _GRAPHEME_MAX_CHARS)
+    start = index
+    while start > earliest and _REGIONAL.match(text[start - 1]):
+        start -= 1
+    return index - start

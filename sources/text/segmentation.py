@@ -7,7 +7,10 @@ any text, never raises, and depends on no engine and no language setting.
 
 import re
 from array import array
+from collections.abc import Iterable
+from functools import lru_cache
 from operator import add
+from unicodedata import normalize
 
 from sources.text.folding import (
     IGNORABLE,
@@ -19,16 +22,104 @@ from sources.text.folding import (
     fold_to_lower_case,
     folds_bytewise,
     folds_to_lower_case,
+    grapheme_boundary_before,
+    tone_tokens,
 )
-from sources.text.identifiers import (
-    all_camel_case_parts,
-    camel_case_words,
-    encode_latin1,
-    identifier_spellings,
-    may_have_identifiers,
-    spell,
+
+# -- identifiers -------------------------------------------------------------------------------------------------------
+# Identifiers as searchable words: C++, C#, .NET and the parts of camelCase words.
+#
+# Functions that only look at ASCII characters take the text encoded as Latin-1, with `?` for every other character:
+# bytes are searched faster, and offsets are the same.
+
+Span = tuple[int, int]
+Spelling = tuple[int, int, str]
+
+# For each identifier a mark to look for, where the identifier starts relative to it, and the spelling after its letter.
+_SPELLINGS = (
+    (b"++", -1, re.compile(r"(?<![^\W_])([A-Za-z])\+\+(?!\+)"), "plusplus"),
+    (b"#", -1, re.compile(r"(?<![^\W_])([A-Za-z])#"), "sharp"),
+    (b".net", 0, re.compile(r"(?<!\.)\.net()(?![^\W_])", re.IGNORECASE), "dotnet"),
 )
-from sources.text.vietnamese import tone_tokens
+# Maps each character to its class (upper, lower, digit, other), so that bytes.find can find "aB" without a regular
+# expression.
+_CLASSES = bytes(
+    ord("A") if 65 <= code <= 90 else ord("a") if 97 <= code <= 122 else ord("0") if 48 <= code <= 57 else ord(" ")
+    for code in range(256)
+)
+_CAMEL_CASE_PART = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
+# Longer words of mixed case are encoded data, whose parts would only bloat the index.
+_CAMEL_CASE_MAX_CHARS = 64
+
+
+def encode_latin1(text: str) -> bytes:
+    return text.encode("latin-1", "replace")
+
+
+def may_have_identifiers(encoded: bytes, folded: str) -> bool:
+    """Returns whether a text may contain C++, C# or .NET, judged by the text and its fold. Much faster than a
+    search."""
+    return b"+" in encoded or b"#" in encoded or " net" in folded or folded.startswith("net")
+
+
+def identifier_spellings(text: str, encoded: bytes) -> list[Spelling]:
+    """Returns start, end and spelling of each C++, C# and .NET in a text."""
+    lowered = encoded.lower()
+    spellings: list[Spelling] = []
+    for mark, offset, pattern, spelling in _SPELLINGS:
+        position = lowered.find(mark)
+        while position >= 0:
+            match = pattern.match(text, position + offset) if position + offset >= 0 else None
+            if match is not None:
+                spellings.append((match.start(), match.end(), f" {match[1]}{spelling} "))
+            position = lowered.find(mark, position + 1)
+    spellings.sort()
+    return spellings
+
+
+def spell(text: str, spellings: Iterable[Spelling]) -> str:
+    """Replaces each identifier with its spelling."""
+    pieces: list[str] = []
+    position = 0
+    for start, end, spelling in spellings:
+        pieces += (text[position:start], spelling)
+        position = end
+    return "".join([*pieces, text[position:]])
+
+
+def camel_case_words(encoded: bytes) -> list[Span]:
+    """Returns the start and end of each camelCase word."""
+    classes = encoded.translate(_CLASSES)
+    spans: list[Span] = []
+    end = 0
+    while (boundary := classes.find(b"aA", end)) >= 0:
+        start = classes.rfind(b" ", end, boundary) + 1 or end
+        end = classes.find(b" ", boundary)
+        end = len(classes) if end < 0 else end
+        if end - start <= _CAMEL_CASE_MAX_CHARS:
+            spans.append((start, end))
+    return spans
+
+
+def has_camel_case(encoded: bytes) -> bool:
+    """Returns whether a text may contain camelCase words."""
+    return b"aA" in encoded.translate(_CLASSES)
+
+
+def all_camel_case_parts(text: str, words: Iterable[Span]) -> list[str]:
+    """Returns the parts of camelCase words, in lower case."""
+    return [part.lower() for start, end in words for part in _CAMEL_CASE_PART.findall(text, start, end)]
+
+
+def camel_case_part_spans(text: str, words: Iterable[Span]) -> list[tuple[int, int, int]]:
+    """Returns the start and end of each part of camelCase words, and the end of its word."""
+    return [(*part.span(), word[1]) for word in words for part in _CAMEL_CASE_PART.finditer(text, *word)]
+
+
+def camel_case_parts(word: str) -> list[str]:
+    """Returns the parts of a camelCase word, or an empty list for any other text."""
+    return _CAMEL_CASE_PART.findall(word) if camel_case_words(encode_latin1(word)) == [(0, len(word))] else []
+
 
 # Indexes store what `segment` returns. Increment this whenever the same text gives different tokens: an engine that
 # finds an older number in its file rebuilds, because FTS5 can only delete the exact tokens it was given.
@@ -186,3 +277,78 @@ def _split_single_letters(joined: str) -> list[str]:
     spread[0::3] = letters
     spread[1::3] = letters[1:] + array("I", b"\0\0\0\0")
     return [run[2:] for run in spread.tobytes().decode("utf-32-le").split("\0")[1::2]]
+
+
+# -- word boundaries ---------------------------------------------------------------------------------------------------
+# Positions at which a text is cut to fit a budget: between words if one ends nearby, otherwise between graphemes.
+
+# How far a cut may move to keep a word whole; longer than the words of languages that use spaces.
+_WORD_MAX_CHARS = 48
+
+
+def word_boundary_before(text: str, position: int, start: int = 0) -> int:
+    """Returns the last word boundary at or before `position`, but not before `start`.
+
+    For a position past the end, that is the end of the text.
+    """
+    if position >= len(text):
+        return len(text)
+    for index in range(position, max(start, position - _WORD_MAX_CHARS), -1):
+        if text[index].isspace() != text[index - 1].isspace():
+            return index
+    return max(start, grapheme_boundary_before(text, position))
+
+
+def next_word_start(text: str, position: int) -> int:
+    """Returns the first start of a word at or after `position`; if none is near, a grapheme boundary at or before
+    it."""
+    if position <= 0:
+        return 0
+    for index in range(position, min(len(text), position + _WORD_MAX_CHARS)):
+        if text[index - 1].isspace() and not text[index].isspace():
+            return index
+    return grapheme_boundary_before(text, min(position, len(text)))
+
+
+# -- literals ----------------------------------------------------------------------------------------------------------
+# Literal comparison of texts: as they are written, except for case, white space and the composition of letters.
+
+# A letter or digit. As in the index, an underscore separates words.
+_WORD_CHARACTER = r"[^\W_]"
+
+
+def literal_form(text: str) -> str:
+    """Returns a text without the differences that a literal comparison ignores."""
+    return " ".join(normalize("NFC", text).casefold().split())
+
+
+def contains_literal(text: str, literal: str) -> bool:
+    """Returns whether a text contains another one, given in its literal form, as whole words. In scripts without
+    spaces, it may be part of a longer run."""
+    return _pattern(literal).search(literal_form(text)) is not None
+
+
+@lru_cache(maxsize=64)
+def _pattern(literal: str) -> re.Pattern[str]:
+    start = f"(?<!{_WORD_CHARACTER})" if _is_of_spaced_word(literal[:1]) else ""
+    end = f"(?!{_WORD_CHARACTER})" if _is_of_spaced_word(literal[-1:]) else ""
+    return re.compile(f"{start}{re.escape(literal)}{end}")
+
+
+def _is_of_spaced_word(character: str) -> bool:
+    return character.isalnum() and not UNSPACED_RUN.match(character)
+
+
+# -- letter separation -------------------------------------------------------------------------------------------------
+# Separates the letters of scripts that are written without spaces, for tokenizers that know only words.
+
+# A zero-width space: it is part of no word, and invisible.
+SEPARATOR = "\u200b"
+
+
+def separate_letters(text: str) -> str:
+    """Puts a separator before and after every letter of a script without spaces. A tokenizer then takes each letter for
+    a word, and a word of several letters for a phrase, which is found inside running text."""
+    if text.isascii() or not may_have_unspaced_letters(text):
+        return text
+    return UNSPACED_RUN.sub(lambda run: f"{SEPARATOR}{SEPARATOR.join(run[0])}{SEPARATOR}", text)

@@ -8,7 +8,7 @@ from unicodedata import normalize
 from msgspec.structs import replace
 
 from sources.text.folding import fold
-from sources.text.stopwords import STOPWORDS
+from sources.text.stemming import STOPWORDS
 from sources.times.east_asian import asks_for_anything_east_asian, find_east_asian_times
 from sources.times.expressions import CalendarDate, Instant, PeriodBetween, RecentPeriod, TimeMention, Unit, Year
 from sources.times.ranges import resolve

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from aggregator.breaker import Breaker
+from aggregator.fanout import Breaker
 from aggregator.responses import KnowledgeResponse
 from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext, SessionId, build_context
@@ -45,7 +45,7 @@ from sources.storage.contract import (
     Observations,
     Prompts,
 )
-from sources.storage.job_group import current_job_group
+from sources.storage.job_queue import current_job_group
 from tests.server.protocol.dispatcher_fixture import make_principal
 
 

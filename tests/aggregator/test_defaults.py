@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aggregator.defaults import read_config, search_defaults, session_context
-from auth.context import RequestContext, SessionId, build_context
-from auth.principal import SCOPES, ClientId, Principal
+from aggregator.filters import read_config, search_defaults, session_context
+from auth.context import SCOPES, ClientId, Principal, RequestContext, SessionId, build_context
 from config.errors import InvalidParams, SessionNotFound
 from config.paths import DataRoot, new_user_id
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.merge import (
+from aggregator.ranking import (
     ALSO_IN_MAX,
     group_by_item,
     limit_per_source,

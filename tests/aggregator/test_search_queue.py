@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aggregator.search_queue import SearchQueue
+from aggregator.fanout import SearchQueue
 from auth.context import RequestContext
 from config.errors import Overloaded
 from config.paths import UserId

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from auth.principal import READ, SCOPES, WRITE
+from auth.context import READ, SCOPES, WRITE
 from tests.attack.app_client import AttackRequest, InProcessClient
 from tests.attack.leak_detector import LeakDetector, new_canary
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings

@@ -15,12 +15,10 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
+from auth.context import SCOPES
 from auth.oauth.clients import OAuthClients
-from auth.oauth.credentials import ACCESS_TOKEN, CODE, REFRESH_TOKEN
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import TokenResource
+from auth.oauth.grants import ACCESS_TOKEN, CODE, REFRESH_TOKEN, GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest
-from auth.principal import SCOPES
 from auth.registry import UserRecord
 from server.app import build_app
 from server.lifespan import open_runtime

@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from auth.browser_sessions import csrf_token, session_cookie_name
+from auth.context import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, Role
 from auth.oauth.clients import OAuthClients
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import TokenResource
+from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import OAuthTokens, TokenRequest
-from auth.principal import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, Role
 from server.http_services import build_http_services
 from server.protocol.catalog import Tool
 from server.rest.operation import Operation

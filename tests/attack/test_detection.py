@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from server.app import build_app
 from server.http_services import build_http_services
 from server.metrics import Metrics

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from auth.authenticator import RegistryAuthenticator
-from auth.key_sources import load_signing_keys
 from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry
-from auth.signing_keys import JwksFetch
+from auth.signing_keys import JwksFetch, load_signing_keys
 from auth.tokens import JwtVerifier
 from config.settings import Settings, check
 

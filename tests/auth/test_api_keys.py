@@ -2,7 +2,7 @@
 
 import hashlib
 
-from auth.api_keys import generate_key, has_key_prefix, hash_key, is_well_formed
+from auth.registry import generate_key, has_key_prefix, hash_key, is_well_formed
 from tests.cases import each_case
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from auth.authenticator import RegistryAuthenticator
-from auth.principal import Principal
+from auth.context import Principal
 from config.errors import Unauthenticated
 from tests.auth.attack_server import ISSUERS, open_server
 from tests.auth.attack_tokens import AUDIENCE, attacks

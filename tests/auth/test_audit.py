@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFile, AuditFilter, AuditLog
-from auth.postgres_audit import PostgresAuditLog
-from auth.principal import READ, ClientId, Principal
+from auth.audit import READ_ACTION, Audit, AuditEvent, AuditFile, AuditFilter, AuditLog, PostgresAuditLog
+from auth.context import READ, ClientId, Principal
 from auth.registry import ControlLocation, Registry
-from auth.rejected_credentials import RejectedCredentials
+from auth.tickets import RejectedCredentials
 from config.errors import StorageError
 from config.paths import UserId, new_user_id
 from tests.auth.auth_fixture import NOW, FakeClock, make_settings

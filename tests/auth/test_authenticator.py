@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auth.authenticator import RegistryAuthenticator, basic_to_bearer, local_principal
-from auth.principal import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, ClientId, Principal
+from auth.context import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, ClientId, Principal
 from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry, UserRecord
 from auth.tokens import Claims

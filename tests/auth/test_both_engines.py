@@ -5,18 +5,15 @@ import hashlib
 
 import pytest
 
+from auth.accounts.passwords import SignInFailed
 from auth.accounts.service import Accounts
-from auth.accounts.throttle import SignInFailed
-from auth.deployments import Deployments
-from auth.follows import Follows
+from auth.context import READ
+from auth.follows import Deployments, Follows
 from auth.oauth.clients import OAuthClients
-from auth.oauth.credentials import hash_credential
 from auth.oauth.device_codes import DeviceCodes
 from auth.oauth.errors import OAuthError
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import Resources, TokenResource
+from auth.oauth.grants import GrantRequest, OAuthGrants, Resources, TokenResource, hash_credential
 from auth.oauth.tokens import OAuthTokens, TokenRequest
-from auth.principal import READ
 from auth.quotas import QuotaOverrides, Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, NotFound

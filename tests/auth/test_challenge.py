@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.challenge import METADATA_PATH, challenge, resource_metadata
-from auth.principal import ADMIN, SCOPES
+from auth.context import ADMIN, SCOPES
+from auth.rate_limits import METADATA_PATH, challenge, resource_metadata
 from config.errors import Forbidden, Unauthenticated
 from tests.auth.auth_fixture import ISSUER, PUBLIC_URL, make_settings
 from tests.cases import each_case

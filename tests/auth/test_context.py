@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.context import SessionId, build_context
-from auth.principal import READ, ClientId, Principal
+from auth.context import READ, ClientId, Principal, SessionId, build_context
 from config.errors import NotFound
 from config.paths import DataRoot, UserId, new_user_id
 

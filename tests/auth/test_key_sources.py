@@ -8,8 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from auth.key_sources import accepted_algorithms, load_signing_keys
-from auth.signing_keys import SigningKeys
+from auth.signing_keys import SigningKeys, accepted_algorithms, load_signing_keys
 from config.errors import ConfigurationError
 from tests.auth.auth_fixture import ISSUER, SECRET, make_settings, write
 from tests.auth.issuers import b64, eddsa, es256, jwks, rs256

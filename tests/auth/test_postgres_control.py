@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from auth.authenticator import RegistryAuthenticator
+from auth.context import READ
 from auth.control_schema import CONTROL_SCHEMA, migrate_control_to
-from auth.principal import READ
 from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions

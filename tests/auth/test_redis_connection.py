@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from auth.redis.connection import RedisConnection, open_redis
-from auth.redis.scripts import RedisScript
+from auth.redis.connection import RedisConnection, RedisScript, open_redis
 from config.errors import SharedStateUnavailable
 from config.settings import Settings
 from tests.servers.valkey import ValkeyProcess

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auth.api_keys import hash_key
+from auth.context import ADMIN, READ, WRITE
 from auth.control_schema import migrate_control_to
-from auth.principal import ADMIN, READ, WRITE
-from auth.registry import ControlLocation, Registry
+from auth.registry import ControlLocation, Registry, hash_key
 from config.errors import Conflict, InvalidParams, NotFound, StorageError
 from config.paths import UserId, new_user_id
 from tests.auth.auth_fixture import NOW, FakeClock

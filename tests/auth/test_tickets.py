@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from auth.principal import READ, ClientId, Principal
+from auth.context import READ, ClientId, Principal
 from auth.redis.connection import open_redis
-from auth.redis.tickets import RedisTickets
+from auth.redis.stores import RedisTickets
 from auth.tickets import InProcessTickets, Tickets
 from config.errors import Unauthenticated, Unavailable
 from config.paths import new_user_id

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from loguru import logger
 
-from auth.key_sources import load_signing_keys
-from auth.principal import ADMIN, READ, WRITE
+from auth.context import ADMIN, READ, WRITE
+from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
-from config.risks import risks
+from config.loading import risks
 from tests.auth.auth_fixture import NOW, PUBLIC_URL, SECRET, make_settings
 from tests.auth.issuers import ABSENT, b64, compact, eddsa, es256, hs256, jwks
 from tests.cases import each_case

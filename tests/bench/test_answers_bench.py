@@ -27,7 +27,7 @@ from bench.answers import (
     visible_text,
 )
 from bench.datasets import Dialogue, Question, Turn
-from sources.demo.collection import read_demo
+from sources.demo.loader import read_demo
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from auth.accounts.service import Accounts
 from auth.browser_sessions import session_cookie_name
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.demo import fill
 from sources.drafts import MessageDraft

@@ -9,7 +9,7 @@ import pytest_asyncio
 from msgspec import Struct
 
 from auth.browser_sessions import session_cookie_name
-from auth.principal import READ
+from auth.context import READ
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
 from tests.browser.test_console import PHONE

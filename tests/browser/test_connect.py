@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from auth.principal import READ
+from auth.context import READ
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from auth.principal import READ, SCOPES
+from auth.context import READ, SCOPES
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 
 ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks"], "project": "voyage"}

@@ -12,7 +12,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from msgspec.json import decode, encode
 from pydantic import AnyUrl
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.clients.node_tools import PROJECT, packages, program
 from tests.clients.oauth_person import Person, people, run_node_with
 from tests.clients.programs import read_report

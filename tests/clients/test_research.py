@@ -7,8 +7,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import NoteDraft
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 

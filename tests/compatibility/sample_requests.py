@@ -12,11 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.links import AccountLinks
-from auth.deployments import Deployments
-from auth.follows import Follows
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import TokenResource
-from auth.principal import READ
+from auth.context import READ
+from auth.follows import Deployments, Follows
+from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.registry import Registry, UserRecord
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft

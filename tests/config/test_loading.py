@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import ConfigurationError
-from config.loading import default_config_files, describe_settings, load_settings, settings_markdown
-from config.sample import sample_toml
+from config.loading import default_config_files, describe_settings, load_settings, sample_toml, settings_markdown
 from config.settings import SETTINGS, Settings
 from tests.cases import each_case
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from config.log_repeats import RepeatedLines
+from config.logging import RepeatedLines
 from tests.auth.auth_fixture import FakeClock
 from tests.config.test_logging import log_output
 

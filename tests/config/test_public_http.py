@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from config.outgoing_http import OutgoingRequestError, OutgoingRequestTimeout
-from config.public_http import AddressRefused, PublicFetch, is_public_address
+from config.public_http import (
+    AddressRefused,
+    OutgoingRequestError,
+    OutgoingRequestTimeout,
+    PublicFetch,
+    is_public_address,
+)
 from tests.cases import each_case
 from tests.server.oauth.document_host import DocumentHost, open_document_host
 

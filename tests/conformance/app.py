@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal
 from config.paths import new_user_id
 from config.settings import Settings
 from tests.conformance.fixtures import add_fixtures

@@ -13,6 +13,7 @@ from config.errors import FlorilegiumError
 from server.protocol.call import Call
 from server.protocol.catalog import (
     Catalog,
+    Change,
     McpPrompt,
     McpPromptArgument,
     PromptResult,
@@ -21,7 +22,6 @@ from server.protocol.catalog import (
     Tool,
     ToolResult,
 )
-from server.protocol.changes import Change
 from tests.conformance.blocks import Block, Handler, NoInput, audio, embedded, image, red_pixel, text, tool
 from tests.conformance.input_tools import elicitation_tools, elicited, round_tools, text_form
 

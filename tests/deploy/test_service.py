@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 import pytest
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from auth.tokens import mint_token
 from config.errors import ConfigurationError
 from config.settings import SETTINGS, Settings

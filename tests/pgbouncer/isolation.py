@@ -10,17 +10,16 @@ from typing import cast
 
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from auth.registry import Registry
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.storage.contract import Libraries, Library
-from sources.storage.job_group import CallGroup, JobGroup, job_group
+from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
-from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
-from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration, LibrarySchemas
 from tests.servers.pgbouncer import run_pgbouncer
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, make_search, titles
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from auth.principal import ADMIN, WRITE
+from auth.context import ADMIN, WRITE
 from config.errors import NotFound
 from server.protocol.call import Call, InputRequest
 from server.protocol.catalog import (

@@ -15,8 +15,8 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
+from server.service_manager import StopLimit
 from server.serving import run, serve
-from server.stop_limit import StopLimit
 from tests.live import LiveServer, make_settings
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.redaction import HIDDEN
 from tests.cases import each_case

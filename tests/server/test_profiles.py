@@ -10,8 +10,7 @@ from config.errors import ConfigurationError
 from config.settings import Settings, check
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES, PROFILES, profiles_of
-from server.protocol.catalog import Catalog
-from server.protocol.profiles import Profile
+from server.protocol.catalog import Catalog, Profile
 from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.protocol.dispatcher_fixture import make_principal

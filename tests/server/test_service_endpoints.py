@@ -14,7 +14,7 @@ import pytest
 from starlette.types import ASGIApp
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from auth.principal import READ, SCOPES
+from auth.context import READ, SCOPES
 from config.settings import Settings
 from server.app import build_app
 from server.lifespan import open_runtime

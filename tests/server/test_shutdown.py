@@ -14,7 +14,7 @@ import pytest
 
 from server.cli.local_library import local_context
 from server.lifespan import open_runtime
-from server.protocol.versions import MODERN_VERSIONS
+from server.protocol.messages import MODERN_VERSIONS
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import (
     JSON_AND_EVENTS,

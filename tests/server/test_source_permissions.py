@@ -16,10 +16,9 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
+from auth.context import READ, WRITE
 from auth.oauth.metadata import METADATA_PATH
-from auth.principal import READ, WRITE
-from server.console.library_routes import library_page_routes
-from server.console.routes import console_routes
+from server.console.routes import console_routes, library_page_routes
 from server.http_services import build_http_services
 from server.oauth.routes import oauth_routes
 from server.rest.operation import Operation

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.breaker import Breaker
+from aggregator.fanout import Breaker
 from config.errors import ConfigurationError
 from config.paths import UserId
 from config.settings import Settings, check

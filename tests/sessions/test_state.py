@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from auth.context import SessionId
-from auth.principal import ClientId, Owner
+from auth.context import ClientId, Owner, SessionId
 from auth.redis.connection import open_redis
 from config.errors import SessionNotFound
 from config.paths import new_user_id
 from config.settings import Settings
 from sessions.redis.state import RedisSessionStates
-from sessions.session import new_session_id
 from sessions.state import (
     InProcessSessionStates,
     SessionHandle,
@@ -27,6 +25,7 @@ from sessions.state import (
     SessionStates,
     handle_for,
 )
+from sessions.store import new_session_id
 from tests.cases import each_case
 from tests.servers.aging import age_keys, list_keys
 

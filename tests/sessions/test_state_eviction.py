@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from auth.principal import ClientId, Owner
+from auth.context import ClientId, Owner
 from config.errors import SessionNotFound
 from config.paths import UserId
 from sessions.state import InProcessSessionStates, SessionHandle, SessionStateLimits

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.principal import ClientId, Owner
+from auth.context import ClientId, Owner
 from auth.redis.connection import open_redis
 from config.errors import SessionNotFound, Unavailable
 from config.paths import new_user_id
 from config.settings import Settings
 from sessions.redis.store import RedisSessionStore
-from sessions.session import Session, new_session_id
-from sessions.store import InProcessSessionStore, SessionStore
+from sessions.store import InProcessSessionStore, Session, SessionStore, new_session_id
 from tests.cases import each_case
 from tests.servers.aging import age_keys
 

@@ -4,8 +4,7 @@ import pytest
 
 from config.errors import NotFound
 from sources.demo import demo_uuid, fill, fill_once
-from sources.demo.collection import DemoMedia, read_demo
-from sources.demo.loader import FillResult
+from sources.demo.loader import DemoMedia, FillResult, read_demo
 from sources.storage.contract import Library
 from tests.sources.source_fixture import SOURCES, LibraryUser
 

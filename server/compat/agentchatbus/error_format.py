@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import FlorilegiumError, NotFound, RateLimited, retry_after_seconds
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError
-from server.error_responses import ErrorFormat, FieldError, field_errors
+from server.middleware import ErrorFormat, FieldError, field_errors
 from server.rest.errors import Unprocessable
 
 _NOT_FOUND = {"conversation": THREAD_NOT_FOUND}

@@ -14,10 +14,16 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
-from server.compat.agentchatbus.message_pages import MessagePage, MessagePageLimits, read_page
 from server.compat.agentchatbus.schemas import BusThread, FollowBusRequest
-from server.compat.agentchatbus.threads import NAMESPACE, bus_message, bus_thread
-from server.rest.streams import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
+from server.compat.agentchatbus.threads import (
+    NAMESPACE,
+    MessagePage,
+    MessagePageLimits,
+    bus_message,
+    bus_thread,
+    read_page,
+)
+from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Chats, Libraries
 

@@ -1,22 +1,79 @@
 """Posts messages to threads: authenticates agents, checks that they are in sync, and rejects secrets."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
 
 from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, NotFound
 from config.settings import Settings
-from server.compat.agentchatbus.agents import AgentRegistry
-from server.compat.agentchatbus.content_filter import reject_secrets
-from server.compat.agentchatbus.errors import OutOfSync, SeqMismatch
-from server.compat.agentchatbus.message_pages import MessagePageLimits, read_page
-from server.compat.agentchatbus.reply_tokens import ReplyTokens, format_expiry
+from server.compat.agentchatbus.agents import ReplyTokens, format_expiry
+from server.compat.agentchatbus.errors import BlockedContent, OutOfSync, SeqMismatch
 from server.compat.agentchatbus.schemas import HUMAN, BusMessage, PostRequest, SyncContext
-from server.compat.agentchatbus.threads import NAMESPACE, bus_message, message_metadata, struct_fields
+from server.compat.agentchatbus.threads import (
+    NAMESPACE,
+    AgentRegistry,
+    MessagePageLimits,
+    bus_message,
+    message_metadata,
+    read_page,
+    struct_fields,
+)
 from server.rest.errors import rename_fields
 from sources.drafts import MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
 from sources.storage.contract import Chats, Libraries
+
+# -- content filter ----------------------------------------------------------------------------------------------------
+# AgentChatBus's content filter: finds secrets that were pasted into a message by mistake.
+#
+# It knows only formats that are unlikely to be anything else, so that messages about tokens can be posted. It runs on
+# the event loop, so every pattern takes linear time, whatever the text, and is tried only if the text contains its
+# literal.
+
+# The name of each format, a literal that is part of it, and its pattern.
+_FORMATS = (
+    ("AWS Access Key ID", "AKIA", r"AKIA[0-9A-Z]{16}"),
+    ("AWS Temporary Access Key", "ASIA", r"ASIA[0-9A-Z]{16}"),
+    # Only at the beginning of a run of such characters, which is therefore read once.
+    ("JWT Token", ".eyJ", r"eyJ(?<![\w-]eyJ)[\w-]{20,}+\.eyJ[\w-]{20}"),
+    ("GitHub Personal Access Token", "ghp_", r"ghp_[A-Za-z0-9]{36}"),
+    ("GitHub OAuth Token", "gho_", r"gho_[A-Za-z0-9]{36}"),
+    ("GitHub App Token", "gh", r"gh[sur]_[A-Za-z0-9]{36}"),
+    ("Private Key", "PRIVATE KEY-----", r"-----BEGIN (?:[A-Z]{2,9} )?PRIVATE KEY-----"),
+    ("OpenAI API Key", "T3BlbkFJ", r"sk-[A-Za-z0-9]{20,}T3BlbkFJ[A-Za-z0-9]{20}"),
+    ("Slack Token", "xox", r"xox[bprs]-[0-9A-Za-z-]{10}"),
+    ("Google API Key", "AIza", r"AIza[0-9A-Za-z_-]{35}"),
+)
+_SECRETS = tuple((name, literal, re.compile(pattern, re.ASCII)) for name, literal, pattern in _FORMATS)
+# 32 bytes in Base64 as the value of a setting, whose name contains "azure".
+_AZURE_VALUE = re.compile("=[A-Za-z0-9+/]{43}=")
+_AZURE_NAME = re.compile(r"azure\w{10,95}\Z", re.ASCII | re.IGNORECASE)
+_AZURE_NAME_MAX_CHARS = 100
+
+
+def reject_secrets(text: str, error: str) -> None:
+    """Raises BlockedContent with `error` if the text contains a secret."""
+    pattern = find_secret(text)
+    if pattern is not None:
+        raise BlockedContent(error, pattern=pattern)
+
+
+def find_secret(text: str) -> str | None:
+    """Returns the kind of the first secret in a text, or None."""
+    for name, literal, pattern in _SECRETS:
+        if literal in text and pattern.search(text):
+            return name
+    return "Azure Storage Key" if "azure" in text.lower() and _has_azure_key(text) else None
+
+
+def _has_azure_key(text: str) -> bool:
+    names = (text[max(0, at - _AZURE_NAME_MAX_CHARS) : at] for at in map(re.Match.start, _AZURE_VALUE.finditer(text)))
+    return any(map(_AZURE_NAME.search, names))
+
 
 # Fields that have another name in storage than on the bus.
 FIELD_NAMES = {"title": "topic", "sender": "author"}
@@ -172,3 +229,56 @@ async def _require_parent(chats: Chats, request: PostRequest) -> None:
         raise InvalidParams(
             f"reply_to_msg_id: expected the id of a message of this thread, got {request.reply_to_msg_id[:60]!r}"
         )
+
+
+# -- message blocks ----------------------------------------------------------------------------------------------------
+# Renders messages as the content blocks of `msg_list`: a header, the text, and images.
+
+ContentBlock = Mapping[str, Any]
+_DATA_URL = "data:"
+_DEFAULT_IMAGE_TYPE = "image/png"
+
+
+def text_block(text: str) -> ContentBlock:
+    return {"type": "text", "text": text}
+
+
+def message_blocks(messages: Sequence[BusMessage], *, include_attachments: bool) -> list[ContentBlock]:
+    return [block for message in messages for block in _blocks(message, include_attachments)]
+
+
+def _blocks(message: BusMessage, include_attachments: bool) -> Iterator[ContentBlock]:
+    yield text_block(f"[{message.seq}] {message.author_name} ({message.role}) {message.created_at}")
+    if message.content:
+        yield text_block(message.content)
+    if include_attachments:
+        yield from filter(None, map(_image_block, _attachments(message)))
+
+
+def _attachments(message: BusMessage) -> list[Any]:
+    """AgentChatBus's clients store images under one of three names, singly or as a list."""
+    metadata = msgspec.json.decode(message.metadata, type=dict[str, Any]) if message.metadata else {}
+    stored: Any = next((metadata[name] for name in ("attachments", "images", "image") if metadata.get(name)), [])
+    return stored if isinstance(stored, list) else [stored]
+
+
+def _image_block(attachment: Any) -> ContentBlock | None:
+    """Returns an image with its data, or the address of an image as text; None for other attachments."""
+    if not isinstance(attachment, Mapping):
+        return None
+    data = _first_text(attachment, "data", "base64", "b64", "data_url")
+    media_type = _first_text(attachment, "mimeType", "mime_type")
+    if data.startswith(_DATA_URL):
+        header, _, data = data.partition(",")
+        media_type = media_type or header.removeprefix(_DATA_URL).partition(";")[0]
+    is_image = _first_text(attachment, "type", "kind").lower() in ("", "image") if not media_type else True
+    if not is_image or not (media_type or _DEFAULT_IMAGE_TYPE).startswith("image/"):
+        return None
+    if data:
+        return {"type": "image", "data": data, "mimeType": media_type or _DEFAULT_IMAGE_TYPE}
+    url = _first_text(attachment, "url", "src")
+    return text_block(f"[image] {url}") if url else None
+
+
+def _first_text(attachment: Mapping[str, Any], *names: str) -> str:
+    return next((value for name in names if isinstance(value := attachment.get(name), str) and value), "")

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from auth.context import RequestContext
-from auth.principal import WRITE
+from auth.context import WRITE, RequestContext
 from config.settings import Settings
 from server.compat.agentchatbus.error_format import BUS_ERROR_FORMAT
 from server.compat.agentchatbus.events import BusEvents
@@ -34,8 +33,7 @@ from server.compat.agentchatbus.schemas import (
 from server.compat.agentchatbus.service import MessageBus
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
-from server.rest.operation import Operation, ResponseWithHeaders
-from server.rest.streams import EVENT_STREAM
+from server.rest.operation import EVENT_STREAM, Operation, ResponseWithHeaders
 from server.version import VERSION
 from sources.items import uri_of
 

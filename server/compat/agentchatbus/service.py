@@ -10,11 +10,8 @@ from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, SourceTimeout, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
-from server.compat.agentchatbus.agents import AgentRegistry
-from server.compat.agentchatbus.content_filter import reject_secrets
-from server.compat.agentchatbus.message_pages import MessagePage, MessagePageLimits, read_page
-from server.compat.agentchatbus.posting import FIELD_NAMES, MessagePoster, get_thread, require_writable
-from server.compat.agentchatbus.reply_tokens import ReplyTokens, ReplyTokenStore
+from server.compat.agentchatbus.agents import ReplyTokens, ReplyTokenStore
+from server.compat.agentchatbus.posting import FIELD_NAMES, MessagePoster, get_thread, reject_secrets, require_writable
 from server.compat.agentchatbus.schemas import (
     ArchiveThreadRequest,
     BusMessage,
@@ -32,14 +29,18 @@ from server.compat.agentchatbus.schemas import (
     ThreadList,
     ThreadStateRequest,
 )
-from server.compat.agentchatbus.search import search_messages
 from server.compat.agentchatbus.threads import (
     NAMESPACE,
+    AgentRegistry,
+    MessagePage,
+    MessagePageLimits,
     bus_message,
     bus_thread,
     has_priority,
     has_status,
     parse_thread_cursor,
+    read_page,
+    search_messages,
     struct_fields,
     system_prompt_message,
     thread_cursor,

@@ -1,16 +1,32 @@
 """Converts conversations and messages to threads and messages of the bus, and back to stored metadata."""
 
-from collections.abc import Mapping
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
-from config.times import extend_to_microseconds, format_time, parse_time
-from server.compat.agentchatbus.schemas import BusMessage, BusThread, Priority, ThreadStatus
-from sources.records import Conversation, Message
-from sources.storage.contract import CreationPosition, MetadataFilter
+from config.numbers import clamp
+from config.settings import Settings
+from config.times import extend_to_microseconds, format_time, format_timestamp, parse_time
+from server.compat.agentchatbus.agents import TOKEN_BYTES, token_hash
+from server.compat.agentchatbus.errors import InvalidAgentToken
+from server.compat.agentchatbus.schemas import (
+    BusMessage,
+    BusSearchResults,
+    BusThread,
+    FullMessageMatch,
+    MessageMatch,
+    Priority,
+    ThreadStatus,
+)
+from server.compat.agentchatbus.tool_schemas import MsgSearchResults
+from sources.records import Conversation, ExactHit, ExactHits, Message, RegisteredAgent
+from sources.storage.contract import Agents, Chats, CreationPosition, ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
 NAMESPACE = "bus"
@@ -167,3 +183,159 @@ def parse_thread_cursor(text: str) -> CreationPosition:
         return CreationPosition(format_time(parse_time(time)), thread_id)
     except (ValueError, OverflowError) as error:
         raise InvalidParams("Invalid 'before' cursor: must be an ISO datetime string") from error
+
+
+# -- message pages -----------------------------------------------------------------------------------------------------
+# Reads the messages of a thread in pages of limited length and size.
+
+
+class MessagePage(Struct, frozen=True):
+    messages: tuple[Message, ...]
+    has_more: bool
+
+
+class MessagePageLimits(Struct, frozen=True, kw_only=True):
+    """`batch` is the number of messages that are read from the storage at a time."""
+
+    messages: int
+    text_bytes: int
+    batch: int
+
+
+async def read_page(
+    chats: Chats, thread_id: str, after_seq: int, metadata: MetadataFilter | None, limits: MessagePageLimits
+) -> MessagePage:
+    """Returns messages up to both limits, but at least one if there is any."""
+    messages: list[Message] = []
+    remaining_bytes, batch_size = limits.text_bytes, min(limits.batch, limits.messages + 1)
+    while True:
+        batch = await chats.messages_after(thread_id, after_seq, batch_size, metadata)
+        for message in batch:
+            remaining_bytes -= len(message.content.encode())
+            if len(messages) == limits.messages or (remaining_bytes < 0 and messages):
+                return MessagePage(tuple(messages), has_more=True)
+            messages.append(message)
+        if len(batch) < batch_size:
+            return MessagePage(tuple(messages), has_more=False)
+        after_seq = batch[-1].number
+
+
+# -- search ------------------------------------------------------------------------------------------------------------
+# Searches messages by full-text expressions: matches for the MCP tool, whole messages for REST.
+#
+# For agents, the storage layer redacts human-only messages.
+
+
+async def search_matches(
+    chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
+) -> MsgSearchResults:
+    results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
+    rows = tuple(MessageMatch(**_match_fields(hit)) for hit in results.hits)
+    return MsgSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
+
+
+async def search_messages(
+    chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
+) -> BusSearchResults:
+    results = await chats.match_messages(_exact_search(query, thread_id, limit, settings))
+    rows = tuple(
+        FullMessageMatch(**_match_fields(hit), content=hit.message.content, metadata=author_metadata(hit.message))
+        for hit in results.hits
+    )
+    return BusSearchResults(results=rows, total=len(rows), query=query, **_remarks(results, query, settings))
+
+
+def _exact_search(query: str, thread_id: str | None, limit: int, settings: Settings) -> ExactSearch:
+    """Truncates an expression that is too long; a note reports it."""
+    return ExactSearch(
+        expression=query[: settings.query_max_chars],
+        conversation_id=thread_id or None,
+        phrases_max=settings.query_max_terms,
+        limit=clamp(limit, 1, settings.conversation_hits_max),
+        deadline_ms=settings.search_deadline_ms,
+    )
+
+
+def _remarks(results: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
+    notes = "; ".join(_notes(results, query, settings.query_max_chars))
+    return {"read_as": results.read_as or UNSET, "note": notes or UNSET}
+
+
+def _notes(results: ExactHits, query: str, query_max_chars: int) -> Iterator[str]:
+    if len(query) > query_max_chars:
+        yield f"the query was truncated to its first {query_max_chars} characters"
+    if not results.is_ranked:
+        yield "too many messages match to rank them; the newest come first"
+    if not results.is_complete:
+        yield "older messages are still being indexed; try again later"
+
+
+def _match_fields(hit: ExactHit) -> dict[str, Any]:
+    message = hit.message
+    return {
+        "message_id": message.id,
+        "id": message.id,
+        "thread_id": message.conversation_id,
+        "thread_topic": hit.title,
+        "author": message.sender,
+        "seq": message.number,
+        "created_at": extend_to_microseconds(message.created_at),
+        "snippet": hit.snippet,
+    }
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+# The agents of each user's bus, stored in the user's library, so that they are still registered after a restart.
+#
+# An agent's token identifies an agent among those of one user. It does not identify the user and grants nothing that
+# the caller's own credential does not.
+
+# The time of an agent's last use is stored with this precision, to save writes.
+_USE_PRECISION_S = 60
+
+
+class AgentRegistry:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._max_per_user = settings.bus_agent_max_per_user
+        self._ttl_s = settings.bus_agent_ttl_s
+        self._clock = clock
+
+    async def register(self, agents: Agents, name: str) -> tuple[RegisteredAgent, str]:
+        """Returns a new agent and its token. Only the token's hash is stored."""
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        agent = await agents.register(
+            name,
+            token_hash(token),
+            time=self._time_before(0),
+            idle_since=self._time_before(self._ttl_s),
+            limit=self._max_per_user,
+        )
+        return agent, token
+
+    async def find(self, agents: Agents, agent_id: str) -> RegisteredAgent | None:
+        agent = await agents.find(agent_id)
+        return agent if agent is not None and agent.used_at >= self._time_before(self._ttl_s) else None
+
+    async def verify(self, agents: Agents, agent_id: str, token: str) -> RegisteredAgent | None:
+        """Returns the agent if the token is correct, and counts that as use."""
+        agent = await self.find(agents, agent_id)
+        if agent is None or not hmac.compare_digest(agent.token_hash, token_hash(token)):
+            return None
+        await self.set_used(agents, agent)
+        return agent
+
+    async def require(self, agents: Agents, agent_id: str, token: str | None, action: str) -> RegisteredAgent:
+        """Raises InvalidAgentToken unless the token is correct. `action` is what the agent needs it for."""
+        if not token:
+            raise InvalidAgentToken(f"X-Agent-Token header required to {action} as a registered agent")
+        agent = await self.verify(agents, agent_id, token)
+        if agent is None:
+            raise InvalidAgentToken("Invalid agent token")
+        return agent
+
+    async def set_used(self, agents: Agents, agent: RegisteredAgent) -> None:
+        if agent.used_at < self._time_before(_USE_PRECISION_S):
+            await agents.set_used(agent.id, self._time_before(0))
+
+    def _time_before(self, seconds: float) -> str:
+        return format_timestamp(max(0, self._clock() - seconds))

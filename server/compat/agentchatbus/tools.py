@@ -7,16 +7,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from auth.principal import WRITE
+from auth.context import WRITE
 from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.agentchatbus.connection import connect
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
-from server.compat.agentchatbus.message_blocks import message_blocks, text_block
+from server.compat.agentchatbus.posting import message_blocks, text_block
 from server.compat.agentchatbus.schemas import BusMessage, MessagesRequest, PostRequest
-from server.compat.agentchatbus.search import search_matches
 from server.compat.agentchatbus.service import MessageBus
-from server.compat.agentchatbus.threads import struct_fields
+from server.compat.agentchatbus.threads import search_matches, struct_fields
 from server.compat.agentchatbus.tool_schemas import (
     BusConnect,
     BusConnection,

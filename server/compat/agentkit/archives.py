@@ -6,11 +6,9 @@ from auth.context import RequestContext
 from config.errors import InvalidParams, Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.compat.agentkit.conversations import conversation_exporter
-from server.compat.agentkit.export import line_max_bytes
+from server.compat.agentkit.conversations import conversation_exporter, line_max_bytes
 from server.compat.agentkit.schemas import ExportArchiveRequest
-from server.rest.operation import UploadRequest
-from server.rest.streams import stream
+from server.rest.operation import UploadRequest, stream
 from server.transports.open_streams import OpenStreams
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult, import_archive
 from sources.importers.formats.conversation_archive.reader import ArchiveLimits, ArchiveReader

@@ -1,42 +1,178 @@
 """Lists, searches, reads, renames, deletes and exports the caller's conversations."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 from starlette.responses import Response
 
 from auth.context import RequestContext
-from config.errors import InvalidParams, NotFound
+from config.errors import Conflict, InvalidParams, NotFound
 from config.numbers import clamp
 from config.settings import Settings
-from server.compat.agentkit.export import ConversationExporter, line_max_bytes
 from server.compat.agentkit.responses import (
     ConversationDetail,
     ConversationSummary,
+    TranscriptFormat,
     detail_response,
     message_response,
     summary_response,
+    transcript_heading,
+    transcript_message,
 )
 from server.compat.agentkit.schemas import (
     ConversationChanged,
     ConversationList,
+    CreateNamespaceRequest,
     DeleteConversationRequest,
+    DeleteNamespaceRequest,
     DownloadConversationRequest,
     ExportConversationRequest,
+    FollowConversationsRequest,
     ListConversationsRequest,
+    ListNamespacesRequest,
     MessageSearchResults,
+    NamespaceChanged,
+    NamespaceList,
+    NamespaceSummary,
     ReadConversationRequest,
     RenameConversationRequest,
+    RenameNamespaceRequest,
     SearchMessagesRequest,
     UpdateConversationRequest,
 )
-from server.rest.streams import stream
+from server.rest.operation import EVENT_STREAM, KEEP_ALIVE, RETRY, ChangeWatch, stream
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft
+from sources.importers.formats.conversation_archive.reader import (
+    archived_conversation,
+    archived_message,
+    end_line,
+    head_line,
+    message_lines,
+)
+from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
-from sources.storage.contract import Chats, Libraries, MessageSearch
+from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
+
+# -- export ------------------------------------------------------------------------------------------------------------
+# Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
+#
+# The library is held for one page at a time, so a slow reader keeps nothing open. The export contains what existed
+# when it reached the conversation; if messages are deleted in the meantime, the stream fails instead of ending early.
+
+# The longest JSON escape of a character, `\u0000`.
+_ESCAPE_MAX_BYTES = 6
+# A message's fields besides its content: attachments, citations and metadata, and short texts.
+_OBJECT_FIELDS = 3
+_SHORT_FIELDS = 12
+_IDS_PER_PAGE = 1_000
+
+
+def line_max_bytes(settings: Settings) -> int:
+    """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
+    short_chars = _SHORT_FIELDS * settings.title_max_chars
+    return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
+
+
+class ConversationExporter(Struct, frozen=True):
+    """Exports one caller's conversations, page by page."""
+
+    libraries: Libraries
+    context: RequestContext
+    page_messages: int
+    line_max_bytes: int
+
+    async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
+        """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
+        conversation can be imported again with everything it had."""
+        yield head_line(archived_conversation(conversation))
+        is_first = True
+        async for page in self._pages(conversation):
+            yield b"".join(message_lines(map(archived_message, page), is_first=is_first))
+            is_first = False
+        yield end_line()
+
+    async def as_transcript(
+        self, conversation: Conversation, transcript_format: TranscriptFormat
+    ) -> AsyncIterator[bytes]:
+        """Yields an object with the text as its `content`."""
+        yield b'{"content":"'
+        async for text in self._transcript(conversation, transcript_format):
+            yield _json_string_body(text)
+        yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
+
+    async def as_text(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[bytes]:
+        """Yields the text itself."""
+        async for text in self._transcript(conversation, transcript_format):
+            yield text.encode()
+
+    async def _transcript(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[str]:
+        yield transcript_heading(conversation, transcript_format)
+        async for page in self._pages(conversation):
+            yield "".join(transcript_message(message, transcript_format) for message in page)
+
+    async def as_archive(self) -> AsyncIterator[bytes]:
+        """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
+        writer, after = ArchiveWriter(self.line_max_bytes), ""
+        while ids := await self._ids(after):
+            for conversation_id in ids:
+                async for chunk in self._archive_entry(writer, conversation_id):
+                    yield chunk
+            after = ids[-1]
+        await asyncio.to_thread(writer.finish, await self._namespaces())
+        yield writer.take_output()
+
+    async def _archive_entry(self, writer: ArchiveWriter, conversation_id: str) -> AsyncIterator[bytes]:
+        try:
+            conversation = await self._conversation(conversation_id)
+        except NotFound:  # deleted since the ids were read
+            return
+        writer.begin(conversation)
+        async for page in self._pages(conversation):
+            await asyncio.to_thread(writer.add, page)
+            if writer.has_output:
+                yield writer.take_output()
+        writer.end()
+
+    async def _pages(self, conversation: Conversation) -> AsyncIterator[Sequence[Message]]:
+        position, remaining = 0, conversation.message_count
+        while remaining > 0:
+            page = (await self._page(conversation.id, position))[:remaining]
+            if not page:
+                raise Conflict(
+                    f"messages of conversation {conversation.id!r} were deleted during the export; try again"
+                )
+            yield page
+            position, remaining = page[-1].position + 1, remaining - len(page)
+
+    async def _page(self, conversation_id: str, position: int) -> Sequence[Message]:
+        async with self.libraries.library(self.context) as library:
+            # One message less is returned if the one at this position was deleted.
+            return await library.chats.messages_around(conversation_id, position, 0, max(1, self.page_messages - 1))
+
+    async def _conversation(self, conversation_id: str) -> Conversation:
+        async with self.libraries.library(self.context) as library:
+            return await library.chats.get(conversation_id)
+
+    async def _ids(self, after: str) -> Sequence[str]:
+        async with self.libraries.library(self.context) as library:
+            return await library.chats.ids(after, _IDS_PER_PAGE)
+
+    async def _namespaces(self) -> list[str]:
+        async with self.libraries.library(self.context) as library:
+            return [namespace.name for namespace in await library.chats.namespaces()]
+
+
+def _json_string_body(text: str) -> bytes:
+    """Returns the text as JSON without the quotation marks."""
+    return msgspec.json.encode(text)[1:-1]
+
 
 EXPORT_FORMATS = ("json", "txt", "md")
 DOWNLOAD_TYPES = {"json": "application/json", "txt": "text/plain", "md": "text/markdown"}
@@ -190,3 +326,97 @@ async def _take_messages(pages: AsyncIterator[tuple[Message, ...]], limit: int, 
                 return tuple(messages)
             messages.append(message)
     return tuple(messages)
+
+
+# -- namespaces --------------------------------------------------------------------------------------------------------
+# Lists, creates, renames and deletes the namespaces that group conversations. The default one cannot be deleted.
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+
+class NamespaceService:
+    def __init__(self, libraries: Libraries) -> None:
+        self._libraries = libraries
+
+    async def list(self, context: RequestContext, _request: ListNamespacesRequest) -> NamespaceList:
+        async with self._libraries.library(context) as library:
+            namespaces = await library.chats.namespaces()
+        summaries = tuple(
+            NamespaceSummary(
+                name=namespace.name,
+                conversation_count=namespace.conversations,
+                is_default=namespace.name == DEFAULT_NAMESPACE,
+            )
+            for namespace in namespaces
+        )
+        return NamespaceList(namespaces=summaries, total=len(summaries))
+
+    async def create(self, context: RequestContext, request: CreateNamespaceRequest) -> NamespaceChanged:
+        name = _valid_name("name", request.name)
+        with _agentkit_wording(name):
+            async with self._libraries.library(context) as library:
+                await library.chats.create_namespace(name)
+        return NamespaceChanged(message=f"Namespace '{name}' created successfully", namespace=name)
+
+    async def rename(self, context: RequestContext, request: RenameNamespaceRequest) -> NamespaceChanged:
+        old_name, new_name = request.old_name, _valid_name("new_name", request.new_name)
+        if old_name == DEFAULT_NAMESPACE:
+            raise InvalidParams("Cannot rename the default namespace")
+        with _agentkit_wording(new_name):
+            async with self._libraries.library(context) as library:
+                await library.chats.rename_namespace(old_name, new_name)
+        message = f"Namespace '{old_name}' renamed to '{new_name}' successfully"
+        return NamespaceChanged(message=message, namespace=new_name, old_name=old_name, new_name=new_name)
+
+    async def delete(self, context: RequestContext, request: DeleteNamespaceRequest) -> NamespaceChanged:
+        name = request.namespace_name
+        if name == DEFAULT_NAMESPACE:
+            raise InvalidParams("Cannot delete the default namespace")
+        async with self._libraries.library(context) as library:
+            moved = await library.chats.delete_namespace(name)
+        return NamespaceChanged(message=f"Namespace '{name}' deleted successfully", namespace=name, moved=moved)
+
+
+def _valid_name(field: str, name: str) -> str:
+    """Returns the name without surrounding spaces."""
+    stripped = name.strip()
+    if not _NAME.match(stripped):
+        raise InvalidParams(f"{field}: expected 1 to 64 letters, digits, underscores or hyphens, got {name[:80]!r}")
+    return stripped
+
+
+@contextmanager
+def _agentkit_wording(name: str) -> Iterator[None]:
+    """Clients compare the message of a conflict."""
+    try:
+        yield
+    except Conflict as error:
+        raise Conflict(f"Namespace '{name}' already exists") from error
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+# Tells a page that shows conversations when to request them again.
+
+
+class ConversationChanges:
+    def __init__(self, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
+        self._open_streams = open_streams
+        self._watch = ChangeWatch(libraries, open_streams, settings)
+
+    async def follow(self, context: RequestContext, request: FollowConversationsRequest) -> Response:
+        return await stream(self._open_streams, context, self._events(context, request.last_event_id), EVENT_STREAM)
+
+    async def _events(self, context: RequestContext, last_token: str | None) -> AsyncIterator[bytes]:
+        is_open = False
+        async for token in self._watch.tokens(context):
+            if token is None:
+                yield KEEP_ALIVE
+            elif is_open:
+                yield _event("changed", token)
+            else:
+                is_open = True
+                yield RETRY + _event("open" if last_token in (None, token) else "changed", token)
+
+
+def _event(name: str, token: str) -> bytes:
+    return f"event: {name}\nid: {token}\ndata: {{}}\n\n".encode()

@@ -6,10 +6,19 @@ A write with an `Idempotency-Key` is executed once, however often it is sent.
 from collections.abc import Sequence
 from contextlib import suppress
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
+from aggregator.retrieval import Retriever
+from aggregator.search import Aggregator
 from auth.context import RequestContext
 from config.errors import Conflict
+from config.settings import Settings
+from server.compat.agentkit.archives import ArchiveService
+from server.compat.agentkit.chat.completions import CompletionService
+from server.compat.agentkit.chat.passages import PassageFinder
+from server.compat.agentkit.chat.service import ChatService
+from server.compat.agentkit.chat.upstream import Upstream
+from server.compat.agentkit.conversations import ConversationChanges, ConversationService, NamespaceService
 from server.compat.agentkit.responses import (
     ConversationMessage,
     ConversationSummary,
@@ -24,11 +33,12 @@ from server.compat.agentkit.schemas import (
     RecordedMessage,
 )
 from server.rest.errors import rename_fields
+from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.formats.conversation_archive.drafts import require_allowed_id
+from sources.importers.formats.conversation_archive.reader import require_allowed_id
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats, Libraries
-from sources.text.titles import title_from_messages
+from sources.text.chunking import title_from_messages
 
 # Fields that have another name in storage than in this API.
 _FIELD_NAMES = {"created_at": "timestamp", "tool": "tool_used", "uuid": "id"}
@@ -98,4 +108,35 @@ def _message_draft(message: RecordedMessage) -> MessageDraft:
         metadata=message.metadata,
         created_at=message.timestamp or UNSET,
         uuid=message.id or UNSET,
+    )
+
+
+# -- services ----------------------------------------------------------------------------------------------------------
+# Constructs the services behind AgentKit's API; `server.lifespan` calls this once.
+
+
+class AgentKit(Struct, frozen=True, kw_only=True):
+    conversations: ConversationService
+    changes: ConversationChanges
+    recording: RecordingService
+    archives: ArchiveService
+    namespaces: NamespaceService
+    passages: PassageFinder
+    chat: ChatService
+    completions: CompletionService
+
+
+def build_agentkit(
+    settings: Settings, libraries: Libraries, aggregator: Aggregator, retriever: Retriever, open_streams: OpenStreams
+) -> AgentKit:
+    passages, upstream = PassageFinder(libraries, aggregator, retriever, settings), Upstream.from_settings(settings)
+    return AgentKit(
+        conversations=ConversationService(libraries, open_streams, settings),
+        changes=ConversationChanges(libraries, open_streams, settings),
+        recording=RecordingService(libraries),
+        archives=ArchiveService(libraries, open_streams, settings),
+        namespaces=NamespaceService(libraries),
+        passages=passages,
+        chat=ChatService(libraries, passages, upstream, settings),
+        completions=CompletionService(libraries, open_streams, passages, upstream, settings),
     )

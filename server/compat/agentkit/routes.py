@@ -1,24 +1,25 @@
 """The operations of the conversations API, in the order in which they are documented."""
 
-from auth.principal import WRITE
+from auth.context import WRITE
 from config.settings import Settings
 from server.compat.agentkit.archives import ZIP, ArchiveService
-from server.compat.agentkit.changes import ConversationChanges
 from server.compat.agentkit.chat.routes import chat_operations
-from server.compat.agentkit.conversations import DOWNLOAD_TYPES, ConversationService
-from server.compat.agentkit.namespaces import NamespaceService
-from server.compat.agentkit.operations import (
+from server.compat.agentkit.conversations import (
+    DOWNLOAD_TYPES,
+    ConversationChanges,
+    ConversationService,
+    NamespaceService,
+)
+from server.compat.agentkit.recording import AgentKit, RecordingService
+from server.compat.agentkit.responses import (
     LISTING_TOOLS,
     READING_TOOLS,
     SEARCHING_TOOLS,
     WRITING_TOOLS,
-    agentkit_operation,
-)
-from server.compat.agentkit.recording import RecordingService
-from server.compat.agentkit.responses import (
     ConversationDetail,
     ConversationMessage,
     ConversationSummary,
+    agentkit_operation,
 )
 from server.compat.agentkit.schemas import (
     AddedMessages,
@@ -47,7 +48,6 @@ from server.compat.agentkit.schemas import (
     SearchMessagesRequest,
     UpdateConversationRequest,
 )
-from server.compat.agentkit.services import AgentKit
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult

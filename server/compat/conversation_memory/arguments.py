@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from server.compat.conversation_memory import errors
-from server.compat.conversation_memory.errors import memory_error
+from server.compat.conversation_memory import transcript
 from server.compat.conversation_memory.schemas import (
     CONCEPTS_MAX,
     CONCEPTS_MIN,
@@ -20,6 +19,7 @@ from server.compat.conversation_memory.schemas import (
     MemorySearch,
     Mode,
 )
+from server.compat.conversation_memory.transcript import memory_error
 from sources.reading.exchanges import LineRange
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ObservationFilter, Ranking
@@ -106,17 +106,17 @@ def parse_concepts(query: Any) -> tuple[str, ...]:
             return (_parse_concept(query),)
         case list() if all(isinstance(part, str) for part in query):
             if len(query) < CONCEPTS_MIN:
-                raise memory_error(errors.WRONG_COUNT, errors.TOO_FEW_CONCEPTS)
+                raise memory_error(transcript.WRONG_COUNT, transcript.TOO_FEW_CONCEPTS)
             if len(query) > CONCEPTS_MAX:
-                raise memory_error(errors.WRONG_COUNT, errors.TOO_MANY_CONCEPTS)
+                raise memory_error(transcript.WRONG_COUNT, transcript.TOO_MANY_CONCEPTS)
             return tuple(_parse_concept(part) for part in query)
         case _:
-            raise memory_error(errors.NOT_A_QUERY)
+            raise memory_error(transcript.NOT_A_QUERY)
 
 
 def _parse_concept(text: str) -> str:
     if len(text.strip()) < QUERY_MIN_CHARS:
-        raise memory_error(errors.TOO_SHORT)
+        raise memory_error(transcript.TOO_SHORT)
     return text.strip()
 
 
@@ -144,32 +144,32 @@ def _parse_day(name: str, value: Any) -> date | None:
 
 
 def _date_error(name: str, value: Any) -> InvalidParams:
-    return memory_error(errors.BAD_DATE, f"{errors.DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
+    return memory_error(transcript.BAD_DATE, f"{transcript.DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
 
 
 def parse_ids(ids: Any) -> tuple[str, ...]:
     """Returns the ids in order, without duplicates."""
     if not isinstance(ids, list):
-        raise memory_error(errors.NO_IDS, "ids: expected an array of strings")
+        raise memory_error(transcript.NO_IDS, "ids: expected an array of strings")
     if not ids:
-        raise memory_error(errors.NO_IDS)
+        raise memory_error(transcript.NO_IDS)
     if len(ids) > IDS_MAX:
-        raise memory_error(errors.TOO_MANY_IDS)
+        raise memory_error(transcript.TOO_MANY_IDS)
     invalid = [value for value in ids if not isinstance(value, str) or not value]
     if invalid:
-        raise memory_error(errors.BAD_ID, repr(invalid[0]))
+        raise memory_error(transcript.BAD_ID, repr(invalid[0]))
     return tuple(dict.fromkeys(ids))
 
 
 def parse_path(path: Any) -> str:
     if not isinstance(path, str) or not path.strip():
-        raise memory_error(errors.NO_PATH)
+        raise memory_error(transcript.NO_PATH)
     return path
 
 
 def parse_lines(start: int, end: int | None) -> LineRange:
     if not 1 <= start <= LINE_MAX:
-        raise memory_error(errors.BAD_LINES, f"startLine must be 1 or more, got {start}")
+        raise memory_error(transcript.BAD_LINES, f"startLine must be 1 or more, got {start}")
     if end is not None and end < start:
-        raise memory_error(errors.BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
+        raise memory_error(transcript.BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
     return LineRange(start, LINE_MAX if end is None else min(end, LINE_MAX))

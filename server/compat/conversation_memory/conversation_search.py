@@ -13,17 +13,22 @@ from auth.context import RequestContext
 from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
-from server.compat.conversation_memory.concept_queries import message_query, query_notes
-from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
-from server.compat.conversation_memory.meaning import NOT_SEARCHED, has_words, is_compared, search_by_mode
+from server.compat.conversation_memory.observation_search import (
+    NOT_SEARCHED,
+    has_words,
+    is_compared,
+    message_query,
+    query_notes,
+    search_by_mode,
+)
 from server.compat.conversation_memory.schemas import ExchangeRow
+from server.compat.conversation_memory.transcript import path_of, project_of, summary_of
 from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
-from sources.text.excerpts import first_sentence, shorten
-from sources.text.text_work import run_text_work
+from sources.text.chunking import first_sentence, run_text_work, shorten
 
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60

@@ -5,9 +5,10 @@ from itertools import groupby
 
 from msgspec import UNSET
 
-from server.compat.conversation_memory.errors import NO_CONVERSATIONS, NO_OBSERVATIONS
 from server.compat.conversation_memory.schemas import ExchangeRow, MemoryResults, ObservationRow
 from server.compat.conversation_memory.transcript import (
+    NO_CONVERSATIONS,
+    NO_OBSERVATIONS,
     ConversationTranscript,
     TextBudget,
     TranscriptMessage,
@@ -17,7 +18,7 @@ from server.compat.meaning_note import meaning_note
 from sources.items import uri_of
 from sources.reading.exchanges import group_turns
 from sources.records import Observation
-from sources.text.word_boundaries import word_boundary_before
+from sources.text.segmentation import word_boundary_before
 
 _RULE = "\n\n---\n\n"
 _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}

@@ -5,17 +5,28 @@ If meanings could not be compared, the result says so unless mode `text` was req
 """
 
 from collections.abc import Sequence
+from uuid import uuid4
 
+import msgspec
 from msgspec import UNSET
 
 from auth.context import RequestContext
+from config.errors import InvalidParams, NotFound
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.conversation_search import ConversationSearcher, ExchangeResults
-from server.compat.conversation_memory.meaning import is_compared
-from server.compat.conversation_memory.observation_search import ObservationResults, search_observations
-from server.compat.conversation_memory.schemas import MemoryResults, ResultKind
-from sources.storage.contract import Library
+from server.compat.conversation_memory.observation_search import ObservationResults, is_compared, search_observations
+from server.compat.conversation_memory.schemas import (
+    MemoryResults,
+    ObservationEntry,
+    RecordedObservation,
+    RecordedObservations,
+    ResultKind,
+)
+from server.compat.conversation_memory.transcript import find_conversation
+from sources.drafts import ObservationDraft
+from sources.importers.engine.ids import observation_id
+from sources.storage.contract import Chats, Library
 
 _EXCHANGES_INSTEAD = "No observations found. These results are exchanges from conversations."
 _OBSERVATIONS_ONLY = (
@@ -60,4 +71,67 @@ def _results(
         semantic=UNSET if query.is_literal else found.semantic,
         concepts=UNSET if query.is_single_concept else query.concepts,
         note=" ".join([*notes, *found.notes]) or UNSET,
+    )
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+# Records observations as clients send them. Only their origin is added.
+
+
+async def record_observations(
+    library: Library, entries: Sequence[ObservationEntry], idempotency_key: str | None
+) -> RecordedObservations:
+    """Records all entries or none. A retry with the same key returns what the first call recorded."""
+    drafts = [
+        _draft(entry, _entry_id(entry, index, idempotency_key), await _conversation_id(library.chats, entry, index))
+        for index, entry in enumerate(entries)
+    ]
+    observations = await library.observations.create_many(drafts, idempotency_key=idempotency_key)
+    recorded = tuple(
+        RecordedObservation(id=observation.id, title=observation.title, created_at=observation.created_at)
+        for observation in observations
+    )
+    return RecordedObservations(observations=recorded, count=len(recorded))
+
+
+def _entry_id(entry: ObservationEntry, index: int, idempotency_key: str | None) -> str:
+    """With a key the same entry gets the same id; otherwise a retry would be a different request."""
+    if idempotency_key is None:
+        return observation_id(uuid4().hex)
+    return observation_id("client", idempotency_key, str(index), msgspec.json.encode(entry).decode())
+
+
+async def _conversation_id(chats: Chats, entry: ObservationEntry, index: int) -> str | None:
+    """Raises the same error for a missing conversation and for one of another user."""
+    name = entry.conversation_id
+    if name is None:
+        return None
+    try:
+        is_path = "/" in name or name.endswith(".jsonl")
+        return (await find_conversation(chats, name) if is_path else await chats.get(name)).id
+    except (NotFound, InvalidParams):
+        raise InvalidParams(
+            f"observations[{index}].conversation_id: expected the id or path of one of your conversations, "
+            f"got {name[:80]!r}"
+        ) from None
+
+
+def _draft(entry: ObservationEntry, entry_id: str, conversation_id: str | None) -> ObservationDraft:
+    return ObservationDraft(
+        uuid=entry_id,
+        type=entry.type,
+        title=entry.title,
+        subtitle=entry.subtitle,
+        narrative=entry.narrative,
+        facts=entry.facts,
+        concepts=entry.concepts,
+        files_read=entry.files_read,
+        files_modified=entry.files_modified,
+        project=entry.project,
+        session_id=entry.session_id,
+        origin="client",
+        conversation_id=conversation_id,
+        line_start=entry.line_start,
+        line_end=entry.line_end,
+        created_at=UNSET if entry.time is None else entry.time,
     )

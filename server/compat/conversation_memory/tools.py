@@ -1,12 +1,11 @@
 """The MCP tools of conversation-memory. They return Markdown, as their clients expect; JSON is returned as structured
 content too. No argument is a file system path."""
 
-from auth.principal import WRITE
+from auth.context import WRITE
 from config.errors import InvalidParams
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import parse_ids, parse_lines, parse_path, parse_query
-from server.compat.conversation_memory.observation_ids import find_observations
-from server.compat.conversation_memory.recording import record_observations
+from server.compat.conversation_memory.observation_search import find_observations
 from server.compat.conversation_memory.responses import render_observations, render_results, render_transcript
 from server.compat.conversation_memory.schemas import (
     CONCEPTS_MAX,
@@ -22,15 +21,14 @@ from server.compat.conversation_memory.schemas import (
     memory_search_schema,
     read_conversation_schema,
 )
-from server.compat.conversation_memory.service import search_memory
+from server.compat.conversation_memory.service import record_observations, search_memory
 from server.compat.conversation_memory.transcript import TextBudget, read_transcript
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
-from sources.defaults import request_defaults
-from sources.items import uri_of
+from sources.items import request_defaults, uri_of
 from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Libraries
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work
 
 # Repeating a call without a key records another observation.
 _APPENDS = Hints(read_only_hint=False, idempotent_hint=False)

@@ -1,20 +1,123 @@
 """Layer 3: reads a conversation, or some of its lines, within a token budget. What does not fit is reported, with the
-line to continue from."""
+line to continue from.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from posixpath import basename
+from typing import Any
+from urllib.parse import unquote
 
 from msgspec import Struct
 
-from server.compat.conversation_memory import errors
-from server.compat.conversation_memory.conversation_paths import find_conversation, name_of, project_of
-from server.compat.conversation_memory.errors import memory_error
+from config.errors import InvalidParams, NotFound
+from sources.importers.engine.ids import archived_conversation_id
+from sources.items import uri_of
 from sources.reading.exchanges import LineRange, NumberedMessage, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
-from sources.text.excerpts import shorten
-from sources.text.text_work import run_text_work
+from sources.text.chunking import run_text_work, shorten
+from sources.text.segmentation import word_boundary_before
 from sources.text.token_estimates import TokenScale
-from sources.text.word_boundaries import word_boundary_before
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+# Error messages of the memory tools. conversation-memory's clients match on these sentences; details follow them.
+
+NOT_A_QUERY = "Query must be string or array"
+TOO_SHORT = "Query must be at least 2 characters"
+WRONG_COUNT = "Query array must have 2-5 items"
+TOO_FEW_CONCEPTS = "Must provide at least 2 concepts for multi-concept search"
+TOO_MANY_CONCEPTS = "Cannot search more than 5 concepts at once"
+BAD_DATE = "Invalid date format"
+DATE_FORMAT = "Date must be in YYYY-MM-DD format"
+BAD_ID = "Invalid observation ID"
+NO_IDS = "Must provide at least 1 observation ID"
+TOO_MANY_IDS = "Cannot get more than 20 observations at once"
+NO_PATH = "Path is required"
+NO_FILE = "File not found"
+BAD_LINES = "Invalid line range"
+
+NO_OBSERVATIONS = "No observations found matching your query."
+NO_CONVERSATIONS = "No conversations found"
+
+_DETAIL_MAX_CHARS = 200
+
+
+def memory_error(sentence: str, detail: str = "") -> InvalidParams:
+    return InvalidParams(f"Error: {sentence}: {detail[:_DETAIL_MAX_CHARS]}" if detail else f"Error: {sentence}")
+
+
+def file_not_found(path: str) -> InvalidParams:
+    return memory_error(NO_FILE, path)
+
+
+# -- conversation paths ------------------------------------------------------------------------------------------------
+# The paths by which clients name conversations: opaque keys inside the caller's own library, never file system paths.
+#
+# A conversation imported from a session file has the path it had in its archive, `project/session.jsonl`. Every other
+# conversation has its URI; one that another memory server archived can also be found by that archive's path.
+
+_SCHEME = "chats://"
+_SUFFIX = ".jsonl"
+_PATH_MAX_CHARS = 500
+# Marks of home directories, drives and folders on other systems, and of the code span in which paths are shown.
+_FORBIDDEN_CHARS = frozenset("~:\\`")
+
+
+def path_of(conversation: Conversation) -> str:
+    """Returns the path by which `find_conversation` finds it."""
+    path = conversation.metadata.get("path")
+    is_valid = isinstance(path, str) and bool(conversation.session_id) and _session_id(path) == conversation.session_id
+    return str(path) if is_valid else uri_of("chats", conversation.id)
+
+
+def name_of(conversation: Conversation) -> str:
+    """Returns the name of the session, or else the conversation's title or id."""
+    session = conversation.session_id or _metadata_text(conversation.metadata, "session")
+    return session or conversation.title.strip() or conversation.id
+
+
+def project_of(conversation: Conversation) -> str:
+    """Returns the session's project, or else the conversation's namespace."""
+    return _metadata_text(conversation.metadata, "project") or conversation.namespace
+
+
+def summary_of(conversation: Conversation) -> str:
+    """Returns the summary from the conversation's archive, or else its title."""
+    return _metadata_text(conversation.metadata, "summary") or conversation.title
+
+
+async def find_conversation(chats: Chats, path: str) -> Conversation:
+    """Raises the same error for a missing conversation, one of another user, and an invalid path."""
+    try:
+        if path.startswith(_SCHEME):
+            return await chats.get(unquote(path.removeprefix(_SCHEME)))
+        conversation = await _find_by_session(chats, path)
+        return conversation or await chats.get(archived_conversation_id(path) if path.isprintable() else "")
+    except NotFound:
+        raise file_not_found(path) from None
+
+
+async def _find_by_session(chats: Chats, path: str) -> Conversation | None:
+    try:
+        conversation = await chats.get_by_session(_session_id(path) or "")
+    except NotFound:
+        return None
+    return conversation if conversation.metadata.get("path") == path else None
+
+
+def _session_id(path: str) -> str | None:
+    """Returns the session id in an archive path, or None if it is not a valid one."""
+    has_valid_chars = path.isprintable() and not _FORBIDDEN_CHARS & set(path)
+    is_archive_path = len(path) <= _PATH_MAX_CHARS and path.endswith(_SUFFIX) and has_valid_chars
+    if not is_archive_path or any(part in ("", ".", "..") for part in path.split("/")):
+        return None
+    return basename(path).removesuffix(_SUFFIX) or None
+
+
+def _metadata_text(metadata: Mapping[str, Any], name: str) -> str:
+    value = metadata.get(name)
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
 
 _NAME_MAX_CHARS = 120
 # The longest texts that are rendered around a message and after the last one. Their cost is reserved in the budget.
@@ -61,9 +164,7 @@ async def read_transcript(
         position = messages[-1].position + 1
     if not builder.messages and lines.start > 1:
         last_line = max(builder.last_line, await _last_line(chats, conversation))
-        raise memory_error(
-            errors.BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}"
-        )
+        raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")
     return ConversationTranscript(
         conversation=conversation,
         messages=tuple(builder.messages),

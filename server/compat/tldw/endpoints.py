@@ -9,16 +9,17 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from auth.principal import ADMIN, Principal
+from auth.context import ADMIN, Principal
 from config.errors import FlorilegiumError, InvalidParams, InvalidRequest
 from config.times import format_timestamp
 from server.admission import AdmittedRequest, IncomingRequest, with_config_defaults
 from server.compat.tldw.sessions import TldwSessions, session_name
-from server.error_responses import PRIVATE_HEADERS, json_error
 from server.metrics import Metrics, ToolCalls
+from server.middleware import PRIVATE_HEADERS, json_error
 from server.protocol.call import Call, NullPeer
 from server.protocol.legacy_sessions import SESSION_METHODS
 from server.protocol.messages import (
+    LEGACY_VERSIONS,
     MalformedMessage,
     Notification,
     Request,
@@ -29,15 +30,14 @@ from server.protocol.messages import (
 )
 from server.protocol.request_meta import legacy_call
 from server.protocol.schema import read_arguments
-from server.protocol.versions import LEGACY_VERSIONS
 from server.rest.errors import MethodNotAllowed, Unprocessable
 from server.runtime import Runtime
+from server.transports.bounded_websocket import WebSocketTransport
 from server.transports.client_connections import decode_body
+from server.transports.headers import query_value
 from server.transports.http_messages import HttpStatusError, error_and_status, read_body
-from server.transports.request_options import query_value
-from server.transports.websocket import WebSocketTransport
 from server.version import VERSION
-from sessions.session import Session, new_session_id
+from sessions.store import Session, new_session_id
 
 PREFIX = "/api/v1/mcp"
 _LISTS = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}

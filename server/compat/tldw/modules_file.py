@@ -11,7 +11,7 @@ from config.errors import ConfigurationError, InvalidParams
 from config.loading import format_toml
 from config.settings import Settings
 from config.source_limits import limit_problems
-from sources.importers.engine.front_matter import parse_yaml
+from sources.importers.engine.markdown_text import parse_yaml
 from sources.registry import SOURCES
 
 _FILE_MAX_BYTES = 1 << 20

@@ -2,15 +2,13 @@
 
 import hashlib
 
-from auth.context import SessionId
-from auth.principal import Owner
+from auth.context import Owner, SessionId
 from config.errors import InvalidRequest, SessionNotFound
 from server.admission import AdmittedRequest, IncomingRequest
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.request_meta import with_handshake_defaults
-from server.transports.headers import SESSION
-from server.transports.request_options import query_value
-from sessions.session import Session
+from server.transports.headers import SESSION, query_value
+from sessions.store import Session
 
 _PARAMETERS = ("mcp-session-id", "mcp_session_id")
 _ID_MAX_CHARS = 200

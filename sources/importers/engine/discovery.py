@@ -11,12 +11,11 @@ from msgspec import Struct
 
 from config.errors import FlorilegiumError, NotFound
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.damage import find_damage
 from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
 from sources.importers.engine.files import file_size, printable_name
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.summary import ImportProblem
+from sources.importers.engine.summary import ImportProblem, find_damage
 from sources.importers.registry import importer_by_name, select_importer
 
 _NOT_FOUND = "no such file or folder; check the path"

@@ -6,7 +6,7 @@ hexadecimal characters, and a search result of layer 1 is little more than an id
 
 from hashlib import blake2b
 
-from sources.importers.engine.imported_items import stable_uuid
+from sources.importers.engine.files import stable_uuid
 
 # The chance of a collision among 100,000 observations is 1 in 200,000; the second one would be rejected.
 _DIGITS = 15

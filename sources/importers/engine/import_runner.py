@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout
 from config.settings import Settings
 from sources.drafts import MessageDraft, ThreadDraft, UpsertResult
-from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, row_count
+from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.event_limits import limit_events
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     DeletedItem,
     DoubtfulItem,
     FailedItem,
@@ -31,9 +30,15 @@ from sources.importers.engine.imported_items import (
     ReadPosition,
     SkippedItem,
 )
-from sources.importers.engine.known_files import bookmark_key, content_digest, find_known_file, save_known_file
+from sources.importers.engine.known_files import (
+    DocumentIdentity,
+    bookmark_key,
+    content_digest,
+    find_known_file,
+    keep_former_ids,
+    save_known_file,
+)
 from sources.importers.engine.limits import ImportLimits, import_limits
-from sources.importers.engine.moved_files import DocumentIdentity, keep_former_ids
 from sources.importers.engine.progress import FileProgress, ImportProgress
 from sources.importers.engine.reader_process import (
     ProcessBatchReader,

@@ -39,10 +39,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.followed_tables import FollowedDatabase
-from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import FollowedDatabase
 
 
 class Importer(ABC):

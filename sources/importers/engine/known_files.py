@@ -2,16 +2,20 @@
 
 import asyncio
 import os
+from collections.abc import Sequence, Set
 from hashlib import blake2b, sha256
 from hashlib import file_digest as hash_file
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from config.errors import NotFound
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.files import ImportedItem, ImportedMedia, ImportedNote, stable_uuid
 from sources.importers.engine.summary import ImportSummary
-from sources.storage.contract import Bookmarks
+from sources.storage.contract import Bookmarks, Library
 
 
 class KnownFile(Struct, frozen=True):
@@ -64,3 +68,114 @@ async def load_known_file(bookmarks: Bookmarks, key: str) -> KnownFile | None:
 
 async def store_known_file(bookmarks: Bookmarks, key: str, known: KnownFile) -> None:
     await bookmarks.set(key, msgspec.json.encode(known).decode())
+
+
+# -- moved files -------------------------------------------------------------------------------------------------------
+# Recognizes items that were imported under another id: documents that were moved or renamed, by their bytes, and notes
+# of formats whose ids an earlier version derived differently.
+#
+# A document is identified by its location. The library also remembers, for every imported document, which item it
+# became and which location owns that item. A document at a new location whose bytes are known takes the item over;
+# another document that is later saved at the old location gets an item of its own. Locations are stored as digests.
+
+
+class DocumentIdentity:
+    """Finds the item that a document becomes. `locations` are those of all files of this import: a document that is
+    still at its old location is a copy, and not moved."""
+
+    def __init__(self, bookmarks: Bookmarks, file: DiscoveredFile, digest: str, locations: Set[str]) -> None:
+        self._bookmarks = bookmarks
+        self._location = bookmark_key(file)
+        self._importer = file.importer.name
+        self._digest = digest
+        self._locations = locations
+        self._old_location = ""
+        self.item = ""
+
+    async def resolve(self, item: ImportedItem) -> ImportedItem:
+        """Returns the item with the id under which it is stored."""
+        if not isinstance(item, ImportedMedia) or item.draft.uuid is UNSET:
+            return item
+        self.item = await self._item(item.draft.uuid)
+        return ImportedMedia(replace(item.draft, uuid=self.item))
+
+    async def save(self) -> None:
+        """Remembers who owns the item, and forgets its old location. Called after the item was written."""
+        if self.item:
+            await self._bookmarks.set(self._content_key, self._location)
+            await self._bookmarks.set(_key("item", self.item), self._location)
+        if self._old_location:
+            await store_known_file(self._bookmarks, self._old_location, KnownFile("", {}, {}))
+
+    async def _item(self, natural: str) -> str:
+        known = await load_known_file(self._bookmarks, self._location)
+        if known is not None and known.digest:
+            return known.item or natural
+        moved = await self._moved_file()
+        if moved is not None:
+            return moved.item
+        owner = await self._bookmarks.get(_key("item", natural))
+        if owner in (None, self._location):
+            return natural
+        return stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
+
+    async def _moved_file(self) -> KnownFile | None:
+        """Returns what is known about the same document at its old location."""
+        old = await self._bookmarks.get(self._content_key)
+        if old is None or old == self._location or old in self._locations:
+            return None
+        known = await load_known_file(self._bookmarks, old)
+        if known is None or known.digest != self._digest or not known.item:
+            return None
+        self._old_location = old
+        return known
+
+    @property
+    def _content_key(self) -> str:
+        return _key("content", f"{self._importer}\0{self._digest}")
+
+
+async def keep_former_ids(library: Library, items: Sequence[ImportedItem]) -> Sequence[ImportedItem]:
+    """Returns notes that an earlier version imported with the ids that it gave them. It gave equal ids to notes of
+    different files that have the same title and time. Of these, one keeps the id, and the others get new ones."""
+    uuids = {
+        uuid
+        for item in items
+        if isinstance(item, ImportedNote) and item.former_uuid
+        for uuid in (item.former_uuid, str(item.draft.uuid))
+    }
+    if not uuids:
+        return items
+    known = await library.notes.known_ids(list(uuids))
+    return [
+        await _with_former_id(library, item)
+        if isinstance(item, ImportedNote) and item.former_uuid in known and item.draft.uuid not in known
+        else item
+        for item in items
+    ]
+
+
+async def _with_former_id(library: Library, item: ImportedNote) -> ImportedNote:
+    """The owner of a former id is remembered by its new one, so that it stays the owner when its text changes."""
+    name, new_id = _key("former", item.former_uuid), str(item.draft.uuid)
+    owner = await library.bookmarks.get(name)
+    if owner is None and await _is_state_of(library, item):
+        await library.bookmarks.set(name, new_id)
+        owner = new_id
+    return replace(item, draft=replace(item.draft, uuid=item.former_uuid)) if owner == new_id else item
+
+
+async def _is_state_of(library: Library, item: ImportedNote) -> bool:
+    """Whether the note can be the one with the former id: its text is the same, or it was not modified before."""
+    draft = item.draft
+    try:
+        stored = await library.notes.get(item.former_uuid)
+    except NotFound:  # deleted, and stays so
+        return True
+    modified = draft.created_at if draft.last_modified is UNSET else draft.last_modified
+    last_modified = stored.metadata.get("updated", stored.created_at)
+    return stored.content == draft.content or (isinstance(modified, str) and modified >= str(last_modified))
+
+
+def _key(kind: str, value: str) -> str:
+    return sha256(f"{kind}\0{value}".encode()).hexdigest()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sources.importers.sandbox.report import SandboxMode
+from sources.importers.sandbox.confinement import SandboxMode
 
 if TYPE_CHECKING:
     # Not at run time: the parser subprocess loads this module for every document, and needs no settings.

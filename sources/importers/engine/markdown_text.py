@@ -1,8 +1,15 @@
 """Title, tags and links in the text of a note written in Markdown. All functions expect the text without its code."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from config.errors import InvalidParams
+from sources.importers.engine.values import stored_date, valid_uuid
 
 _LINKS_MAX = 1_000
 _MATCHES_MAX = 10_000
@@ -38,3 +45,147 @@ def link_targets(text: str) -> list[str]:
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     """Limits the number of matches, each of which takes fifty bytes, however short it is."""
     return (match[1] for match in islice(pattern.finditer(text), _MATCHES_MAX))
+
+
+# -- org text ----------------------------------------------------------------------------------------------------------
+# Title, tags, date and id of a text written in Org mode.
+
+# Keywords and the first drawer are at the top of a file.
+_HEAD_LINES = 200
+_KEYWORD = re.compile(r"#\+(\w{1,40}):([^\n]*)")
+_ID = re.compile(r"[ \t]*:ID:[ \t]+([^\s]{1,100})[ \t]*")
+_DATE = re.compile(r"[<\[]?(\d{4}-\d\d-\d\d)[^\d\n]{0,20}(\d{1,2}:\d\d)?")
+_TAGS_MAX = 1_000
+
+
+class OrgHeader(Struct, frozen=True):
+    """What a file says about itself; empty if it does not."""
+
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    created: str | None = None
+    uuid: str | None = None
+    author: str = ""
+
+
+def read_org_header(text: str) -> OrgHeader:
+    lines = text.split("\n", _HEAD_LINES)[:_HEAD_LINES]
+    keywords: dict[str, str] = {}
+    for line in lines:
+        if match := _KEYWORD.fullmatch(line.strip()):
+            keywords.setdefault(match[1].lower(), match[2].strip())
+    first_id = next((match[1] for line in lines if (match := _ID.fullmatch(line))), None)
+    return OrgHeader(
+        title=keywords.get("title", "") or _first_headline(lines),
+        tags=(*_split_tags(keywords.get("filetags", "")), *_headline_tags(text)),
+        created=_date(keywords.get("date", "")),
+        uuid=valid_uuid(first_id),
+        author=keywords.get("author", ""),
+    )
+
+
+def _first_headline(lines: list[str]) -> str:
+    line = next((line for line in lines if line.startswith("* ")), "")
+    title, _, tags = line.removeprefix("* ").strip().rpartition(" ")
+    return title.strip() if _is_tag_list(tags) and title else line.removeprefix("* ").strip()
+
+
+def _headline_tags(text: str) -> Iterator[str]:
+    count = 0
+    for line in text.split("\n"):
+        if line.startswith("*") and _is_tag_list(last := line.rstrip().rpartition(" ")[2]) and count < _TAGS_MAX:
+            count += 1
+            yield from _split_tags(last)
+
+
+def _is_tag_list(word: str) -> bool:
+    return len(word) > 2 and word[0] == word[-1] == ":"
+
+
+def _split_tags(text: str) -> list[str]:
+    return [tag for tag in text.replace(":", " ").split() if tag]
+
+
+def _date(text: str) -> str | None:
+    match = _DATE.match(text)
+    if match is None:
+        return None
+    return stored_date(f"{match[1]}T{match[2].zfill(5)}" if match[2] else match[1])
+
+
+# -- front matter ------------------------------------------------------------------------------------------------------
+# The YAML that people write above notes and into prompt files: strings, lists and maps.
+#
+# A scalar stays a string (`no` is not a boolean, `1.10` not a number). Aliases are rejected, because they can expand a
+# kilobyte into a gigabyte.
+
+# Longer blocks are not front matter but a text that starts with a horizontal rule.
+FRONT_MATTER_MAX_CHARS = 1 << 16
+_FENCED = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+# A value takes two bytes in a file and five hundred in memory.
+_EVENTS_MAX = 200_000
+# Produces only strings, lists and maps; the C implementation is used if available.
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_WORD_SEPARATOR = re.compile(r"[,\s]+")
+
+
+def split_front_matter(text: str, depth_max: int) -> tuple[Mapping[str, Any], str]:
+    """Returns the front matter and the remaining text. A block that is not a map stays part of the text."""
+    block = _FENCED.match(text[:FRONT_MATTER_MAX_CHARS])
+    if block is None:
+        return {}, text
+    try:
+        value = parse_yaml(block[1], depth_max)
+    except InvalidParams:
+        return {}, text
+    if not isinstance(value, Mapping):
+        return ({}, text) if value is not None else ({}, text[block.end() :])
+    return value, text[block.end() :]
+
+
+def parse_yaml(text: str, depth_max: int) -> Any:
+    """Parses a text with one YAML document; returns None if it is empty."""
+    try:
+        _require_safe(text, depth_max)
+        return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER
+    except yaml.YAMLError as error:
+        raise InvalidParams(f"YAML is invalid: {_reason(error)}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidParams("YAML contains an unpaired surrogate") from error
+
+
+def _require_safe(text: str, depth_max: int) -> None:
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if number > _EVENTS_MAX:
+            raise InvalidParams(f"YAML has more than {_EVENTS_MAX} values")
+        if isinstance(event, yaml.AliasEvent):
+            raise InvalidParams("YAML aliases are not supported")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > depth_max:
+            raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    problem = str(getattr(error, "problem", None) or "unexpected content")[:80]
+    mark = getattr(error, "problem_mark", None)
+    return f"{problem} in line {mark.line + 1}" if mark is not None else problem
+
+
+def stripped_text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def split_words(value: object) -> list[str]:
+    """Returns tags or keywords from a list, or from a text that separates them with commas or spaces. A leading # is
+    removed."""
+    if isinstance(value, str):
+        parts = value.split(",") if "," in value else _WORD_SEPARATOR.split(value)
+    else:
+        parts = [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
+    return [part.strip().removeprefix("#") for part in parts if part.strip().strip("#")]
+
+
+def normalize_keys(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    """Normalizes field names for comparison: `System Prompt` becomes `system_prompt`."""
+    return {re.sub(r"[\s-]+", "_", str(key).strip().lower()): value for key, value in fields.items()}

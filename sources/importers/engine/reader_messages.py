@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from sources.importers.engine.batches import Batch, BatchLimits
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
-from sources.importers.engine.imported_items import ReadPosition
+from sources.importers.engine.files import ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.parsers.parser_process import DocumentKind
 from sources.importers.registry import all_importers, importer_by_name
-from sources.importers.sandbox.report import SandboxMode
+from sources.importers.sandbox.confinement import SandboxMode
 
 HEADER_BYTES = 4
 # Paths are bytes, because a file name need not be valid UTF-8.

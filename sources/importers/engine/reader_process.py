@@ -24,7 +24,7 @@ from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchLimits
 from sources.importers.engine.confined_files import reading_confined_to
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
-from sources.importers.engine.imported_items import ReadPosition
+from sources.importers.engine.files import ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
@@ -50,7 +50,7 @@ from sources.importers.engine.reader_messages import (
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
 from sources.importers.parsers.parser_process import OUT_OF_MEMORY, parse_in_subprocess
 from sources.importers.registry import all_importers
-from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
+from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 _MODULE = "sources.importers.reader"
 # How much lower the priority of the process is. Reading a batch takes up to 100 ms of CPU time, for which a search on

@@ -6,20 +6,132 @@ fails on its own; the others are still read.
 
 # ruff: noqa: S608 - SQL here consists of names that importers define as constants; values are parameters
 
+import csv
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.databases import columns_of, is_database, table_columns
+from sources.importers.engine.confined_files import file_status, opening_only, real_path
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, clean_tags
+
+# -- databases ---------------------------------------------------------------------------------------------------------
+# Opens SQLite files of other programs read-only: as immutable, checked for damage, and with a bound on the work that a
+# crafted schema can cause.
+
+_MAGIC = b"SQLite format 3\0"
+# Steps of SQLite's virtual machine. Reading a byte takes less than one step, but a crafted schema can loop forever.
+_STEPS_FREE = 10_000_000
+_STEPS_PER_BYTE = 20
+_STEPS_PER_CALL = 1_000_000
+_CACHE_KIB = 8 * 1024
+_PROBE_VALUE_MAX_BYTES = 1 << 20
+_SAFETY_PRAGMAS = (
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA query_only = ON",
+    # The process that reads the file may not create others.
+    "PRAGMA temp_store = MEMORY",
+    f"PRAGMA cache_size = -{_CACHE_KIB}",
+)
+
+
+def is_database(probe: FileProbe) -> bool:
+    return probe.head.startswith(_MAGIC)
+
+
+@contextmanager
+def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connection]:
+    """Opens a database after checking its integrity. Any SQLite error raises InvalidParams."""
+    _require_closed(path)
+    with _connect(path, limits.line_max_bytes) as connection:
+        if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise InvalidParams("database is damaged")
+        yield connection
+
+
+def table_columns(path: Path, *tables: str) -> dict[str, frozenset[str]]:
+    """Returns the columns of each table, for recognizing a file; none for a file that cannot be read."""
+    try:
+        with _connect(path, _PROBE_VALUE_MAX_BYTES) as connection:
+            return {table: columns_of(connection, table) for table in tables}
+    except (InvalidParams, OSError):
+        return dict.fromkeys(tables, frozenset())
+
+
+def require_readable(path: Path) -> None:
+    """Raises InvalidParams if SQLite cannot read the schema."""
+    with _connect(path, _PROBE_VALUE_MAX_BYTES) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
+    """Returns the stored columns of a table. Views and virtual tables have none: their rows might never end."""
+    stored = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ? COLLATE NOCASE"
+    if connection.execute(stored, (table,)).fetchone() is None:
+        return frozenset()
+    rows = connection.execute("SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0", (table,))
+    return frozenset(name.lower() for (name,) in rows)
+
+
+@contextmanager
+def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
+    connection = None
+    try:
+        # The import runner reads batches on different threads, one after the other.
+        with opening_only(path):
+            uri = f"{Path(real_path(path)).as_uri()}?mode=ro&immutable=1"
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        _apply_guards(connection, file_status(path).st_size, value_max_bytes)
+        yield connection
+    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
+        raise InvalidParams(_problem(error)) from error
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _problem(error: Exception) -> str:
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+        return "database takes more work to read than its size explains"
+    return "database cannot be read by SQLite"
+
+
+def _apply_guards(connection: sqlite3.Connection, size_bytes: int, value_max_bytes: int) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.text_factory = _decode_text
+    for statement in _SAFETY_PRAGMAS:
+        connection.execute(statement)
+    calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
+    connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
+
+
+def _decode_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _require_closed(path: Path) -> None:
+    """Rejects a database in use: changes that are not yet in the main file would be missing without notice."""
+    for suffix in ("-wal", "-journal"):
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size > 0:
+            raise InvalidParams(
+                f"database is in use ({printable_name(journal.name)} exists); close the program that uses it first"
+            )
+
 
 TableRow = Mapping[str, Any]
 # An item whose metadata exceeds the storage limit would be rejected, so larger values are dropped.
@@ -179,3 +291,101 @@ def compact_metadata(**values: Any) -> dict[str, Any]:
 def key_label(value: Any) -> str:
     """Returns a row's key as it appears in reports."""
     return clean_line(str(value))[:60]
+
+
+# -- csv rows ----------------------------------------------------------------------------------------------------------
+# Rows of a table in text: values separated by commas, semicolons or tabs, with the names of the columns first.
+
+_COLUMNS_MAX = 100_000
+
+# Python's limit of a cell applies to the whole process. The size of a file is limited, so that cells need none.
+csv.field_size_limit((1 << 31) - 1)
+
+
+def table_rows(text: str) -> Iterator[tuple[str, dict[str, str] | str]]:
+    """Yields where each row is, and its values by column, or the problem with it. Empty rows are left out."""
+    first_line = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first_line.count)
+    reader = csv.reader(table_lines(text, delimiter), delimiter=delimiter)
+    try:
+        columns = next(reader, [])
+    except csv.Error as error:
+        raise InvalidParams(f"line 1: invalid column names: {error}") from error
+    while True:
+        location = f"line {reader.line_num + 1}"
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            yield location, str(error)
+            continue
+        if values is None:
+            return
+        if values and any(value.strip() for value in values):
+            yield location, dict(zip(columns, values, strict=False))
+
+
+def first_columns(head: bytes) -> frozenset[str]:
+    """Returns the names in the first line of a table, in lower case, for recognizing it."""
+    line = head.decode("utf-8-sig", "replace").partition("\n")[0]
+    return frozenset(name.strip().strip('"').lower() for name in re.split("[,;\t]", line))
+
+
+def table_lines(text: str, delimiter: str) -> Iterator[str]:
+    """Returns the lines with their ends, and rejects lines that would become huge rows."""
+    lines = StringIO(text)
+    return lines if text.count(delimiter) <= _COLUMNS_MAX else _checked_lines(lines, delimiter)
+
+
+def _checked_lines(lines: Iterable[str], delimiter: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        if line.count(delimiter) > _COLUMNS_MAX:
+            raise InvalidParams(f"line {number}: expected at most {_COLUMNS_MAX} columns")
+        yield line
+
+
+# -- followed tables ---------------------------------------------------------------------------------------------------
+# Describes the tables of a database that is read again and again, so that only what changed has to be read.
+#
+# Plain values: the process that copies databases gets them as JSON and loads no importer.
+
+
+class LookupTable(Struct, frozen=True):
+    """Rows that others refer to: `column` of the other table holds their `id`. If one changes, so do the items that
+    refer to it."""
+
+    name: str
+    columns: tuple[str, ...]
+    column: str
+    optional: tuple[str, ...] = ()
+
+
+class FollowedTable(Struct, frozen=True):
+    """A table whose rows are items, or parts of the items of another table. `parent_column` of a part holds the `id` of
+    its item. `optional` columns are missing in older versions. Rows that are removed from a table are noticed by their
+    number, unless `is_counted` is False."""
+
+    name: str
+    columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    parent_column: str = ""
+    parts: tuple["FollowedTable", ...] = ()
+    lookups: tuple[LookupTable, ...] = ()
+    is_counted: bool = True
+
+    def with_parts(self) -> Iterator["FollowedTable"]:
+        yield self
+        for part in self.parts:
+            yield from part.with_parts()
+
+
+class FollowedDatabase(Struct, frozen=True):
+    """The tables of one kind of database. Their rows may have `last_modified`, the time of their last change, and the
+    database a table `sync_log` with a row for each change."""
+
+    tables: tuple[FollowedTable, ...]
+
+    def all_tables(self) -> list[FollowedTable]:
+        return [part for table in self.tables for part in table.with_parts()]
+
+    def lookups(self) -> list[LookupTable]:
+        return [lookup for table in self.all_tables() for lookup in table.lookups]

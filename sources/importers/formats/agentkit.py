@@ -12,18 +12,30 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.databases import open_database
+from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, file_size
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables, key_label
-from sources.importers.engine.threads import conversation_parts
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, json_or_none, objects, require_storable, text_or_empty
-from sources.importers.formats.conversation_archive.drafts import require_allowed_id
+from sources.importers.engine.table_reader import (
+    RowProgress,
+    TableReader,
+    TableRow,
+    TableSpec,
+    has_tables,
+    key_label,
+    open_database,
+)
+from sources.importers.engine.values import (
+    clean_line,
+    json_or_none,
+    objects,
+    require_storable,
+    stored_time,
+    text_or_empty,
+)
+from sources.importers.formats.conversation_archive.reader import require_allowed_id
 
 _CONVERSATIONS = TableSpec(
     "conversations", ("id", "title", "namespace", "session_id", "created_at", "updated_at"), ("metadata",)

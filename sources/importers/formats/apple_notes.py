@@ -16,18 +16,20 @@ from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import is_json, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import open_tree
-from sources.importers.engine.files import file_size, item_text, read_json, text_max_bytes
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
+    item_text,
+    read_json,
     stable_uuid,
+    text_max_bytes,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
@@ -40,9 +42,18 @@ from sources.importers.engine.table_reader import (
     TableSpec,
     compact_metadata,
     has_tables,
+    is_database,
+    open_database,
 )
-from sources.importers.engine.times import stored_date, stored_time
-from sources.importers.engine.values import clean_line, clean_tags, short_title, text_or_empty, valid_uuid
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    short_title,
+    stored_date,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
 from sources.importers.parsers.web_page import html_text
 
 _NOTES = TableSpec("notes", ("id", "created", "updated", "folder", "title", "body"))

@@ -13,22 +13,23 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, FolderTree, open_tree
-from sources.importers.engine.files import file_key, item_text, text_max_bytes
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_key,
+    item_text,
     stable_uuid,
+    text_max_bytes,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_tags, json_or_none, short_title, valid_uuid
+from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_time, valid_uuid
 
 _TEXTS = ("text.md", "text.markdown", "text.txt")
 _INFO = "info.json"

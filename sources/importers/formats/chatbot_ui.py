@@ -18,13 +18,14 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size, read_json
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
+    read_json,
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer

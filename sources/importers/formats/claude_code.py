@@ -10,16 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object, require_depth
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.threads import SkipMessage
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, objects, text_or_empty, valid_uuid
-from sources.importers.formats.agent_sessions.lines import first_lines
+from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, valid_uuid
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -28,7 +26,7 @@ from sources.importers.formats.agent_sessions.sessions import (
     read_session,
     valid_session_id,
 )
-from sources.importers.formats.agent_sessions.turns import AgentToolCall, AgentToolResult, AgentTurn
+from sources.importers.formats.agent_sessions.turns import AgentToolCall, AgentToolResult, AgentTurn, first_lines
 
 _NAME = "claude_code"
 # Fields that occur only in session lines, together with the session id.

@@ -11,34 +11,40 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
-from sources.importers.engine.databases import open_database
+from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size
-from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedObservation,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
     stable_uuid,
 )
+from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables
-from sources.importers.engine.threads import conversation_parts
-from sources.importers.engine.times import stored_time
+from sources.importers.engine.table_reader import (
+    RowProgress,
+    TableReader,
+    TableRow,
+    TableSpec,
+    has_tables,
+    open_database,
+)
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
     require_storable,
+    stored_time,
     text_or_empty,
     texts,
 )
 from sources.importers.formats.agent_sessions.turns import AgentToolCall, AgentToolResult, AgentTurn, turn_content
-from sources.text.excerpts import first_sentence
+from sources.text.chunking import first_sentence
 
 _NAME = "conversation_memory"
 _OBSERVATIONS = TableSpec(

@@ -14,34 +14,30 @@ from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, first_bytes
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import printable_name
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedConversation,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    printable_name,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.formats.conversation_archive.drafts import (
-    conversation_draft,
-    message_draft,
-    require_allowed_id,
-)
-from sources.importers.formats.conversation_archive.manifest import (
+from sources.importers.formats.conversation_archive.reader import (
     FORMAT,
     MANIFEST,
     MANIFEST_MAX_BYTES,
-    parse_manifest,
-)
-from sources.importers.formats.conversation_archive.reader import (
     ArchiveLimits,
     ArchivePart,
     ConversationFileReader,
     ConversationPart,
+    conversation_draft,
     is_conversation_file,
+    message_draft,
+    parse_manifest,
+    require_allowed_id,
 )
 
 _PART_MESSAGES = 500

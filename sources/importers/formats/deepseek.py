@@ -23,13 +23,12 @@ from sources.importers.engine.export_files import (
     read_export,
 )
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, objects, text_or_empty, valid_uuid
+from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, valid_uuid
 
 _NAME = "deepseek"
 # The kinds of fragments, and the role and content type of the message that each becomes.

@@ -15,20 +15,16 @@ from sources.importers.engine.chat_messages import (
     conversation_in_order,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.csv_rows import table_rows
 from sources.importers.engine.export_files import count_reads, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import decode_text
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, decode_text, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_members import element_object, read_member_list
-from sources.importers.engine.json_stream import JsonElement
+from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, objects, parse_json, text_or_empty
+from sources.importers.engine.table_reader import compact_metadata, table_rows
+from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
 
 _NAME = "discord"
 _FIELDS = tuple(

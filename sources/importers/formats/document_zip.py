@@ -9,8 +9,7 @@ from config.errors import InvalidParams
 from sources.importers.engine.archives import is_visible, is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import file_key
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, file_key
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.progress import ProgressCallback

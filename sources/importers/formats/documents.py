@@ -14,6 +14,10 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe, probe_file
 from sources.importers.engine.files import (
+    ImportedMedia,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -22,14 +26,13 @@ from sources.importers.engine.files import (
     modified_at,
     printable_name,
     read_decoded,
+    stable_uuid,
 )
-from sources.importers.engine.front_matter import split_words
-from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_tags, short_title
+from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind
 

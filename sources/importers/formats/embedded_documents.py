@@ -11,13 +11,19 @@ from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import ZIP_ERRORS, is_zip
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.files import decode_text, is_text, text_max_bytes
-from sources.importers.engine.front_matter import split_words
-from sources.importers.engine.imported_items import FailedItem, ImportedMedia, SkippedItem, stable_uuid
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedMedia,
+    SkippedItem,
+    decode_text,
+    is_text,
+    stable_uuid,
+    text_max_bytes,
+)
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_line, clean_tags, short_title
+from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
 from sources.importers.formats.documents import TEXT_SUFFIXES, document_kind
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind, DocumentParser

@@ -14,14 +14,19 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import printable_name
-from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    printable_name,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, short_title
+from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_time
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import PageReader, read_page
 from sources.importers.parsers.xml_events import XmlHandler, read_xml_blocks

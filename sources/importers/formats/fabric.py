@@ -11,14 +11,19 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import file_key, file_size, item_text, printable_name, read_text, text_max_bytes
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_key,
+    file_size,
+    item_text,
+    printable_name,
+    read_text,
     stable_uuid,
+    text_max_bytes,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits

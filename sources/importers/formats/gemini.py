@@ -25,13 +25,12 @@ from sources.importers.engine.export_files import (
     read_export,
 )
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, objects, text_or_empty, texts
+from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, texts
 from sources.importers.parsers.web_page import html_text
 
 _NAME = "gemini"

@@ -17,21 +17,29 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import first_bytes, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.file_trees import open_tree
-from sources.importers.engine.files import file_size, read_json
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
+    read_json,
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, objects, parse_json, short_title, text_or_empty
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    objects,
+    parse_json,
+    short_title,
+    stored_time,
+    text_or_empty,
+)
 
 _FIELDS = (rb'"isTrashed"', rb'"userEditedTimestampUsec"')
 _ENTRY = re.compile(r"(?:^|/)Keep/[^/]{1,300}\.json$")

@@ -28,14 +28,12 @@ from sources.importers.engine.export_files import (
     read_objects,
 )
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_members import read_member_list
-from sources.importers.engine.json_stream import decode_object
+from sources.importers.engine.json_stream import decode_object, read_member_list
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, text_or_empty, texts, valid_uuid
+from sources.importers.engine.values import clean_line, stored_time, text_or_empty, texts, valid_uuid
 
 _NAME = "grok"
 _MARKS = tuple(

@@ -13,18 +13,24 @@ from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import NoteDraft
+from sources.importers.engine.archives import is_tar, tar_files
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FolderTree
-from sources.importers.engine.files import decode_text, file_size
-from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    decode_text,
+    file_size,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.tar_files import is_tar, tar_files
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_tags, short_title
+from sources.importers.engine.values import clean_tags, short_title, stored_time
 from sources.importers.parsers.web_page import html_text
 
 _ITEM_NAME = re.compile(r"(?:^|/)[0-9a-f]{32}\.md$")

@@ -9,8 +9,18 @@ from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_key, file_size, modified_at, printable_name, read_json
-from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import (
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    file_key,
+    file_size,
+    modified_at,
+    printable_name,
+    read_json,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import first_heading, remove_code

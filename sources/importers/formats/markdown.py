@@ -26,6 +26,11 @@ from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
     decode_item,
     encoding_doubts,
     encoding_metadata,
@@ -35,23 +40,23 @@ from sources.importers.engine.files import (
     modified_at,
     printable_name,
     read_decoded,
-    text_max_bytes,
-)
-from sources.importers.engine.front_matter import normalize_keys, split_front_matter, split_words, stripped_text
-from sources.importers.engine.imported_items import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
     stable_uuid,
+    text_max_bytes,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
+from sources.importers.engine.markdown_text import (
+    first_heading,
+    inline_tags,
+    link_targets,
+    normalize_keys,
+    remove_code,
+    split_front_matter,
+    split_words,
+    stripped_text,
+)
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_tags, json_or_none, short_title, valid_uuid
+from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_date, valid_uuid
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _SETTINGS_FOLDER = ".obsidian"

@@ -17,23 +17,23 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree
-from sources.importers.engine.files import decode_text, file_key, text_max_bytes
-from sources.importers.engine.front_matter import normalize_keys, split_words
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    decode_text,
+    file_key,
     stable_uuid,
+    text_max_bytes,
 )
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.markdown_text import first_heading, inline_tags, remove_code
+from sources.importers.engine.markdown_text import first_heading, inline_tags, normalize_keys, remove_code, split_words
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_tags, short_title
+from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import TextBuilder
 from sources.importers.parsers.web_page import decode_page, read_page
 

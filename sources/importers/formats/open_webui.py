@@ -16,32 +16,38 @@ from sources.importers.engine.chat_messages import (
     role_of,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.databases import is_database, open_database
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportedPrompt,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_members import element_object
-from sources.importers.engine.json_stream import JsonElement, iter_objects
+from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, has_tables
-from sources.importers.engine.times import stored_time
+from sources.importers.engine.table_reader import (
+    RowProgress,
+    TableReader,
+    TableRow,
+    TableSpec,
+    has_tables,
+    is_database,
+    open_database,
+)
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
     objects,
     require_storable,
+    stored_time,
     text_or_empty,
     texts,
     valid_uuid,

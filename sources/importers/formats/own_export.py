@@ -26,7 +26,7 @@ from sources.exporters.lines import (
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.export_files import base_name, is_zip_file, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     ImportedCharacter,
     ImportedConversation,
     ImportedItem,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
+from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import (
     ChatMessage,
     content_text,
@@ -15,10 +16,12 @@ from sources.importers.engine.chat_messages import (
     link_citations,
     title_of,
 )
-from sources.importers.engine.event_limits import require_messages
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
+    FailedItem,
+    ImportEvent,
+    ReadPosition,
     file_key,
     file_size,
     is_text,
@@ -26,13 +29,20 @@ from sources.importers.engine.files import (
     printable_name,
     read_json,
     read_text,
+    stable_uuid,
 )
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, json_or_none, objects, text_or_empty, texts, valid_uuid
+from sources.importers.engine.values import (
+    clean_line,
+    json_or_none,
+    objects,
+    stored_time,
+    text_or_empty,
+    texts,
+    valid_uuid,
+)
 
 _NAME = "perplexity"
 _MARKDOWN_SUFFIXES = (".md", ".markdown")

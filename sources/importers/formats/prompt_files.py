@@ -12,30 +12,34 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
-from sources.importers.engine.csv_rows import table_rows
 from sources.importers.engine.encodings import DecodedText
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode, encoding_doubts, file_key, is_text, printable_name, read_bytes
-from sources.importers.engine.front_matter import (
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    decode,
+    encoding_doubts,
+    file_key,
+    is_text,
+    printable_name,
+    read_bytes,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import (
     normalize_keys,
     parse_yaml,
     split_front_matter,
     split_words,
     stripped_text,
 )
-from sources.importers.engine.imported_items import (
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_tags, parse_json, short_title, valid_uuid
+from sources.importers.engine.table_reader import table_rows
+from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_date, valid_uuid
 from sources.records import SavedPromptArgument
 
 _NAME_FIELDS = ("name", "title", "act", "prompt_name")

@@ -7,14 +7,23 @@ from pathlib import Path
 
 from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_key, file_size, is_text, modified_at, printable_name, read_text
-from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.files import (
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    file_key,
+    file_size,
+    is_text,
+    modified_at,
+    printable_name,
+    read_text,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_line, clean_tags, short_title
+from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
 
 # The title and the fields about the document are at the top.
 _HEAD_LINES = 200

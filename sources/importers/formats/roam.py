@@ -12,7 +12,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import first_bytes, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     ImportedNote,
     ImportEvent,
     ReadPosition,
@@ -24,8 +24,15 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, objects, parse_json, short_title, text_or_empty
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    objects,
+    parse_json,
+    short_title,
+    stored_time,
+    text_or_empty,
+)
 
 _TIME = re.compile(rb'"(?:create|edit)-time"\s{0,9}:')
 # A tag of several words.

@@ -13,18 +13,24 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.times import format_time, parse_time
 from sources.drafts import ConversationDraft, MessageDraft
+from sources.importers.engine.chat_messages import SkipMessage, conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import printable_name, require_lines
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    printable_name,
+    require_lines,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object, require_depth
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.threads import SkipMessage, conversation_parts
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, require_storable, text_or_empty
+from sources.importers.engine.values import clean_line, require_storable, stored_time, text_or_empty
 
 _NAME = "sillytavern"
 # The folder in which the program keeps copies of all chats.

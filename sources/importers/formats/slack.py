@@ -17,13 +17,12 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, objects, parse_json, text_or_empty
+from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
 
 _NAME = "slack"
 # The lists of channels by file, and what they contain.

@@ -18,6 +18,10 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
+    FailedItem,
+    ImportedMedia,
+    ImportEvent,
+    ReadPosition,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -27,14 +31,14 @@ from sources.importers.engine.files import (
     printable_name,
     read_decoded,
     read_json,
+    stable_uuid,
 )
-from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
-from sources.text.cues import group_cues
+from sources.text.transcripts import group_cues
 
 # About half a minute of speech.
 _CHUNK_CHARS = 400

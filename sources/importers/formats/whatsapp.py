@@ -20,17 +20,22 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from config.times import format_time
 from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order
 from sources.importers.engine.encodings import DecodedText
-from sources.importers.engine.event_limits import require_messages
 from sources.importers.engine.export_files import base_name, first_bytes, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode, encoding_doubts, file_key, file_size, printable_name, read_bytes
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     DoubtfulItem,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    decode,
+    encoding_doubts,
+    file_key,
+    file_size,
+    printable_name,
+    read_bytes,
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer

@@ -1,13 +1,18 @@
 """Tables in text, such as CSV: a line for each row, with tabs between the cells."""
 
 import csv
+import mimetypes
+from datetime import date, datetime, time
 from pathlib import Path
+from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.csv_rows import table_lines
+from sources.importers.engine.archives import ZIP_ERRORS, Archive, open_archive
+from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import decode, read_bytes
 from sources.importers.engine.limits import ImportLimits
-from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.engine.table_reader import table_lines
+from sources.importers.parsers.parsed_document import LIBRARY_ERRORS, ParsedDocument, TextBuilder
 
 _DELIMITERS = ",;\t"
 
@@ -30,3 +35,100 @@ def parse_table(path: Path, limits: ImportLimits) -> ParsedDocument:
         is_encoding_doubtful=decoded.is_doubtful,
         metadata={"rows": rows},
     )
+
+
+# -- spreadsheet -------------------------------------------------------------------------------------------------------
+# Excel workbooks, sheet by sheet, with openpyxl from the extra `office`. Formulas are read as their last results.
+
+# Empty cells count, because a row is as long as its last cell: a few bytes can declare billions of them.
+_CELLS_MAX = 3_000_000
+_SHEETS_MAX = 1_000
+_CONTENT_TYPES = "[Content_Types].xml"
+_XML_SUFFIXES = (".xml", ".rels")
+_PROLOG_BYTES = 1 << 16
+_PROPERTIES = ("subject", "keywords", "description", "language")
+
+
+def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
+    with open_archive(path, limits) as archive:
+        archive.require_moderate()
+        _require_content_types(archive)
+        _require_no_declarations(archive)
+    # openpyxl loads the system's lists of MIME types, which the sandbox denies and no spreadsheet needs.
+    mimetypes.knownfiles.clear()
+    try:
+        import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
+    except ModuleNotFoundError as error:
+        raise InvalidParams("spreadsheet support is not installed: pip install 'florilegium[office]'") from error
+    with open_file(path) as file:
+        try:
+            workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+            return _parse_workbook(workbook, limits)
+        except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
+            raise InvalidParams("spreadsheet is damaged") from error
+
+
+def _require_content_types(archive: Archive) -> None:
+    """Refuses what openpyxl cannot read before it is loaded."""
+    if _CONTENT_TYPES in archive.names:
+        with archive.open(_CONTENT_TYPES) as part:
+            if part.read(1):
+                return
+    raise InvalidParams("spreadsheet is damaged")
+
+
+def _require_no_declarations(archive: Archive) -> None:
+    """Office documents declare no entities. defusedxml refuses those that this overlooks."""
+    for name in archive.names:
+        if name.endswith(_XML_SUFFIXES):
+            with archive.open(name) as part:
+                if b"<!DOCTYPE" in part.read(_PROLOG_BYTES).replace(b"\0", b""):
+                    raise InvalidParams("XML contains a document type, which is not supported")
+
+
+def _parse_workbook(workbook: Any, limits: ImportLimits) -> ParsedDocument:
+    sheets = workbook.worksheets
+    if len(sheets) > _SHEETS_MAX:
+        raise InvalidParams(f"spreadsheet: expected at most {_SHEETS_MAX} sheets, got {len(sheets)}")
+    text = TextBuilder(limits.item_max_chars)
+    cells_left = _CELLS_MAX
+    for sheet in sheets:
+        text.end_paragraph()
+        text.write(f"# {sheet.title}")
+        text.end_paragraph()
+        cells_left = _write_sheet(sheet, text, cells_left)
+    properties = workbook.properties
+    fields = {name: str(getattr(properties, name) or "") for name in _PROPERTIES}
+    return ParsedDocument(
+        text=text.build(),
+        title=str(properties.title or ""),
+        author=str(properties.creator or ""),
+        created=properties.created.isoformat() if properties.created else "",
+        metadata={"sheets": len(sheets), **{name: value for name, value in fields.items() if value}},
+    )
+
+
+def _write_sheet(sheet: Any, text: TextBuilder, cells_left: int) -> int:
+    """Writes a line for each row that is not empty, and returns how many cells may still be read."""
+    # The size that a sheet declares may be wrong, and rows would be filled up to it.
+    sheet.reset_dimensions()
+    for row in sheet.iter_rows(values_only=True):
+        cells_left -= len(row) + 1
+        if cells_left < 0:
+            raise InvalidParams(f"spreadsheet has more than {_CELLS_MAX} cells")
+        values = ["" if value is None else _cell_text(value) for value in row]
+        while values and not values[-1]:
+            values.pop()
+        text.write("".join(f"\t{value}" for value in values))
+        text.end_line()
+    return cells_left
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(" ") if value.time() != time() else value.date().isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return " ".join(str(value).split())

@@ -18,7 +18,7 @@ from config.errors import InvalidParams
 from sources.importers.engine.confined_files import DESCRIPTOR_FOLDER, open_file
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
+from sources.importers.sandbox.confinement import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx", "xlsx", "odt", "rtf", "csv"]
 # A document is a file, or the bytes of one inside another file.

@@ -12,8 +12,7 @@ from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadU
 from sources.records import Conversation, ListPage, Message, Namespace
 from sources.storage.collections.collection import StorageSettings, StoredCollection, UserDatabase
 from sources.storage.contract import CreationPosition, MetadataFilter
-from sources.storage.tables import namespaces, thread_queries, validation
-from sources.storage.tables.connection import SqlConnection
+from sources.storage.tables import thread_upsert, validation
 from sources.storage.tables.conversation_tables import (
     CONVERSATIONS,
     MESSAGES,
@@ -22,9 +21,9 @@ from sources.storage.tables.conversation_tables import (
     TOUCH_CONVERSATION,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import SqlFilter, equals
-from sources.storage.tables.thread_queries import CreatedQuery
+from sources.storage.tables.sql import SqlConnection, SqlFilter, equals
 from sources.storage.tables.thread_upsert import (
+    CreatedQuery,
     ThreadUpserter,
     messages_outside,
     with_sender,
@@ -96,7 +95,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         is_archived: bool | None = None,
     ) -> ListPage[Conversation]:
         query = CreatedQuery(namespace, after, metadata, is_archived)
-        return await self._read(lambda connection: thread_queries.list_created(connection, query, limit))
+        return await self._read(lambda connection: thread_upsert.list_created(connection, query, limit))
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
@@ -104,20 +103,20 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
 
     async def namespaces(self) -> Sequence[Namespace]:
-        return await self._read(namespaces.list_namespaces)
+        return await self._read(thread_upsert.list_namespaces)
 
     async def create_namespace(self, name: str) -> Namespace:
         name = validation.required_short_text(self._settings.limits, "name", name)
-        return await self._write(lambda connection, _context: namespaces.create_namespace(connection, name))
+        return await self._write(lambda connection, _context: thread_upsert.create_namespace(connection, name))
 
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
         new_name = validation.required_short_text(self._settings.limits, "new_name", new_name)
         return await self._write(
-            lambda connection, context: namespaces.rename_namespace(connection, name, new_name, context)
+            lambda connection, context: thread_upsert.rename_namespace(connection, name, new_name, context)
         )
 
     async def delete_namespace(self, name: str) -> int:
-        return await self._remove(lambda connection, context: namespaces.delete_namespace(connection, name, context))
+        return await self._remove(lambda connection, context: thread_upsert.delete_namespace(connection, name, context))
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
         def work(connection: SqlConnection) -> ListPage[Message]:
@@ -134,7 +133,7 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
     ) -> Sequence[Message]:
         def work(connection: SqlConnection) -> Sequence[Message]:
             rowid = self._live_rowid(connection, conversation_id)
-            return thread_queries.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+            return thread_upsert.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
 
         return await self._read(work)
 
@@ -198,13 +197,13 @@ class StoredChats(StoredCollection[Conversation, ConversationDraft, str]):
         title = validation.short_text(limits, "title", draft.title)
 
         def work(connection: SqlConnection, context: WriteContext) -> tuple[Conversation, bool]:
-            if existing := thread_queries.find_by_title(connection, namespace, title):
+            if existing := thread_upsert.find_by_title(connection, namespace, title):
                 return existing, False
-            thread_queries.require_room(connection, namespace, namespace_max)
+            thread_upsert.require_room(connection, namespace, namespace_max)
             return self.table.get_by_rowid(connection, self.table.insert(connection, draft, context)), True
 
         # Most calls find the conversation, and need no write.
-        existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
+        existing = await self._read(lambda connection: thread_upsert.find_by_title(connection, namespace, title))
         return (existing, False) if existing else await self._write(work, 1)
 
     async def upsert_many(

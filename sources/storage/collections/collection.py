@@ -11,13 +11,10 @@ from sources.drafts import UpsertResult
 from sources.records import ListPage
 from sources.storage.contract import ItemFilter, TagCount
 from sources.storage.tables import validation
-from sources.storage.tables.connection import SqlConnection, TableWork
-from sources.storage.tables.filters import has_tags
-from sources.storage.tables.idempotency import IdempotencyLimits, run_once
 from sources.storage.tables.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
-from sources.storage.tables.sql import SqlFilter, between, equals
-from sources.storage.tables.text_index import TextIndex
-from sources.storage.tables.upsert import Upserter, withdraw_rows
+from sources.storage.tables.kind_tables import has_tags
+from sources.storage.tables.sql import SqlConnection, SqlFilter, TableWork, TextIndex, between, equals
+from sources.storage.tables.upsert import IdempotencyLimits, Upserter, run_once, withdraw_rows
 from sources.storage.tables.validation import (
     FieldLimits,
     clamp_count,

@@ -7,9 +7,7 @@ from typing import TypeVar
 
 from sources.storage.collections.collection import UserDatabase
 from sources.storage.contract import FollowedCounts, FollowedFile, FollowedItem
-from sources.storage.tables.connection import SqlConnection, SqlRows
-from sources.storage.tables.indexes import NOTES_INDEX
-from sources.storage.tables.sql import json_array, placeholders
+from sources.storage.tables.sql import NOTES_INDEX, SqlConnection, SqlRows, json_array, placeholders
 
 T = TypeVar("T")
 

@@ -1,25 +1,24 @@
 """Collections that can be searched, on any engine."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
 
+from sources.drafts import ConversationDraft, ObservationDraft
 from sources.query import ParsedQuery
-from sources.records import SEMANTIC_OFF, HitPage, SemanticStatus
+from sources.records import SEMANTIC_OFF, Conversation, HitPage, Observation, SemanticStatus
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.collections.collection import IdT, StorageSettings, StoredCollection
-from sources.storage.contract import Search
-from sources.storage.search.engine import SearchStatistics
-from sources.storage.search.fused_search import FusedSearch
-from sources.storage.search.meaning import NOT_APPLICABLE, QueryVector, has_meaning
-from sources.storage.search.readings import search_relaxed
-from sources.storage.search.spelling import Spelling
-from sources.storage.search.target import SearchTarget
-from sources.storage.search.text_search import TextSearch
-from sources.storage.tables.connection import SqlConnection
+from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
+from sources.storage.search.engine import SearchStatistics, SearchTarget
+from sources.storage.search.fused_search import NOT_APPLICABLE, FusedSearch, QueryVector, has_meaning, merge_pages
+from sources.storage.search.text_search import TextSearch, search_relaxed
+from sources.storage.search.vocabulary import Spelling
 from sources.storage.tables.item_table import DraftT, RecordT
-from sources.storage.tables.sql import SqlFilter
+from sources.storage.tables.kind_tables import observation_conditions
+from sources.storage.tables.sql import SqlConnection, SqlFilter
 
 _NO_FILTER = SqlFilter()
 
@@ -118,3 +117,98 @@ class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
             return HitPage((), has_more=False, total=0, semantic=meaning)
         page = TextSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
         return page if meaning == SEMANTIC_OFF else replace(page, semantic=meaning)
+
+
+# -- searchable chats --------------------------------------------------------------------------------------------------
+# The ranked search in conversations. For an agent, it does not read the text of a human-only message.
+
+_HUMAN_ONLY = "SELECT 1 FROM messages WHERE human_only = 1 AND deleted = 0 LIMIT 1"
+
+
+class SearchableChats(SearchableCollection[Conversation, ConversationDraft, str]):
+    """`human_only_target` is what only people search, in addition to `target`."""
+
+    human_only_target: ClassVar[SearchTarget]
+    _is_agent: bool
+
+    async def search(self, search: Search) -> HitPage:
+        return await (super().search(search) if self._is_agent else self._search_all(search))
+
+    async def _search_all(self, search: Search) -> HitPage:
+        meaning = await self._meaning(search)
+
+        def work(connection: SqlConnection) -> HitPage:
+            targets = [self.target]
+            if has_human_only_messages(connection):
+                targets.append(self.human_only_target)
+
+            def has_match(reading: Search) -> bool:
+                return any(self._has_match(connection, target, reading) for target in targets)
+
+            def run(reading: Search) -> HitPage:
+                return self._search_targets(connection, reading, targets, meaning)
+
+            return search_relaxed(search, has_match, run)
+
+        return await self._read(work, search.deadline_ms)
+
+    def _search_targets(
+        self,
+        connection: SqlConnection,
+        search: Search,
+        targets: Sequence[SearchTarget],
+        meaning: QueryVector | SemanticStatus,
+    ) -> HitPage:
+        if len(targets) == 1:
+            return self._search_target(connection, self.target, search, meaning)
+        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
+        first = replace(search, limit=search.offset + search.limit, offset=0)
+        public = self._search_target(connection, self.target, first, meaning)
+        if search.corpus is None and search.query.terms:
+            corpus = self._statistics.source_corpus(search.query, connection, self.target.index)
+            first = replace(first, corpus=corpus)
+        human_only = self._search_target(connection, self.human_only_target, first, meaning)
+        return merge_pages(search, public, human_only)
+
+
+def has_human_only_messages(connection: SqlConnection) -> bool:
+    return connection.execute(_HUMAN_ONLY).fetchone() is not None
+
+
+# -- searchable observations -------------------------------------------------------------------------------------------
+# The search of observations. Their terms are weighted by the library and the observations together, and do not affect
+# the weights of any source.
+
+
+class SearchableObservations(SearchableCollection[Observation, ObservationDraft, str]):
+    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
+        conditions = observation_conditions(where, "r.id", "r.created_at")
+        if search.query.expression is None or conditions is None:
+            return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
+
+        meaning = await self._meaning(search)
+
+        def work(connection: SqlConnection) -> HitPage:
+            def run(reading: Search) -> HitPage:
+                corrected = self._correct(connection, self.target, reading) if reading.ranking != "meaning" else None
+                if corrected is not None:
+                    reading = replace(reading, query=corrected, corpus=None)
+                weighted = replace(reading, corpus=self._corpus(connection, reading.query, reading.corpus))
+                page = self._run_search(connection, self.target, weighted, meaning, conditions)
+                return page if corrected is None or page.total == 0 else replace(page, query=corrected)
+
+            def has_match(reading: Search) -> bool:
+                return self._has_match(connection, self.target, reading, conditions)
+
+            return search_relaxed(search, has_match, run)
+
+        return await self._read(work, search.deadline_ms)
+
+    def _corpus(self, connection: SqlConnection, query: ParsedQuery, library_corpus: Corpus | None) -> Corpus:
+        """Returns how common the terms are in the library and the observations together."""
+        statistics, index = self._statistics, self.target.index
+        corpus = library_corpus or statistics.corpus(query, connection)
+        rows = statistics.count_rows(connection, index)
+        matches = [statistics.engine.match_text(term.word) for term in query.terms]
+        own = statistics.count_each(connection, index, matches)
+        return Corpus(corpus.rows + rows, tuple(map(sum, zip(corpus.frequencies, own, strict=True))))

@@ -22,16 +22,21 @@ from sources.records import (
 )
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
-from sources.storage.collections.characters import StoredCharacters
 from sources.storage.collections.chats import StoredChats
 from sources.storage.collections.collection import IdT
-from sources.storage.collections.media import StoredMedia
-from sources.storage.collections.notes import StoredNotes
-from sources.storage.collections.observations import StoredObservations
-from sources.storage.collections.prompts import StoredPrompts
-from sources.storage.collections.searchable import SearchableCollection, SearchSettings
-from sources.storage.collections.searchable_chats import SearchableChats
-from sources.storage.collections.searchable_observations import SearchableObservations
+from sources.storage.collections.items import (
+    StoredCharacters,
+    StoredMedia,
+    StoredNotes,
+    StoredObservations,
+    StoredPrompts,
+)
+from sources.storage.collections.searchable import (
+    SearchableChats,
+    SearchableCollection,
+    SearchableObservations,
+    SearchSettings,
+)
 from sources.storage.contract import ExactSearch, MessageSearch
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
@@ -41,9 +46,9 @@ from sources.storage.postgres.search.meaning import LibraryQueryVector
 from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.postgres.vectors.vector_tables import previous_model
 from sources.storage.search.exact_snippets import ExactHighlighter
-from sources.storage.tables.connection import SqlConnection
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
+from sources.storage.tables.sql import SqlConnection
 
 # The title of a message's conversation, in a SELECT of MESSAGES.
 _TITLE = "c.title"

@@ -2,19 +2,158 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from config.errors import Conflict, FlorilegiumError
+import msgspec
+
+from config.errors import Conflict, FlorilegiumError, SourceTimeout, StorageError, Unavailable
 from config.postgres.connection import Parameters, PostgresConnection, Row, Rows, StatementInterrupted, Transaction
+from config.postgres.errors import (
+    driver_errors,
+    error_code,
+    is_canceled,
+    is_connection_lost,
+    is_lock_timeout,
+    storage_error,
+)
 from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
-from sources.storage.postgres.pending_rows import PendingConflict, PendingRows
-from sources.storage.postgres.statements import to_postgres
+from sources.storage.tables.conversation_tables import CONVERSATIONS, MESSAGES
+from sources.storage.tables.item_table import ItemTable
+from sources.storage.tables.kind_tables import CHARACTERS, NOTES, OBSERVATIONS, PROMPTS
+from sources.storage.tables.media_table import MEDIA_ITEMS
 from sources.storage.tables.sql import SqlValue
+
+# -- pending rows ------------------------------------------------------------------------------------------------------
+# Rows that a job has not sent yet. They are sent together before its next statement, because each statement waits for
+# the server, and an import writes many rows.
+
+_ROWS_PER_STATEMENT = 500
+# PostgreSQL accepts up to 1 GiB, but needs several times the memory.
+_CHARS_PER_STATEMENT = 4_000_000
+# In the order in which they are sent.
+_TABLES: tuple[ItemTable[Any, Any], ...] = (
+    NOTES,
+    CONVERSATIONS,
+    MESSAGES,
+    CHARACTERS,
+    OBSERVATIONS,
+    MEDIA_ITEMS,
+    PROMPTS,
+)
+_KINDS = {table.name: table.kind for table in _TABLES}
+
+_ItemRow = Mapping[str, SqlValue]
+
+
+class SchemaConnection(Protocol):
+    """A connection in a transaction on one schema."""
+
+    @property
+    def schema(self) -> str: ...
+    def execute(self, sql: str, parameters: Parameters = (), /) -> Rows: ...
+    def executemany(self, sql: str, parameters: Iterable[Parameters], /) -> Rows: ...
+
+
+class PendingConflict(Exception):
+    """An item that was to be inserted exists already. The transaction cannot go on: other rows were pending, too."""
+
+    def __init__(self, kind: str, uuid: SqlValue) -> None:
+        super().__init__(f"{kind} {uuid!r} already exists")
+
+
+class PendingRows:
+    """Items are sent before the rows that refer to them, and conversations before messages."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, list[_ItemRow]] = {}
+        # The parameters of other statements, by their SQL.
+        self._parameters: dict[str, list[Parameters]] = {}
+
+    def fits(self, table: str, values: _ItemRow) -> bool:
+        """Whether a row has the columns of the table's other rows. If not, these must be sent first."""
+        rows = self._items.get(table)
+        return not rows or rows[0].keys() == values.keys()
+
+    def add_item(self, table: str, values: _ItemRow) -> None:
+        self._items.setdefault(table, []).append(values)
+
+    def add_parameters(self, sql: str, parameters: Iterable[Parameters]) -> None:
+        self._parameters.setdefault(sql, []).extend(parameters)
+
+    def send(self, connection: SchemaConnection) -> None:
+        """Raises PendingConflict if an item exists already."""
+        # First, because the connection sends what is pending before each statement.
+        items, self._items = self._items, {}
+        parameters, self._parameters = self._parameters, {}
+        for table in _KINDS:
+            for batch in _batches(items.get(table, ())):
+                _insert(connection, table, batch)
+        for sql, listed in parameters.items():
+            connection.executemany(sql, listed)
+
+
+def _batches(rows: Iterable[_ItemRow]) -> Iterator[list[_ItemRow]]:
+    """Yields the rows of one statement at a time."""
+    batch: list[_ItemRow] = []
+    chars = 0
+    for row in rows:
+        batch.append(row)
+        chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(batch) == _ROWS_PER_STATEMENT or chars >= _CHARS_PER_STATEMENT:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _insert(connection: SchemaConnection, table: str, rows: list[_ItemRow]) -> None:
+    columns = ", ".join(rows[0])
+    record = f"json_populate_recordset(NULL::{quote_schema(connection.schema)}.{table}, ?::json)"
+    sql = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {record} ON CONFLICT DO NOTHING RETURNING id"
+    inserted = {rowid for (rowid,) in connection.execute(sql, (msgspec.json.encode(rows).decode(),))}
+    for values in rows:
+        if values["id"] not in inserted:
+            raise PendingConflict(_KINDS[table], values["uuid"])
+
+
+# -- statements --------------------------------------------------------------------------------------------------------
+# Translates what SQLite spells differently from PostgreSQL in the SQL of the tables.
+#
+# `config.postgres.sql` then adds the schema and numbers the parameters.
+
+_TRANSLATIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    # SQLite keeps the order of a CROSS JOIN and lets it have a condition.
+    (re.compile(r"\bCROSS JOIN\b"), "JOIN"),
+    (re.compile(r"\b(?:NOT INDEXED|INDEXED BY \w+)\b"), ""),
+    (
+        re.compile(r"\bjson_each\((\?\d*)\)(?: (wanted)\b)?"),
+        lambda match: f"json_array_elements_text({match[1]}::json) AS {match[2] or 'elements'} (value)",
+    ),
+    # With the collation "C", `lower` changes ASCII letters only, as NOCASE ignores the case of those only.
+    (re.compile(r"\b(\w+) = (\?\d*) COLLATE NOCASE\b"), r'lower(\1) = lower(\2::text COLLATE "C")'),
+)
+
+
+@lru_cache(maxsize=2_000)
+def to_postgres(sql: str) -> str:
+    for pattern, replacement in _TRANSLATIONS:
+        sql = pattern.sub(replacement, sql)
+    beginning, *parts = sql.split("json_extract(")
+    return beginning + "".join([_json_value(part) for part in parts])
+
+
+def _json_value(part: str) -> str:
+    """Translates `column, ?)` of a call. The path is that of nested objects, such as `$._bus.status`."""
+    column, _, rest = part.partition(", ?")
+    number, _, after = rest.partition(")")
+    return f"(({column})::json #>> string_to_array(substr(?{number}, 3), '.')){after}"
+
 
 T = TypeVar("T")
 LibraryWork = Callable[["LibraryConnection"], T]
@@ -225,3 +364,62 @@ def _next_id_sql(table: str) -> str:
         f"SELECT 1 + greatest(coalesce((SELECT max(id) FROM {table}), 0), "
         f"coalesce((SELECT CAST(value AS BIGINT) FROM state WHERE name = '{_LAST_ID}{table}'), 0))"
     )
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+# Converts the errors of a job. The messages are shown to clients, so they contain no SQL and no address.
+
+_DEADLOCK_OR_SERIALIZATION = ("40001", "40P01")
+# The schema or a table does not exist: another process has removed the library.
+_UNDEFINED = ("3F000", "42P01")
+# A cached statement selects columns that a migration has changed since.
+_OUTDATED_STATEMENT = "0A000"
+
+
+class UnconfirmedWrite(StorageError):
+    """The connection was lost while a write was being committed."""
+
+    status = 503
+    code = 503
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection to PostgreSQL was lost while the write was being confirmed: it may or may not have been "
+            "stored; repeat it with the same idempotency key, or read before you repeat it"
+        )
+
+
+class StatementTimeout(SourceTimeout):
+    """One statement of a call took longer than the setting allows, before the call's own deadline."""
+
+    def __init__(self, source: str, limit_ms: int) -> None:
+        super().__init__(source, limit_ms)
+        self.message = f"{source}: a statement took longer than {limit_ms} ms (postgres_statement_timeout_ms)"
+
+
+def job_errors() -> tuple[type[Exception], ...]:
+    """Returns the errors that a job can fail with, apart from those that its work raises itself."""
+    return (StatementInterrupted, TimeoutError, *driver_errors())
+
+
+def is_repeatable(error: BaseException) -> bool:
+    """Whether a job that failed with this error, before it was committed, may succeed if it is run again."""
+    return is_connection_lost(error) or error_code(error) in (*_DEADLOCK_OR_SERIALIZATION, _OUTDATED_STATEMENT)
+
+
+def is_removed_library(error: BaseException) -> bool:
+    return error_code(error) in _UNDEFINED
+
+
+def translate(
+    error: Exception, source: str, deadline_ms: int, statement_timeout_ms: int | None = None
+) -> FlorilegiumError:
+    """Returns the error to raise for a failed read or write of `source`, which had `deadline_ms` to finish, and
+    `statement_timeout_ms` for each statement if that is less."""
+    if statement_timeout_ms is not None and is_canceled(error.__cause__):
+        return StatementTimeout(source, statement_timeout_ms)
+    if isinstance(error, StatementInterrupted | TimeoutError):
+        return SourceTimeout(source, deadline_ms)
+    if is_lock_timeout(error):
+        return Unavailable(f"{source} is busy; try again in a moment")
+    return storage_error(error)

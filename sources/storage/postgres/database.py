@@ -1,7 +1,10 @@
 """The library of one user in PostgreSQL: one schema, read and written in jobs."""
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -12,26 +15,96 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
-from sources.storage.job_group import CallGroup, JobGroup, current_call, current_job_group, job_group
-from sources.storage.job_queue import JobLane
-from sources.storage.postgres.connection import LibraryConnection, LibraryWork, VectorTransaction, WriteTransaction
-from sources.storage.postgres.errors import is_removed_library, job_errors, translate
+from sources.storage.job_queue import CallGroup, JobGroup, JobLane, current_call, current_job_group, job_group
+from sources.storage.postgres.connection import (
+    LibraryConnection,
+    LibraryWork,
+    VectorTransaction,
+    WriteTransaction,
+    is_removed_library,
+    job_errors,
+    translate,
+)
 from sources.storage.postgres.index.entries import known_index_state
-from sources.storage.postgres.index.index_changes import index_changes
-from sources.storage.postgres.index.index_update import IndexUpdate
-from sources.storage.postgres.index.reindex import is_outdated
-from sources.storage.postgres.index.trigram_builder import TrigramIndexBuilder
-from sources.storage.postgres.index_builds import IndexBuilds
-from sources.storage.postgres.jobs import JobThreads
+from sources.storage.postgres.index.index_update import IndexUpdate, index_changes, is_outdated
+from sources.storage.postgres.index.trigram_index import TrigramIndexBuilder
+from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.joint_read import JointReads, RunAlone
-from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.search.statistics import IndexCounts
-from sources.storage.postgres.usage import SchemaMeter
 from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
-from sources.storage.postgres.vectors.extension import VectorExtension, VectorExtensionMemory
+from sources.storage.postgres.vectors.vector_tables import VectorExtension, VectorExtensionMemory, count_passages
 from sources.storage.quota import QuotaLimits, UserQuota
-from sources.storage.search.vocabulary_memory import VocabularyMemory
-from sources.storage.tables.text_index import TextIndex
+from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.tables.sql import TextIndex
+
+# -- usage -------------------------------------------------------------------------------------------------------------
+# Measures what a user stores in a schema.
+
+_SOURCE = "library"
+_ITEM_TABLES = ("notes", "conversations", "characters", "media", "prompts")
+# With indexes and the tables for long texts, which count as relations of their own.
+_USED_BYTES = """
+    SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = ? AND c.relkind = 'r'
+"""
+_USED_BYTES_OF_USERS = """
+    SELECT l.user_id, CAST(sum(pg_total_relation_size(c.oid)) AS BIGINT)
+    FROM libraries l JOIN pg_catalog.pg_namespace n ON n.nspname = l.schema_name
+    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relkind = 'r'
+    WHERE l.user_id = ANY (CAST(? AS TEXT[])) GROUP BY l.user_id
+"""
+# Measuring takes some milliseconds. Between two measurements a library grows by what is written meanwhile, also by
+# other processes.
+_MEASURED_FOR_S = 10.0
+_MEASURED_FOR_WRITES = 20
+
+
+class SchemaMeter:
+    """Implements `UsageMeter`."""
+
+    def __init__(self, database: "PostgresDatabase") -> None:
+        self._database = database
+        self._bytes = 0
+        self._measured_at = float("-inf")
+        self._writes = 0
+
+    def add_write(self) -> None:
+        self._writes += 1
+
+    async def estimated_bytes(self) -> int:
+        is_recent = time.monotonic() - self._measured_at < _MEASURED_FOR_S
+        return self._bytes if is_recent and self._writes < _MEASURED_FOR_WRITES else await self.used_bytes()
+
+    async def used_bytes(self) -> int:
+        self._bytes = await self._database.read(_SOURCE, _used_bytes)
+        self._measured_at, self._writes = time.monotonic(), 0
+        return self._bytes
+
+    async def count_items(self) -> int:
+        return await self._database.read(_SOURCE, _count_items)
+
+    async def count_passages(self) -> int:
+        return await self._database.read(_SOURCE, count_passages)
+
+
+def stored_bytes(user_ids: Sequence[UserId], connection: LibraryConnection) -> dict[UserId, int]:
+    """Runs in a transaction of the control data."""
+    rows = connection.execute(_USED_BYTES_OF_USERS, (list(user_ids),)).fetchall()
+    return dict.fromkeys(user_ids, 0) | dict(rows)
+
+
+def _used_bytes(connection: LibraryConnection) -> int:
+    [used] = connection.execute(_USED_BYTES, (connection.schema,)).fetchall()[0]
+    return int(used)
+
+
+def _count_items(connection: LibraryConnection) -> int:
+    counts = " UNION ALL ".join(f"SELECT count(*) AS items FROM {table} WHERE deleted = 0" for table in _ITEM_TABLES)
+    [items] = connection.execute(f"SELECT CAST(sum(items) AS BIGINT) FROM ({counts}) counts").fetchall()[0]
+    return int(items)
+
 
 T = TypeVar("T")
 

@@ -4,6 +4,8 @@ A job is one transaction. If the connection is lost before it is committed, or t
 transactions, it is run again. Whether a job was committed is never guessed: see `UnconfirmedWrite`.
 """
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 import asyncio
 import threading
 import time
@@ -15,13 +17,16 @@ from typing import Any, TypeVar
 
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions, Transaction
+from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
 from config.postgres.errors import driver_errors, is_connection_lost
-from sources.storage.job_group import current_job_group
-from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
-from sources.storage.job_timer import RunTimer
-from sources.storage.postgres.connection import LibraryConnection, LibraryJob, LibraryWork
-from sources.storage.postgres.errors import UnconfirmedWrite, is_repeatable
+from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob, RunTimer, current_job_group
+from sources.storage.postgres.connection import (
+    LibraryConnection,
+    LibraryJob,
+    LibraryWork,
+    UnconfirmedWrite,
+    is_repeatable,
+)
 
 T = TypeVar("T")
 ThreadWork = Callable[["LibraryThread"], None]
@@ -267,3 +272,82 @@ def _set_result(result: "asyncio.Future[Any]", value: object, error: BaseExcepti
         result.set_result(value)
     else:
         result.set_exception(error)
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+# Leases on work that one process at a time does for a library. They are rows of the library's table `state`, because a
+# lock of a session does not work behind a connection pooler.
+
+_NOW_S = "extract(epoch FROM clock_timestamp())"
+_END_S = "CAST(split_part(state.value, ' ', 2) AS DOUBLE PRECISION)"
+_CLAIM = f"""
+    INSERT INTO state (name, value) VALUES (?1, CAST(?2 AS TEXT) || ' ' || CAST({_NOW_S} + CAST(?3 AS INTEGER) AS TEXT))
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+    WHERE split_part(state.value, ' ', 1) = ?2 OR {_END_S} < {_NOW_S}
+    RETURNING name
+"""
+_IS_HELD = f"SELECT 1 FROM state WHERE name = ? AND {_END_S} > {_NOW_S}"
+
+
+def claim(connection: PostgresConnection, name: str, owner: str, lease_s: int) -> bool:
+    """Returns False if another process holds the lease. One that ends without releasing it keeps others from the work
+    until the lease ends."""
+    return connection.execute(_CLAIM, (name, owner, lease_s)).fetchone() is not None
+
+
+def is_held(connection: PostgresConnection, name: str) -> bool:
+    """Whether a process, which may be this one, holds the lease."""
+    return connection.execute(_IS_HELD, (name,)).fetchone() is not None
+
+
+def release(connection: PostgresConnection, name: str, owner: str) -> None:
+    connection.execute("DELETE FROM state WHERE name = ? AND split_part(value, ' ', 1) = ?", (name, owner))
+
+
+# -- index builds ------------------------------------------------------------------------------------------------------
+# Builds indexes of large tables with CREATE INDEX CONCURRENTLY, so that reads and writes go on.
+#
+# That is not possible in a transaction, so each build has a connection of its own. An interrupted build leaves an
+# invalid index, which PostgreSQL does not use; it is dropped before the next attempt.
+
+
+class IndexBuilds:
+    """The builds of a process."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._connections: set[PostgresConnection] = set()
+        self._is_stopped = False
+
+    async def run(self, statement: str) -> bool:
+        """Returns whether the index was built."""
+        return await asyncio.to_thread(self._build, statement)
+
+    def stop(self) -> None:
+        """Interrupts all builds."""
+        with self._lock:
+            self._is_stopped = True
+            for connection in self._connections:
+                connection.interrupt()
+
+    def _build(self, statement: str) -> bool:
+        try:
+            connection = PostgresConnection.connect(self._options)
+        except driver_errors():
+            return False
+        try:
+            with self._lock:
+                if self._is_stopped:
+                    return False
+                self._connections.add(connection)
+            connection.run_script(statement)
+        except StatementInterrupted:
+            return False
+        except driver_errors():
+            return False
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+        return True

@@ -13,30 +13,25 @@ from auth.postgres_control import migrate_control
 from auth.quotas import Quotas
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
-from config.postgres.connection import ConnectionOptions
-from config.postgres.threads import ConnectionThreads
+from config.postgres.connection import ConnectionOptions, ConnectionThreads
 from config.settings import Settings
 from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
+from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import JobQueue
-from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase
-from sources.storage.postgres.index.reindex import reindex_library
-from sources.storage.postgres.index_builds import IndexBuilds
-from sources.storage.postgres.jobs import JobThreads
+from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, stored_bytes
+from sources.storage.postgres.index.index_update import reindex_library
+from sources.storage.postgres.jobs import IndexBuilds, JobThreads
 from sources.storage.postgres.library import PostgresLibrary
-from sources.storage.postgres.schemas import LibrarySchemas
-from sources.storage.postgres.usage import stored_bytes
-from sources.storage.postgres.vectors.embedding_takeover import EmbeddingTakeover
-from sources.storage.postgres.vectors.extension import VectorExtensionMemory
-from sources.storage.postgres.vectors.library_vectors import LibraryVectors, VectorOptions
+from sources.storage.postgres.schema import LibrarySchemas
+from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
+from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary_memory import VocabularyMemory
-from sources.storage.tables.idempotency import IdempotencyLimits
+from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
-from sources.storage.vectors.embedding import EmbeddedBatch, embed_batch
-from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # A library that is open takes a few kilobytes: the name of its schema and its quota.
 _OPEN_MAX = 10_000

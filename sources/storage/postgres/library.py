@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from config.errors import NotFound
 from sources.query import ParsedQuery
-from sources.storage.collections.agents import StoredAgents
-from sources.storage.collections.bookmarks import StoredBookmarks
 from sources.storage.collections.followed_files import StoredFollowedFiles
+from sources.storage.collections.items import StoredAgents, StoredBookmarks
 from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import Chats, Corpus, LibraryUsage
 from sources.storage.postgres.collections import (

@@ -8,15 +8,12 @@ from itertools import takewhile
 from operator import attrgetter
 
 from sources.query import Term
-from sources.search.query_boosts import QueryBoosts
-from sources.search.scoring import Scorer, TermTally, title_share
-from sources.search.term_counting import TermCounter, TermCounts
-from sources.search.term_matching import JoinedForms
+from sources.search.scoring import QueryBoosts, Scorer, TermTally, title_share
+from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
 from sources.storage.contract import Search
 from sources.storage.search.candidates import HitCandidate
 from sources.text.segmentation import segment
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
+from sources.text.stemming import STOPWORDS, stem
 
 SCORE_DIGITS = 4
 # A longer message always has words that a query lacks.

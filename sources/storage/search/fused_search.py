@@ -10,22 +10,87 @@ An item has the same score wherever it is found.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from heapq import merge
 from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.records import HitPage
-from sources.semantic.model import LEAST_COSINE, vector_length
+from sources.records import HitPage, RankedMatch, SemanticStatus
+from sources.semantic.model import LEAST_COSINE, ModelInfo, vector_length
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import SCORE_DIGITS, BlockScoring
 from sources.storage.search.candidates import HitCandidate
-from sources.storage.search.engine import SearchConnection, SearchStatistics
-from sources.storage.search.match_tiers import MatchTier
-from sources.storage.search.meaning import NearEntry, QueryVector
-from sources.storage.search.target import SearchTarget
-from sources.storage.search.text_search import TextSearch
+from sources.storage.search.engine import SearchConnection, SearchStatistics, SearchTarget
+from sources.storage.search.text_search import MatchTier, TextSearch
 from sources.storage.tables.sql import SqlFilter, json_array
+
+if TYPE_CHECKING:
+    from sources.storage.sqlite.vectors.kinds import VectorKind
+
+
+# -- meaning -----------------------------------------------------------------------------------------------------------
+# Compares the meaning of a query with the passages of one collection: what a search needs from the engine.
+
+NOT_APPLICABLE = SemanticStatus("not_applicable")
+# The vector of a message is that of its own text, so it can be compared if only that is searched.
+_EMBEDDED_FIELDS = ((), ("own",))
+# Returns the single number that a statement selects.
+CountRows = Callable[[str, tuple[str | int, ...]], int]
+
+
+class NearEntry(Struct, frozen=True, gc=False):
+    """An index entry that is near to a query. `vector` is the rowid of the vector of its nearest passage."""
+
+    rowid: int
+    cosine: float
+    kind: "VectorKind"
+    vector: int
+
+
+class PassageScan(Protocol):
+    """The cosines of the vectors of some kinds with one query. Items are the rowids of index entries without their
+    lowest bits."""
+
+    @property
+    def has_vectors(self) -> bool: ...
+    def status(self, count: CountRows) -> SemanticStatus: ...
+    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
+        ...
+
+    def best_cosines(self, rowids: Sequence[int]) -> dict[int, float]:
+        """Returns the cosine of the best passage of the items of these entries, by item."""
+        ...
+
+    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
+        """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
+        ...
+
+
+class QueryVector(Protocol):
+    """The vector of a query, ready to be compared."""
+
+    @property
+    def vector(self) -> bytes: ...
+    @property
+    def model(self) -> ModelInfo: ...
+    def scan(self, connection: Any, kinds: "Sequence[VectorKind]", item_bits: int) -> PassageScan: ...
+
+
+def has_meaning(search: Search) -> bool:
+    """Whether meanings can be compared: not for a literal query, another order, or if only some fields are searched."""
+    return bool(
+        search.query.prose
+        and search.query.expression is not None
+        and search.ranking != "words"
+        and search.order == "relevance"
+        and search.scoring == "comparable"
+        and search.fields in _EMBEDDED_FIELDS
+    )
+
 
 # The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
 # less and are all there is to find.
@@ -189,3 +254,30 @@ class _FusedScoring(BlockScoring):
     def score(self, block: list[HitCandidate]) -> None:
         self._lexical.score(block)
         self._fuse(block)
+
+
+# -- hit merge ---------------------------------------------------------------------------------------------------------
+# Merges the hits of two searches with the same query into one page.
+
+
+def merge_pages(search: Search, *pages: HitPage) -> HitPage:
+    """Each page must begin at the first hit and reach to the end of the requested one. Their own order is kept, so the
+    result is the same however it is divided into pages."""
+    end = search.offset + search.limit
+    matches = tuple(merge(*(page.matches for page in pages), key=_sort_key(search), reverse=True))
+    totals = [page.total for page in pages]
+    return HitPage(
+        matches[search.offset : end],
+        has_more=len(matches) > end or any(page.has_more for page in pages),
+        total=None if None in totals else sum(total for total in totals if total is not None),
+        # The one that covers less: both kinds of hits are on one page.
+        semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
+        query=next((page.query for page in pages if page.query is not None), None),
+        floor=min((page.floor for page in pages if page.floor is not None), default=None),
+    )
+
+
+def _sort_key(search: Search) -> Callable[[RankedMatch], str | float]:
+    if search.order == "recent" or search.query.expression is None:
+        return lambda match: match.last_modified
+    return lambda match: match.score

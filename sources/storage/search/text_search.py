@@ -7,18 +7,20 @@ the page size and offset it is requested with.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from abc import abstractmethod
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
-from sources.query import Expression, Term
+from sources.query import AllOf, AnyOf, Expression, Term, Title, Word
 from sources.records import HitPage
-from sources.search.query_boosts import NO_BOOSTS, query_boosts
-from sources.search.scoring import Scorer, TermStatistics, term_weights
-from sources.search.term_counting import term_counter
+from sources.search.scoring import NO_BOOSTS, BoostedPeriod, Scorer, TermStatistics, query_boosts, term_weights
+from sources.search.term_matching import term_counter
 from sources.storage.contract import Search
 from sources.storage.search.block_scoring import BlockScoring, ComparableScoring, QueryScoring
 from sources.storage.search.candidates import FieldChoice, HitCandidate, RankingResult
@@ -28,11 +30,124 @@ from sources.storage.search.engine import (
     MatchStatements,
     SearchConnection,
     SearchStatistics,
+    SearchTarget,
 )
-from sources.storage.search.match_counter import MatchCounter
-from sources.storage.search.match_tiers import MatchTier, TierPlanner
-from sources.storage.search.target import SearchTarget
-from sources.storage.tables.sql import SqlFilter
+from sources.storage.tables.sql import SqlFilter, Statement
+
+# -- match counter -----------------------------------------------------------------------------------------------------
+# Compiles the expressions of one search and counts their matches.
+
+
+class MatchCounter:
+    def __init__(
+        self, connection: SearchConnection, target: SearchTarget, search: Search, statistics: SearchStatistics
+    ) -> None:
+        self._connection = connection
+        self._target = target
+        self._search = search
+        self._statistics = statistics
+
+    def match_text(self, expression: Expression) -> str:
+        return self._statistics.engine.match_text(expression, self._target, self._search.fields)
+
+    def both(self, one: str, other: str) -> str:
+        return self._statistics.engine.both(one, other)
+
+    def count(self, match: str) -> int:
+        return self._statistics.count_matches(self._connection, self._target.index, match)
+
+    def count_each(self, expressions: Iterable[Expression]) -> list[int]:
+        matches = [self.match_text(expression) for expression in expressions]
+        return self._statistics.count_each(self._connection, self._target.index, matches)
+
+
+# -- match tiers -------------------------------------------------------------------------------------------------------
+# Decides which matches of a query come first, depending on how common its words are.
+#
+# Matches with all words of a plain query come before those with only some, except in chats, each group ordered by
+# bm25. That costs a few microseconds per match, so for words that occur almost everywhere only the newest matches are
+# taken, unranked. If a query has several words, the matches of its rarer words come first.
+
+# Matches of a single word differ in little but their age, so fewer of them are ranked than of several words together.
+_ONE_WORD_SHARE = 4
+
+
+class MatchTier(Struct, frozen=True):
+    """Matches with one sort order. The tiers of a search follow one another and have no match in common."""
+
+    match: str
+    order: Literal["rank", "newest", "recent"]
+    # Matches of this expression come before the other matches of the tier.
+    first: str = ""
+    # Matches of this expression belong to the previous tier.
+    excluded: str = ""
+
+
+class TierPlanner:
+    """Chooses the tiers of a search, so that at most `ranked_rows_max` matches are ranked. With `prefers_all_terms`,
+    matches with all words come first."""
+
+    def __init__(self, counter: MatchCounter, ranked_rows_max: int, *, prefers_all_terms: bool) -> None:
+        self._counter = counter
+        self._ranked_rows_max = ranked_rows_max
+        self._prefers_all_terms = prefers_all_terms
+
+    def plan(self, search: Search, expression: Expression, frequencies: Sequence[int]) -> list[MatchTier]:
+        """`frequencies` are the numbers of matches of the query's terms."""
+        match = self._counter.match_text(expression)
+        if search.order == "recent":
+            return [MatchTier(match, "recent")]
+        if search.scoring == "minmax":
+            return [MatchTier(match, "rank")]
+        words = tuple(term.word for term in search.query.terms)
+        if len(words) < 2 or search.query.has_operators:
+            return self._literal_tiers(expression, match, is_one_word=len(words) < 2)
+        # A phrase that is quoted in a sentence comes before everything else.
+        preferred = search.query.preferred
+        if not preferred and self._prefers_all_terms:
+            preferred = tuple(term.word for term in search.query.own_terms)
+        return self._plain_tiers(match, words, frequencies, preferred)
+
+    def _plain_tiers(
+        self, match: str, words: tuple[Word, ...], frequencies: Sequence[int], preferred: tuple[Word, ...]
+    ) -> list[MatchTier]:
+        rare = self._rare_words(words, frequencies)
+        if not rare:
+            return [MatchTier(match, "newest")]
+        occurs = all(frequency for word, frequency in zip(words, frequencies, strict=True) if word in preferred)
+        first = self._counter.match_text(_all_of(preferred)) if preferred and occurs else ""
+        if len(rare) == len(words):
+            return [MatchTier(match, "rank", first)]
+        any_rare = self._counter.match_text(AnyOf(rare))
+        return [
+            MatchTier(self._counter.both(any_rare, match), "rank", first),
+            MatchTier(match, "newest", excluded=any_rare),
+        ]
+
+    def _literal_tiers(self, expression: Expression, match: str, *, is_one_word: bool) -> list[MatchTier]:
+        ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
+        if self._counter.count(match) <= ranked_max:
+            return [MatchTier(match, "rank")]
+        in_title = self._counter.match_text(Title(expression)) if isinstance(expression, Word) else ""
+        if in_title and 0 < self._counter.count(in_title) <= ranked_max:
+            return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
+        return [MatchTier(match, "newest")]
+
+    def _rare_words(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
+        """Returns the rarest words, as many as fit: together they have no more matches than can be ranked."""
+        rare: list[Word] = []
+        matches = 0
+        for frequency, index in sorted((frequency, index) for index, frequency in enumerate(frequencies)):
+            matches += frequency
+            if matches > self._ranked_rows_max:
+                break
+            rare.append(words[index])
+        return tuple(rare)
+
+
+def _all_of(words: Sequence[Word]) -> Expression:
+    return AllOf(tuple(words)) if len(words) > 1 else words[0]
+
 
 # The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
 # ten queries.
@@ -364,3 +479,68 @@ class TextSearch:
         candidates = self._fetch([rowid for rowid, _ in rows])
         [total] = self._connection.execute(f"SELECT count(*) FROM ({listing}) AS listing", parameters).fetchone()
         return HitPage(self._complete(candidates), has_more=search.offset + len(candidates) < total, total=total)
+
+
+# -- readings ----------------------------------------------------------------------------------------------------------
+# Reads a query in a way that matches more if nothing matches it as typed.
+
+
+def search_relaxed(search: Search, has_match: Callable[[Search], bool], run: Callable[[Search], HitPage]) -> HitPage:
+    """Runs the first reading of the query that matches anything, or the last. The decision does not depend on the
+    requested page, so all pages are read the same way. The page names the query if it is not the one in `search`."""
+    reading = search
+    while reading.query.relaxed is not None and not search.is_strict and not has_match(reading):
+        reading = replace(reading, query=reading.query.relaxed, corpus=None)
+    page = run(reading)
+    is_changed = reading is not search and page.total != 0 and page.query is None
+    return replace(page, query=reading.query) if is_changed else page
+
+
+# -- tier sql ----------------------------------------------------------------------------------------------------------
+# The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later.
+
+
+class TierSql(Struct, frozen=True):
+    """Statements over the entries of one tier that pass a filter, which are the same on all engines. Rowids that differ
+    only in the lowest `item_bits` bits belong to the same item."""
+
+    target: SearchTarget
+    tier: MatchTier
+    filter: SqlFilter
+    item_bits: int
+    is_ranked: bool
+    boost: tuple[BoostedPeriod, ...] = ()
+    # Items to leave out.
+    skipped: tuple[int, ...] = ()
+
+    def read_candidates(
+        self, _connection: Any, _limit: int, _offset: int, _items_max: int
+    ) -> Sequence[CandidateRow] | None:
+        """Reading the rows of a page separately costs little if no server has to be asked."""
+        return None
+
+    def select_any(self) -> Statement:
+        """Selects whether there is an entry at all."""
+        sql, parameters = self._matching()
+        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
+
+    def count_entries(self) -> Statement:
+        sql, parameters = self._matching()
+        return f"SELECT count(*) {sql}", parameters
+
+    def count_items(self) -> Statement:
+        sql, parameters = self._matching()
+        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
+
+    @property
+    def _is_boosted(self) -> bool:
+        return bool(self.boost) and self.is_ranked and self.tier.order == "rank"
+
+    @property
+    @abstractmethod
+    def _rowid(self) -> str:
+        """The SQL expression of the rowid of an entry."""
+
+    @abstractmethod
+    def _matching(self) -> Statement:
+        """Returns the SQL from FROM on."""

@@ -10,8 +10,6 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message, is_human_only
 from sources.storage.contract import DEFAULT_NAMESPACE
 from sources.storage.tables import validation
-from sources.storage.tables.connection import SqlConnection
-from sources.storage.tables.indexes import CHATS_INDEX
 from sources.storage.tables.item_table import (
     ComputedColumn,
     IndexFormColumn,
@@ -23,9 +21,9 @@ from sources.storage.tables.item_table import (
     decode_objects,
     index_form_of,
 )
-from sources.storage.tables.sql import SqlValue
+from sources.storage.tables.sql import CHATS_INDEX, SqlConnection, SqlValue
 from sources.storage.tables.validation import FieldLimits, is_storable
-from sources.text.titles import title_from_text
+from sources.text.chunking import title_from_text
 
 DEFAULT_ROLE = "user"
 # Other systems store messages without a role.

@@ -23,9 +23,7 @@ from sources.drafts import (
 from sources.records import ListPage, Record
 from sources.storage.contract import TagCount
 from sources.storage.tables import validation
-from sources.storage.tables.connection import SqlConnection
-from sources.storage.tables.sql import SqlValue, json_array
-from sources.storage.tables.text_index import TextIndex, index_form, text_with_tags
+from sources.storage.tables.sql import SqlConnection, SqlValue, TextIndex, index_form, json_array, text_with_tags
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
 AnyDraft = NoteDraft | ConversationDraft | MessageDraft | CharacterDraft | PromptDraft | MediaDraft | ObservationDraft

@@ -1,12 +1,14 @@
-"""Building blocks for SQL: conditions with their parameters, and lists of values as one parameter."""
+"""What all tables share: building SQL, the connection a job gets, full-text indexes and the order of results."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from sources.text.literals import literal_form
+from sources.text.folding import fold_bytewise, folds_bytewise
+from sources.text.segmentation import literal_form, segment
 
 SqlValue = str | int | float | None
 Statement = tuple[str, tuple[str | int | float, ...]]
@@ -104,3 +106,153 @@ def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:
     """Joins two filters of one condition each with OR."""
     [first], [second] = one.conditions, other.conditions
     return SqlFilter((f"({first} OR {second})",), one.parameters + other.parameters)
+
+
+# -- connection --------------------------------------------------------------------------------------------------------
+# What the tables need of a connection, which runs one job at a time on a thread of its own.
+
+T = TypeVar("T")
+
+
+class SqlRows(Protocol):
+    """The rows that a statement returned."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class SqlConnection(Protocol):
+    """A connection in a transaction. The names of tables are not qualified, and parameters are `?` or `?1`."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> SqlRows: ...
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> object: ...
+    def executemany_later(self, sql: str, parameters: Iterable[Any], /) -> object:
+        """Like `executemany`, but statements can be sent together before the next `execute`. Those that are equal are
+        then run together, so they must not depend on others that are sent later."""
+        ...
+
+    # Rows of item tables, whose text is indexed
+
+    def insert_row(self, table: str, values: Mapping[str, SqlValue]) -> int | None:
+        """Returns the new rowid, or None if a unique value is already in use."""
+        ...
+
+    def update_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None: ...
+    def restore_row(self, table: str, rowid: int, values: Mapping[str, SqlValue]) -> None:
+        """Updates a row that becomes visible again, with the rows that belong to it."""
+        ...
+
+    def delete_row(self, table: str, rowid: int) -> None:
+        """The rowid of an item whose public id it is must not be used again."""
+        ...
+
+
+TableWork = Callable[[SqlConnection], T]
+
+
+# -- text index --------------------------------------------------------------------------------------------------------
+# Full-text indexes as the tables know them: which columns are indexed, and in what form a text is.
+
+# Everything except ASCII and the Latin-1 letters, signs and punctuation that FTS5's tokenizer folds as `segment` does.
+_FOLDED_DIFFERENTLY = re.compile(
+    r"[^\x00-\x7f\xa0-\xa9\xab-\xac\xae-\xb1\xb4-\xb8\xbb-\xcf\xd1-\xd7\xd9-\xef\xf1-\xf7\xf9-\xff"
+    r"\u2010-\u2027\u2030-\u205e\u20ac]"
+)
+
+
+class TextIndex(Struct, frozen=True):
+    """A full-text index. In SQLite, `<table>_source` is the view of what it must contain, and `<table>_queue` holds
+    changed rows."""
+
+    table: str
+    columns: tuple[str, ...]
+    # The views of which `<table>_source` is a union, each with the condition that finds a queued row in it: SQLite can
+    # look up single rows in a part, but not in the union.
+    parts: tuple[tuple[str, str], ...] = ()
+    # Indexes of other rows of the same tables. They are updated together with this one.
+    companions: tuple["TextIndex", ...] = ()
+
+    @property
+    def collection(self) -> str:
+        return self.table.removesuffix("_index")
+
+
+class SegmentedTable(Struct, frozen=True):
+    """A table with index form columns, each with the SQL expression of its text."""
+
+    table: str
+    forms: tuple[tuple[str, str], ...]
+    index: TextIndex
+    # Whether its rows are counted for the term frequencies of the library.
+    is_counted: bool = True
+
+
+# Between a text and the tags that are indexed with it. It is part of no word, and no text with it is indexed as it is:
+# tags are in the index form only.
+_TAGS_SEPARATOR = "\n\u00ad"
+
+
+def text_with_tags(text: str, tags: str) -> str:
+    """Returns what is indexed for a text and a JSON array of tags."""
+    return text if tags == "[]" else f"{text}{_TAGS_SEPARATOR}{tags}"
+
+
+def text_with_tags_sql(column: str) -> str:
+    """The SQL expression of `text_with_tags` for a column of an item table."""
+    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE char(10) || char(173) || tags END"
+
+
+def index_form(text: str) -> str | None:
+    """Returns what is indexed instead of the text, or None if FTS5 produces the same tokens from the text itself.
+
+    So most Western prose is stored only once. The form is stored with the row because the index must be given the exact
+    text to remove, and because scoring counts words in it without segmenting again.
+    """
+    form = segment(text)
+    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_DIFFERENTLY.search(text):
+        return None
+    return form
+
+
+# -- indexes -----------------------------------------------------------------------------------------------------------
+# The full-text indexes of a library, the fields that they join, and the numbers of chunks.
+
+NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
+CHARACTERS_INDEX = TextIndex("characters_index", ("name", "body"))
+CHARACTER_FIELDS = (
+    "description",
+    "personality",
+    "scenario",
+    "first_message",
+    "message_example",
+    "system_prompt",
+    "post_history_instructions",
+    "creator_notes",
+    "creator",
+    "nickname",
+    "alternate_greetings",
+    "tags",
+)
+OBSERVATIONS_INDEX = TextIndex("observations_index", ("title", "body"))
+OBSERVATION_FIELDS = ("subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project")
+MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
+PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")
+PROMPTS_INDEX = TextIndex("prompts_index", PROMPT_FIELDS)
+
+_MESSAGE_COLUMNS = ("title", "own", "context")
+# The human-only messages, by their rowid. It has the columns of the other index; only `own` has text. Agents search
+# the other one, which contains no text of a human-only message.
+HUMAN_ONLY_INDEX = TextIndex("human_only_index", _MESSAGE_COLUMNS)
+# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together.
+CHATS_INDEX = TextIndex(
+    "chats_index",
+    _MESSAGE_COLUMNS,
+    parts=(("message_source", "now.id = queued.id"), ("title_source", "now.conversation_id = -queued.id")),
+    companions=(HUMAN_ONLY_INDEX,),
+)
+
+# The rowid of a chunk is its item's rowid shifted left, plus its index. A search can thus tell which chunks belong
+# together without reading their rows. An item can have a million chunks.
+CHUNK_BITS = 20
+CHUNKS_MAX = 1 << CHUNK_BITS

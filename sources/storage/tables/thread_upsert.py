@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
-from sources.storage.tables.connection import SqlConnection
+from sources.records import Conversation, ListPage, Message, Namespace
+from sources.storage.contract import DEFAULT_NAMESPACE, CreationPosition, MetadataFilter
 from sources.storage.tables.conversation_tables import (
     CONVERSATIONS,
     DEFAULT_ROLE,
@@ -17,7 +19,7 @@ from sources.storage.tables.conversation_tables import (
     UNKNOWN_ROLE,
 )
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.sql import json_array
+from sources.storage.tables.sql import SqlConnection, SqlFilter, equals, json_array, metadata_in
 from sources.storage.tables.upsert import (
     DELETED,
     NEW,
@@ -32,6 +34,7 @@ from sources.storage.tables.upsert import (
     uuid_of,
     withdraw_rows,
 )
+from sources.storage.tables.validation import clamp_count, is_storable
 
 _NEWEST_OF_UPDATED = """
     SELECT max(r.last_modified) FROM json_each(?) wanted CROSS JOIN messages r ON r.id = CAST(wanted.value AS BIGINT)
@@ -181,3 +184,125 @@ class _MessageUpserter(Upserter[MessageDraft]):
 
     def _has_values_of(self, row: StoredRow, draft: MessageDraft) -> bool:
         return super()._has_values_of(row, with_sender(draft))
+
+
+# -- thread queries ----------------------------------------------------------------------------------------------------
+# Queries for the threads of the message bus: by creation, by title, and messages by number.
+
+
+class CreatedQuery(Struct, frozen=True):
+    namespace: str
+    after: CreationPosition | None
+    metadata: MetadataFilter | None
+    is_archived: bool | None = None
+
+
+def list_created(connection: SqlConnection, query: CreatedQuery, limit: int) -> ListPage[Conversation]:
+    if not is_storable(query.namespace):
+        return ListPage((), 0)
+    matching = (
+        equals("namespace", query.namespace)
+        & equals("is_archived", query.is_archived)
+        & _has_metadata("conversations.metadata", query.metadata)
+    )
+    rest = matching & _is_after(query.after)
+    order = "ORDER BY created_at DESC, uuid DESC LIMIT ?"
+    rows = CONVERSATIONS.select(connection, f"TRUE{rest.sql} {order}", (*rest.parameters, clamp_count(limit)))
+    return ListPage(tuple(rows), CONVERSATIONS.count(connection, f"TRUE{matching.sql}", matching.parameters))
+
+
+def find_by_title(connection: SqlConnection, namespace: str, title: str) -> Conversation | None:
+    """Returns the first conversation with this title."""
+    condition = "namespace = ? AND title = ? ORDER BY created_at, conversations.id LIMIT 1"
+    return next(iter(CONVERSATIONS.select(connection, condition, (namespace, title))), None)
+
+
+def require_room(connection: SqlConnection, namespace: str, namespace_max: int) -> None:
+    if CONVERSATIONS.count(connection, "namespace = ?", (namespace,)) >= namespace_max:
+        raise Conflict(f"the limit of {namespace_max} conversations in {namespace!r} is reached")
+
+
+def messages_after(
+    connection: SqlConnection,
+    conversation: int,
+    number: int,
+    limit: int,
+    metadata: MetadataFilter | None,
+    *,
+    is_agent: bool,
+) -> Sequence[Message]:
+    """Numbers increase with the position, and the index by position contains them. For an agent, a human-only message
+    has no metadata."""
+    column = "CASE messages.human_only WHEN 1 THEN '{}' ELSE messages.metadata END" if is_agent else "messages.metadata"
+    condition = _has_metadata(column, metadata)
+    sql = f"conversation_id = ? AND messages.id > ?{condition.sql} ORDER BY position LIMIT ?"
+    return MESSAGES.select(
+        connection, sql, (conversation, clamp_count(number), *condition.parameters, clamp_count(limit))
+    )
+
+
+def _has_metadata(column: str, metadata: MetadataFilter | None) -> SqlFilter:
+    if metadata is None:
+        return SqlFilter()
+    return metadata_in(column, metadata.path, [value for value in metadata.values if is_storable(value or "")])
+
+
+def _is_after(position: CreationPosition | None) -> SqlFilter:
+    if position is None or not is_storable(position.id):
+        return SqlFilter()
+    return SqlFilter(("(created_at, uuid) < (?, ?)",), (position.created_at, position.id))
+
+
+# -- namespaces --------------------------------------------------------------------------------------------------------
+# Namespaces group conversations by name. A namespace exists if it was created or if a conversation is in it. The
+# default namespace always exists and cannot be renamed.
+
+
+def list_namespaces(connection: SqlConnection) -> Sequence[Namespace]:
+    counts: dict[str, int] = {DEFAULT_NAMESPACE: 0}
+    counts |= {name: 0 for (name,) in connection.execute("SELECT name FROM namespaces")}
+    counts |= dict(
+        connection.execute("SELECT namespace, count(*) FROM conversations WHERE deleted = 0 GROUP BY namespace")
+    )
+    return [Namespace(name, counts[name]) for name in sorted(counts)]
+
+
+def create_namespace(connection: SqlConnection, name: str) -> Namespace:
+    if any(namespace.name == name for namespace in list_namespaces(connection)):
+        raise Conflict(f"namespace {name!r} already exists")
+    connection.execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
+    return Namespace(name, 0)
+
+
+def rename_namespace(connection: SqlConnection, name: str, new_name: str, context: WriteContext) -> Namespace:
+    namespace = _get_changeable(connection, name)
+    if new_name == name:
+        return namespace
+    create_namespace(connection, new_name)
+    _move_conversations(connection, name, new_name, context)
+    return Namespace(new_name, namespace.conversations)
+
+
+def delete_namespace(connection: SqlConnection, name: str, context: WriteContext) -> int:
+    namespace = _get_changeable(connection, name)
+    _move_conversations(connection, name, DEFAULT_NAMESPACE, context)
+    return namespace.conversations
+
+
+def _get_changeable(connection: SqlConnection, name: str) -> Namespace:
+    if name == DEFAULT_NAMESPACE:
+        raise InvalidParams(f"namespace: {name!r} is the default namespace, which cannot be renamed or deleted")
+    for namespace in list_namespaces(connection):
+        if namespace.name == name:
+            return namespace
+    raise NotFound("namespace", name)
+
+
+def _move_conversations(connection: SqlConnection, name: str, new_name: str, context: WriteContext) -> None:
+    """Increases the versions of the conversations but keeps their modification times."""
+    connection.execute(
+        "UPDATE conversations SET namespace = ?, version = version + 1, client_id = ? "
+        "WHERE namespace = ? AND deleted = 0",
+        (new_name, context.client_id, name),
+    )
+    connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))

@@ -6,9 +6,14 @@ import asyncpg
 import pytest
 
 from config.errors import DatabaseUnavailable, StorageError
-from config.postgres.connection import ConnectionOptions, PostgresConnection, StatementInterrupted, Transaction
+from config.postgres.connection import (
+    ConnectionOptions,
+    ConnectionThreads,
+    PostgresConnection,
+    StatementInterrupted,
+    Transaction,
+)
 from config.postgres.errors import postgres_errors
-from config.postgres.threads import ConnectionThreads
 from tests.servers.postgres_proxy import CommitProxy
 
 WRITING = Transaction(schema="florilegium", lock_timeout_ms=1000)

@@ -1,7 +1,7 @@
 import pytest
 
 from config.errors import ConfigurationError
-from config.postgres.url import describe_url, is_postgres_url, require_postgres_url
+from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
 from tests.cases import each_case
 
 

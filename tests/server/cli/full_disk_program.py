@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.live import JWT_SECRET, live, make_settings
 from tests.server.cli.program import Program
 from tests.server.http_client import fetch

@@ -3,7 +3,7 @@ import click
 from config.loading import settings_markdown
 from config.settings import SETTINGS
 from server.cli import COMMANDS, florilegium
-from server.cli.options import SettingOption
+from server.cli.lazy_group import SettingOption
 from server.version import VERSION
 from tests.cases import each_case
 from tests.server.cli.program import Program

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams
 from server.cli.connect import render
-from server.cli.urls import local_url, require_url
+from server.cli.output import local_url, require_url
 from server.client_guides import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
-from server.doctor.flows import FLOWS
+from server.doctor.oauth_hops import FLOWS
 from tests.cases import each_case
 from tests.live import make_settings
 from tests.server.cli.program import Program

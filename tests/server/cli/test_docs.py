@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from server.cli import COMMANDS, florilegium
-from server.cli.options import SettingOption
+from server.cli.lazy_group import SettingOption
 from server.client_guides import CLIENTS, ConnectionTarget
 from tests.cases import each_case
 from tests.server.cli.program import ROOT, Program

@@ -21,8 +21,8 @@ from server.cli.checks import (
     evaluate_sandbox,
     evaluate_sqlite,
 )
-from server.doctor.check import Check
-from sources.importers.sandbox.report import SandboxReport
+from server.doctor.tokens import Check
+from sources.importers.sandbox.confinement import SandboxReport
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.cli.program import Program

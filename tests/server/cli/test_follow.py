@@ -12,8 +12,8 @@ import pytest
 
 from config.settings import Settings
 from server.cli.local_library import open_local
-from sources.following.run_lease import run_lease
 from sources.following.scan import SETTLING_PAUSE_S
+from sources.following.state import run_lease
 from tests.server.cli.program import Outcome, Program
 from tests.server.following.tldw_deployment import CHACHA_NAME, execute, make_user
 from tests.sources.following.database_owner import SCHEMA, DatabaseOwner

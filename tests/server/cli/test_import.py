@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from server.cli.import_ import exit_code, interruption_message, report_lines
-from server.cli.meter import format_size, progress_line
+from server.cli.terminal import format_size, progress_line
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from tests.cases import each_case

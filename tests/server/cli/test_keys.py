@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from auth.registry import Registry
 from tests.cases import each_case
 from tests.server.cli.program import Program

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.semantic import file_download
+from sources.semantic import model_install
 from sources.semantic.named_models import FAST, MINILM, NamedModel, find_files
 from tests.server.cli.model_files import FILES, FileServer, serve_files
 from tests.server.cli.program import EXECUTABLE, Program
@@ -23,7 +23,7 @@ PART = 5_000_000
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed downloads are tried again at once."""
-    monkeypatch.setattr(file_download, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(model_install, "_PAUSE_S", 0.0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.principal import READ, SCOPES, WRITE
+from auth.context import READ, SCOPES, WRITE
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.program import Outcome, Program

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams
-from server.cli.times import parse_duration, parse_expiry
+from server.cli.output import parse_duration, parse_expiry
 from tests.cases import each_case
 
 NOW = 1_800_000_000.0

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from auth.accounts.links import AccountLinks
 from auth.accounts.service import Accounts
-from auth.principal import Role
+from auth.context import Role
 from auth.registry import UserRecord
 from config.settings import Settings
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings

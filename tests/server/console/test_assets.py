@@ -3,7 +3,7 @@
 import gzip
 from pathlib import Path
 
-from server.console import assets
+from server.console import pages
 from tests.cases import each_case
 from tests.server.console.signed_in import page_text
 from tests.server.rest.markup import Markup
@@ -20,19 +20,19 @@ BUDGET_BYTES = 80 * 1024
 
 @each_case("name", TYPES)
 async def test_file_has_its_type_and_is_kept_for_good(api: RestClient, name: str) -> None:
-    response = await api.get(assets.asset_url(name), None)
+    response = await api.get(pages.asset_url(name), None)
 
     assert (response.status, response.header("content-type")) == (200, TYPES[name])
     assert response.header("cache-control") == "public, max-age=31536000, immutable"
 
 
 async def test_file_of_another_version_is_not_found(api: RestClient) -> None:
-    for path in ("/static/0123456789abcdef/console.css", assets.asset_url("page.js").replace("page.js", "none.js")):
+    for path in ("/static/0123456789abcdef/console.css", pages.asset_url("page.js").replace("page.js", "none.js")):
         assert (await api.get(path, None)).status == 404
 
 
 async def test_files_are_not_served_for_an_unknown_host(api: RestClient) -> None:
-    assert (await api.get(assets.asset_url("page.js"), None, host="evil.example")).status == 403
+    assert (await api.get(pages.asset_url("page.js"), None, host="evil.example")).status == 403
 
 
 async def test_browsers_find_an_icon_at_its_usual_path(api: RestClient) -> None:
@@ -48,7 +48,7 @@ async def test_page_loads_only_files_of_this_server(api: RestClient, ada: Librar
 
 
 def test_all_files_and_templates_together_stay_within_the_budget() -> None:
-    templates = (Path(assets.__file__).with_name("templates")).glob("*.html")
-    contents = [*assets.asset_files().values(), *(template.read_bytes() for template in templates)]
+    templates = (Path(pages.__file__).with_name("templates")).glob("*.html")
+    contents = [*pages.asset_files().values(), *(template.read_bytes() for template in templates)]
 
     assert sum(len(gzip.compress(content)) for content in contents) <= BUDGET_BYTES

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from server.client_guides import CLIENTS
-from server.doctor.flows import FLOWS
+from server.doctor.oauth_hops import FLOWS
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.oauth.browser import Browser, Page, open_browser

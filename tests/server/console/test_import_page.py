@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from auth.deployments import Deployments
-from auth.principal import Role
+from auth.context import Role
+from auth.follows import Deployments
 from config.errors import InvalidParams
-from server.console.upload_form import read_upload_form
+from server.console.import_page import read_upload_form
 from tests.cases import each_case
 from tests.server.console.signed_in import HTML, csrf_token, page_text, session_cookie
 from tests.server.following.tldw_deployment import make_user

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlencode
 
-from auth.principal import Role
+from auth.context import Role
 from tests.server.console.signed_in import HTML, csrf_token, page_text, session_cookie
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient

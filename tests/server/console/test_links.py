@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auth.accounts.links import AccountLinks
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from auth.tokens import mint_token
 from tests.cases import each_case
 from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of

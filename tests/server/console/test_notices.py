@@ -5,9 +5,8 @@ import re
 import pytest
 
 from auth.audit import AuditFilter
-from auth.oauth.grants import GrantRequest
-from auth.oauth.resources import TokenResource
-from auth.principal import READ
+from auth.context import READ
+from auth.oauth.grants import GrantRequest, TokenResource
 from tests.server.console.console_fixture import Console, TestBrowser, text_of
 from tests.server.console.software_authenticator import SoftwareAuthenticator
 from tests.server.console.test_passkeys import register

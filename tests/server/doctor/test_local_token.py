@@ -5,16 +5,14 @@ import hashlib
 import time
 from pathlib import Path
 
-from auth.oauth.credentials import ACCESS_TOKEN, generate_credential
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import TokenResource
+from auth.context import READ
+from auth.oauth.grants import ACCESS_TOKEN, GrantRequest, OAuthGrants, TokenResource, generate_credential
 from auth.oauth.tokens import OAuthTokens, TokenRequest
-from auth.principal import READ
 from auth.registry import Registry
 from auth.tokens import mint_token
 from config.paths import DataRoot
 from config.settings import Settings
-from server.doctor.local_token import explain_credential
+from server.doctor.tokens import explain_credential
 from server.stores import control_location
 from tests.live import JWT_SECRET, make_settings
 

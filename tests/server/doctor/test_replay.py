@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from auth.principal import READ
-from server.doctor.check import Check
-from server.doctor.flows import FLOWS
+from auth.context import READ
+from server.doctor.oauth_hops import FLOWS
 from server.doctor.replay import ConnectionReplay
 from server.doctor.requests import HopResponse, response_problem
+from server.doctor.tokens import Check
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, free_port, live, make_settings
 from tests.server.http_client import WAIT_MAX_S

@@ -10,7 +10,7 @@ import pytest
 
 from auth.follows import FollowRecord, Follows
 from config.errors import Conflict
-from sources.following.run_lease import run_lease
+from sources.following.state import run_lease
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.http_client import fetch

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from auth.accounts.links import AccountLinks
+from auth.context import SCOPES
 from auth.control_schema import migrate_control_to
-from auth.deployments import Deployment, Deployments
-from auth.follows import Follows
-from auth.principal import SCOPES
+from auth.follows import Deployment, Deployments, Follows
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token
 from config.errors import InvalidParams

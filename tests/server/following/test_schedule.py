@@ -3,8 +3,8 @@
 from auth.follows import FollowRecord
 from config.paths import UserId
 from config.settings import Settings
-from server.following.schedule import DueWork, FollowSchedule
-from server.following.watcher import changed_names
+from server.following.locations import changed_names
+from server.following.service import DueWork, FollowSchedule
 from sources.following.state import SyncReport
 
 RECORD = FollowRecord(

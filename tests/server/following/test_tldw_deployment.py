@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from auth.deployments import Deployment, Deployments
-from auth.principal import SCOPES
+from auth.context import SCOPES
+from auth.follows import Deployment, Deployments
 from auth.tokens import mint_token
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import ModernClient

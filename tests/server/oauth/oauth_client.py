@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.live import LiveServer
 from tests.server.clients import ModernClient
 from tests.server.http_client import HttpResponse, fetch

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from tests.auth.oauth.test_redirects import TRICKS
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from auth.principal import ADMIN, READ, WRITE
+from auth.context import ADMIN, READ, WRITE
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.oauth.browser import open_browser

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from auth.context import READ
 from auth.oauth.clients import DEVICE
-from auth.principal import READ
 from tests.live import LiveServer, live, make_settings
 from tests.server.http_client import HttpResponse
 from tests.server.oauth.browser import open_browser

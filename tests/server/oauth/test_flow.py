@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from auth.principal import ADMIN, READ, WRITE
+from auth.context import ADMIN, READ, WRITE
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.http_client import fetch

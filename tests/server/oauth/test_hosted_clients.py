@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, handshake, message

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from tests.live import LiveServer, live, make_settings
 from tests.server.following.tldw_deployment import make_user
 from tests.server.http_client import HttpResponse, fetch

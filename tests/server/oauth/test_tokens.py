@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from auth.audit import AuditFilter
-from auth.principal import READ
+from auth.context import READ
 from tests.cases import each_case
 from tests.live import free_port, live, make_settings
 from tests.server.clients import ModernClient

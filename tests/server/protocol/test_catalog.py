@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.principal import READ
+from auth.context import READ
 from server.protocol.call import DEFAULT_PROFILE
-from server.protocol.catalog import Catalog, Resource, ResourceTemplate, Tool
-from server.protocol.changes import Change
-from server.protocol.profiles import Profiles
+from server.protocol.catalog import Catalog, Change, Profiles, Resource, ResourceTemplate, Tool
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import make_principal
 from tests.server.sample_catalog import NoInput, SampleCatalog

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from server.protocol.changes import BACKLOG_MAX, Change, ChangeFeed, ChangeListener
+from server.protocol.catalog import BACKLOG_MAX, Change, ChangeFeed, ChangeListener
 from tests.server.protocol.dispatcher_fixture import make_principal
 
 ADA, BEN = make_principal("ada"), make_principal("ben")

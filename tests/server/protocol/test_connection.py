@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth.context import RequestContext, SessionId, build_context
-from auth.principal import Owner, Principal
+from auth.context import Owner, Principal, RequestContext, SessionId, build_context
 from config.errors import RateLimited
 from config.paths import UserId
-from server.protocol.changes import Change
+from server.call_limits import CallNeeds
+from server.protocol.catalog import Change
 from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
-from server.protocol.messages import encode
-from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
-from server.read_ahead import CallNeeds
+from server.protocol.messages import BATCH_VERSION, LEGACY_VERSIONS, encode
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from tests.cases import each_case

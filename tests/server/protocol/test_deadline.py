@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.protocol.deadline import Deadline
+from server.protocol.call import Deadline
 
 
 async def test_work_within_the_deadline_completes() -> None:

@@ -8,7 +8,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from config.errors import (
     FlorilegiumError,
     Forbidden,

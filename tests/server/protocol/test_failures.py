@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.protocol.failures import log_failure
+from server.protocol.messages import log_failure
 
 
 class CustomError(ValueError):

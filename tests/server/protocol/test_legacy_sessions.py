@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from auth.principal import Principal
+from auth.context import Principal
 from config.errors import InvalidParams, SessionNotFound
+from server.protocol.catalog import EVERYTHING, Profile, Profiles
 from server.protocol.legacy_sessions import LegacySessions
-from server.protocol.profiles import EVERYTHING, Profile, Profiles
-from sessions.session import Session
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
-from sessions.store import InProcessSessionStore
+from sessions.store import InProcessSessionStore, Session
 from tests.cases import each_case
 from tests.server.clients import handshake
 from tests.server.protocol.dispatcher_fixture import make_principal

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from config.errors import (
     InvalidParams,
 )

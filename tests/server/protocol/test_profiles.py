@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from auth.principal import READ, SCOPES
+from auth.context import READ, SCOPES
 from config.errors import Forbidden, InvalidParams, NotFound, ResourceNotFound
-from server.protocol.catalog import Catalog
-from server.protocol.profiles import Profile, Profiles, UnknownProfile
+from server.protocol.catalog import Catalog, Profile, Profiles, UnknownProfile
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,

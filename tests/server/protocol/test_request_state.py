@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.principal import Owner
+from auth.context import Owner
 from config.errors import InvalidParams
-from server.protocol.request_state import LIFETIME_S, RequestStateSigner
+from server.protocol.call import LIFETIME_S, RequestStateSigner
 from tests.cases import each_case
 from tests.server.mutated_messages import JSON
 from tests.server.protocol.dispatcher_fixture import make_principal

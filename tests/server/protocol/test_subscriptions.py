@@ -9,8 +9,7 @@ from config.errors import (
     InvalidParams,
     Unavailable,
 )
-from server.protocol.changes import Change
-from server.protocol.subscriptions import SUBSCRIPTION_KEY
+from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import (
     DispatcherClient,

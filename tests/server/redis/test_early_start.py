@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from auth.context import build_context
-from auth.principal import READ, ClientId, Principal
+from auth.context import READ, ClientId, Principal, build_context
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
 from tests.server.redis.servers import two_servers

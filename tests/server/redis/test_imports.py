@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from auth.redis.connection import RedisConnection, open_redis
-from auth.redis.protocol import Argument
+from auth.redis.connection import Argument, RedisConnection, open_redis
 from config.errors import NotFound, Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.import_board import NoImportBoard, PostedImport
-from server.import_history import ImportJob
+from server.import_board import ImportJob, NoImportBoard, PostedImport
 from server.import_jobs import ImportJobs, open_import_jobs
-from server.peers import Peers
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import open_peers
+from server.stores import Peers
 from sources.importers.engine.importer import Importer
 from tests.server.rest.test_imports import BlockingImporter, upload, wait_until_ended
 from tests.servers.aging import age_keys

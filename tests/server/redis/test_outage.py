@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from auth.redis.connection import open_redis
 from config.settings import Settings
-from server.peers import RECONNECTED
 from server.redis.peers import open_peers
+from server.stores import RECONNECTED
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, ModernClient
 from tests.server.http_client import fetch

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from auth.principal import READ, ClientId, Principal
+from auth.context import READ, ClientId, Principal
 from auth.rate_limits import LimitRule
 from auth.redis.connection import RedisConnection, open_redis
-from auth.redis.rate_limits import redis_limits
-from auth.redis.tickets import RedisTickets
-from auth.redis.used_tokens import RedisUsedTokens
+from auth.redis.stores import RedisTickets, RedisUsedTokens, redis_limits
 from config.errors import FlorilegiumError, RateLimited, Unauthenticated
 from config.paths import new_user_id
 from config.settings import Settings
-from server.compat.agentchatbus.reply_tokens import ReplyToken
+from server.compat.agentchatbus.agents import ReplyToken
 from server.redis.reply_tokens import RedisReplyTokenStore
-from server.state_stores import session_state_limits
+from server.stores import session_state_limits
 from sessions.redis.state import RedisSessionStates
 
 Processes = Sequence[RedisConnection]

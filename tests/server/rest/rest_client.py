@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.oauth.grants import GrantRequest, OAuthGrants
-from auth.oauth.resources import TokenResource
-from auth.principal import ADMIN, READ, SCOPES, WRITE
+from auth.context import ADMIN, READ, SCOPES, WRITE
+from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from config.times import format_time_seconds
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import ADMIN, READ, WRITE
+from auth.context import ADMIN, READ, WRITE
 from sources.drafts import ObservationDraft
 from sources.records import Segment
 from tests.cases import each_case

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from auth.accounts.links import AccountLinks, LinkNotValid
-from auth.principal import READ, SCOPES, WRITE
+from auth.context import READ, SCOPES, WRITE
 from auth.registry import UserRecord
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, message_of, send

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.http_client import HttpResponse, fetch

@@ -12,16 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response
 
-from auth.context import RequestContext
-from auth.principal import READ, SCOPES, WRITE
+from auth.context import READ, SCOPES, WRITE, RequestContext
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, FlorilegiumError, SourceTimeout, Unavailable
-from server.error_responses import ErrorFormat
 from server.http_services import build_http_services
+from server.middleware import ErrorFormat
 from server.rest.errors import Unprocessable
 from server.rest.handler import RestHandler
-from server.rest.openapi import openapi_document
+from server.rest.openapi import openapi_document, reference_body
 from server.rest.operation import Operation, Upload, UploadRequest
-from server.rest.reference_page import reference_body
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
-from server.import_history import ENDED_STATES, ImportJob
+from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition
+from sources.importers.engine.files import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback

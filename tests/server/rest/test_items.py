@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from auth.principal import READ
+from auth.context import READ
 from tests.cases import each_case
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient

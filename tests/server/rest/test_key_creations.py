@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from auth.context import READ, SCOPES
 from auth.follows import Follows
-from auth.principal import READ, SCOPES
 from tests.server.console.console_fixture import console, text_of
 from tests.server.rest.rest_client import RestClient
 from tests.server.rest.test_account import key_of, send

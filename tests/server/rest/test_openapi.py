@@ -9,7 +9,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from server.console.assets import asset_url
+from server.console.pages import asset_url
 from server.http_services import build_http_services
 from server.rest.routes import rest_operations
 from server.version import VERSION

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from auth.principal import READ, WRITE
-from auth.state_keys import StateKeys
-from auth.used_tokens import InProcessUsedTokens
+from auth.context import READ, WRITE
+from auth.tickets import StateKeys
+from auth.tokens import InProcessUsedTokens
 from server.rest.own_data import Confirmations
 from tests.cases import each_case
 from tests.server.rest.rest_client import RestClient

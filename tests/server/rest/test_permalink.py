@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.principal import SCOPES
-from server.console.item_page import page_values
-from server.console.item_sections import PassageMarks, sections_of
+from auth.context import SCOPES
+from server.console.item_page import PassageMarks, page_values, sections_of
 from server.console.pages import render_page
 from server.web_addresses import is_web_address
 from sources.drafts import MessageDraft

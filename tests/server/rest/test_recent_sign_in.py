@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from auth.browser_sessions import csrf_token, session_cookie_name
+from auth.context import READ, SCOPES, WRITE
 from auth.control_database import ControlConnection
-from auth.principal import READ, SCOPES, WRITE
 from server.http_services import build_http_services
 from server.rest.routes import rest_operations
 from tests.server.rest.rest_client import RestClient

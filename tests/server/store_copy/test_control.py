@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from auth.audit import AuditEvent, AuditFile
+from auth.context import READ
 from auth.follows import Follows
-from auth.principal import READ
 from auth.quotas import QuotaOverrides, Quotas
 from auth.registry import ControlLocation, Registry
 from config.errors import InvalidParams, StorageError
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
-from server.store_copy.control import CONTROL_TABLES, copy_control, prepare_control
+from server.store_copy.migration import CONTROL_TABLES, copy_control, prepare_control
 
 
 async def fill(path: Path) -> None:

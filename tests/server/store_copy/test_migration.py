@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from auth.context import build_context
-from auth.principal import READ, SCOPES, ClientId, Principal
+from auth.context import READ, SCOPES, ClientId, Principal, build_context
 from auth.registry import Registry, UserRecord
 from config.paths import DataRoot
 from config.postgres.connection import ConnectionOptions

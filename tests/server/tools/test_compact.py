@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from config.settings import Settings
-from server.tools.compact import Permalinks
+from server.tools.research import Permalinks
 from tests.cases import each_case
 from tests.server.clients import text_of
 from tests.server.rest.rest_client import open_rest_client

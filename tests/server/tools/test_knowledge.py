@@ -8,8 +8,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from auth.context import SessionId, build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, SessionId, build_context
 from config.settings import Settings
 from sources.drafts import MessageDraft, NoteDraft
 from tests.cases import each_case

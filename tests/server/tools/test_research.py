@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aggregator.fanout import SearchQueue
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
-from aggregator.search_queue import SearchQueue
 from aggregator.similar import SimilarItems
 from auth.context import SessionId
 from config.errors import Unavailable
 from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
 from server.runtime import Knowledge
-from server.tools.compact import Permalinks
 from server.tools.knowledge import add_knowledge_tools
+from server.tools.research import Permalinks
 from sources.items import Loc, uri_of
 from sources.records import Segment
 from sources.source import Source

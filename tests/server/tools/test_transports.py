@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import NoteDraft
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

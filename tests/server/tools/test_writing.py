@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from server.tools.writing import add_writing_tools
 from sources.drafts import CharacterDraft
 from tests.cases import each_case

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from auth.principal import ADMIN, READ, SCOPES, WRITE
+from auth.context import ADMIN, READ, SCOPES, WRITE
 from auth.signatures import sign
 from tests.cases import each_case
 from tests.live import JWT_SECRET, LiveServer, live, make_settings

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from config.errors import ParseError, Unavailable
 from server.protocol.messages import MalformedMessage
-from server.transports.bridge_state import BridgeState
+from server.transports.bridge import BridgeState
 from tests.cases import each_case
 
 LOST = Unavailable("the connection was lost")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from auth.authenticator import RegistryAuthenticator
-from auth.key_sources import load_signing_keys
 from auth.rate_limits import RateLimits, in_process_limits
 from auth.registry import Registry
+from auth.signing_keys import load_signing_keys
 from auth.tokens import JwtVerifier
 from config.paths import DataRoot
 from server.stores import control_location

@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from auth.principal import READ
+from auth.context import READ
 from auth.signatures import sign
 from server.transports.headers import Headers
 from server.transports.repeated_refusals import RepeatedRefusals

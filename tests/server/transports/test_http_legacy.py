@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from server.protocol.changes import Change
-from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
+from server.protocol.catalog import Change
+from server.protocol.messages import BATCH_VERSION, LEGACY_VERSIONS
 from server.transports.http import WATCH_AFTER_S
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

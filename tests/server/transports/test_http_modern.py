@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.protocol.changes import Change
+from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
-from server.protocol.subscriptions import SUBSCRIPTION_KEY
 from server.transports.http import WATCH_AFTER_S, _DisconnectWatch
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

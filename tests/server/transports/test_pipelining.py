@@ -11,9 +11,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from config.settings import Settings
-from server.transports.bounded_http import bounded_http
+from server.transports.bounded_http import SLICE_BYTES, bounded_http
 from server.transports.client_connections import ClientConnections
-from server.transports.sliced_input import SLICE_BYTES
 from tests.server.http_client import RawConnection, request_bytes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,8 +14,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import NoteDraft
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

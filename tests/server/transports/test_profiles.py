@@ -8,8 +8,7 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import NoteDraft, PromptDraft
 from tests.cases import each_case
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings

@@ -18,8 +18,8 @@ from auth.context import SessionId
 from config.errors import InvalidParams, TooLarge
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
-from server.protocol.versions import BATCH_VERSION
-from server.transports.request_options import decode_config, profile_in
+from server.protocol.messages import BATCH_VERSION
+from server.transports.headers import decode_config, profile_in
 from sessions.state import handle_for
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from auth.tokens import mint_token
 from config.settings import Settings
 from tests.live import JWT_SECRET, LiveServer, free_port, live, make_settings

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from auth.context import SessionId
-from server.protocol.changes import Change
-from server.protocol.versions import BATCH_VERSION
+from server.protocol.catalog import Change
+from server.protocol.messages import BATCH_VERSION
 from sessions.state import handle_for
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

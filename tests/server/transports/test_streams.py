@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.protocol.changes import Change
+from server.protocol.catalog import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, message
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from server.protocol.changes import Change
+from server.protocol.catalog import Change
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import MODERN, WebSocketClient, handshake, message, modern_params, text_of

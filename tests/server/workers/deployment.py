@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from auth.principal import SCOPES
+from auth.context import SCOPES
 from auth.registry import Registry
 from auth.tokens import mint_token
 from config.postgres.connection import ConnectionOptions

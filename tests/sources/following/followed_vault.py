@@ -10,7 +10,7 @@ from auth.follows import FollowRecord
 from auth.registry import UserRecord
 from config.settings import Settings
 from server.following.runs import run_source
-from sources.following.layout import SourceLayout, source_layout
+from sources.following.note_files import SourceLayout, source_layout
 from sources.importers.engine.limits import import_limits
 from tests.sources.storage.library_fixture import LibraryFixture
 

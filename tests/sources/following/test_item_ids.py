@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sources.drafts import NoteDraft
-from sources.following.write_back import write_notes
+from sources.following.identities import write_notes
 from sources.importers.engine.limits import import_limits
 from tests.sources.following.followed_vault import FollowedVault, write
 from tests.sources.storage.library_fixture import Clock, open_library_fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.following.run_lease import SourceBusy, run_lease
+from sources.following.state import SourceBusy, run_lease
 from sources.storage.contract import Bookmarks
 from tests.sources.storage.library_fixture import Clock, open_library_fixture
 

@@ -12,7 +12,7 @@ from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.drafts import MessageDraft
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.imported_items import FailedItem, ImportedConversation, ImportEvent, SkippedItem
+from sources.importers.engine.files import FailedItem, ImportedConversation, ImportEvent, SkippedItem
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, import_limits
 

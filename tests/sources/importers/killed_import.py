@@ -16,8 +16,8 @@ from pathlib import Path
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback

@@ -11,7 +11,7 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     Checkpoint,
     FailedItem,
     ImportedConversation,

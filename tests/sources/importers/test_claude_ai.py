@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.imported_items import ImportedNote, ImportedPrompt
+from sources.importers.engine.files import ImportedNote, ImportedPrompt
 from sources.importers.formats.claude_ai.export import IMPORTER
 from tests.sources.importers.chat_files import (
     LIMITS,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.settings import Settings
-from server.compat.agentkit.export import ConversationExporter, line_max_bytes
+from server.compat.agentkit.conversations import ConversationExporter, line_max_bytes
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.summary import OutcomeCounts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sources.importers.engine.batches import BatchLimits, BatchReader
 from sources.importers.engine.encodings import detect_encoding
-from sources.importers.engine.imported_items import DoubtfulItem, ImportedMedia
+from sources.importers.engine.files import DoubtfulItem, ImportedMedia
 from sources.importers.formats import documents, markdown, prompt_files, subtitles
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case

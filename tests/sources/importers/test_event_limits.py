@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import ConversationDraft
+from sources.importers.engine.batches import limit_events
 from sources.importers.engine.chat_messages import conversation_in_order
-from sources.importers.engine.event_limits import limit_events
-from sources.importers.engine.imported_items import SkippedItem
+from sources.importers.engine.files import SkippedItem
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.event_limits import limit_events
+from sources.importers.engine.batches import limit_events
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.registry import all_importers, importer_by_name
 from tests.sources.importers.format_samples import SAMPLES

@@ -13,8 +13,8 @@ from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, UpsertResult
 from sources.importers.engine.discovery import DiscoveredFile, IgnoredFiles, discover
 from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.importers.engine.json_members import element_object, read_member_list
+from sources.importers.engine.json_stream import element_object, read_member_list
 from tests.sources.importers.chat_files import LIMITS
 from tests.sources.importers.test_json_stream import OBJECTS, VALUES, SlowFile
 

@@ -9,8 +9,8 @@ import pytest
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import discover
+from sources.importers.engine.files import Checkpoint, ImportEvent, ReadPosition
 from sources.importers.engine.import_runner import run_import
-from sources.importers.engine.imported_items import Checkpoint, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback

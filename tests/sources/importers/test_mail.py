@@ -10,7 +10,7 @@ from hypothesis import given
 
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedConversation,
     ImportedMedia,

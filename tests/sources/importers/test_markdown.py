@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
+from sources.importers.engine.files import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.formats.markdown import IMPORTER
 from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file

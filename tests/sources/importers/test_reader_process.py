@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from server.import_history import ImportJob
+from server.import_board import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
 from sources.importers.registry import all_importers
 from tests.cases import each_case

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
     ImportedNote,

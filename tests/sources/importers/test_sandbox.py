@@ -15,7 +15,7 @@ import pytest
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from server.import_history import ImportJob
+from server.import_board import ImportJob
 from server.import_jobs import open_import_jobs
 from sources.importers.engine.batches import batch_limits
 from sources.importers.engine.discovery import DiscoveredFile
@@ -23,7 +23,7 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.reader_messages import ReadFile
 from sources.importers.engine.reader_process import ReaderProcess, require_inside
 from sources.importers.registry import all_importers
-from sources.importers.sandbox.report import (
+from sources.importers.sandbox.confinement import (
     LANDLOCK,
     NO_SANDBOX,
     NO_SANDBOX_PROBLEM,

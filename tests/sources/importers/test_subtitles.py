@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.imported_items import FailedItem, ImportedMedia
+from sources.importers.engine.files import FailedItem, ImportedMedia
 from sources.importers.formats.subtitles import IMPORTER
 from sources.records import Segment
 from tests.cases import each_case

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.importers.engine.imported_items import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
+from sources.importers.engine.files import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
 from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.tldw.databases import IMPORTER
 from sources.records import Segment

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from bench.tokenizer import count_tokens
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.defaults import RequestDefaults, request_defaults
-from sources.items import GetResponse, Mode, ResultItem, RetrievalOptions, short_title, uri_of
+from sources.items import (
+    GetResponse,
+    Mode,
+    RequestDefaults,
+    ResultItem,
+    RetrievalOptions,
+    request_defaults,
+    short_title,
+    uri_of,
+)
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import Document, read_document
 from sources.reading.responses import build_response, content_budget
@@ -26,8 +34,8 @@ from sources.reading.retrieval import (
     take_part,
 )
 from sources.source import GetArguments
+from sources.text.segmentation import next_word_start, word_boundary_before
 from sources.text.token_estimates import TokenScale, json_text
-from sources.text.word_boundaries import next_word_start, word_boundary_before
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS, SCRIPTS
 from tests.tiers import examples

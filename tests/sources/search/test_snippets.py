@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sources.query import parse
 from sources.search.snippets import Highlighter, Snippet
-from sources.search.term_counting import TermCounter
-from sources.text.graphemes import is_grapheme_boundary
+from sources.search.term_matching import TermCounter
+from sources.text.folding import is_grapheme_boundary
 from sources.text.segmentation import segment
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_counting import TermCounter, best_field
-from sources.search.term_matching import JoinedForms
-from sources.storage.tables.text_index import index_form
+from sources.search.term_matching import JoinedForms, TermCounter, best_field
+from sources.storage.tables.sql import index_form
 from sources.text.segmentation import TOKENIZER, segment
 from tests.tiers import examples
 

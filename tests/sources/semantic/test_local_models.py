@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from bench.quality.collection import read_collection, read_off_topic_queries
 from config.settings import Settings
-from sources.semantic.local_queries import LocalQueries
 from sources.semantic.model import SemanticUnavailable, vector_length
 from sources.semantic.named_models import FAST, MINILM, NAMED_MODELS, find_files
-from sources.semantic.service import SemanticService
+from sources.semantic.service import LocalQueries, SemanticService
 from sources.semantic.worker_process import WorkerProcess
 from tests.sources.semantic.vectors import cosine
 

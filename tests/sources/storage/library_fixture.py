@@ -9,8 +9,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from auth.context import RequestContext, build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, RequestContext, build_context
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.query import parse
@@ -18,7 +17,7 @@ from sources.records import HitPage
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
-from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.sqlite import SqliteLibraries
 from tests.prepared_libraries import copy_libraries, created_libraries
 from tests.servers.storage import WORDS_ONLY, has_database, storage_settings, uses_postgres

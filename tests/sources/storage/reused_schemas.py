@@ -2,7 +2,7 @@
 
 from config.postgres.sql import quote_schema
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.schemas import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
 from tests.servers.postgres import delete_rows_sql
 
 _RELATIONS = "SELECT count(*) FROM pg_catalog.pg_class c WHERE c.relnamespace = CAST(? AS regnamespace)"

@@ -3,8 +3,7 @@
 import pytest
 
 from config.paths import UserId
-from sources.storage.job_group import JobGroup
-from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
+from sources.storage.job_queue import BackgroundPace, JobGroup, JobLane, JobQueue, QueuedJob
 
 ADA, BEN, CYD = UserId("ada"), UserId("ben"), UserId("cyd")
 

@@ -10,7 +10,7 @@ from config.errors import InvalidParams, NotFound
 from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
-from sources.text.cues import group_cues
+from sources.text.transcripts import group_cues
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search
 

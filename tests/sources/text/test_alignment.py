@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sources.text.alignment import AlignedForm
+from sources.text.folding import tone_token
 from sources.text.segmentation import normalize_letters, segment, tokenize
-from sources.text.vietnamese import tone_token
 from tests.cases import each_case
 from tests.sources.multilingual import DOCUMENTS
 from tests.sources.text.samples import MIXED_TEXTS

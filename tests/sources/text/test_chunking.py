@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.text.chunking import TextChunk, split_into_chunks
-from sources.text.graphemes import is_grapheme_boundary
+from sources.text.folding import is_grapheme_boundary
 from tests.cases import each_case
 from tests.tiers import examples
 

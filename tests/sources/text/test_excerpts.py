@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.text.excerpts import first_line, first_sentence, shorten
+from sources.text.chunking import first_line, first_sentence, shorten
 from tests.cases import each_case
 
 

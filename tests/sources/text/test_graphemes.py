@@ -1,6 +1,6 @@
 """Tests of grapheme boundaries."""
 
-from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before, is_grapheme_boundary
+from sources.text.folding import grapheme_boundary_after, grapheme_boundary_before, is_grapheme_boundary
 from tests.cases import each_case
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sources.query import parse_literal
 from sources.search.snippets import Highlighter
-from sources.text.literals import contains_literal, literal_form
+from sources.text.segmentation import contains_literal, literal_form
 
 words = st.sampled_from(
     [

@@ -15,17 +15,21 @@ from loguru import logger
 from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
-from auth.context import RequestContext
-from auth.principal import READ
+from auth.context import READ, RequestContext
 from config.errors import FlorilegiumError, InvalidParams
 from config.paths import UserId
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
 from server.compat.agentkit.chat.completion_parser import Completion
-from server.compat.agentkit.chat.extractive import completion_body, completion_events, extractive_completion
-from server.compat.agentkit.chat.limits import turn_limits
-from server.compat.agentkit.chat.passages import EXTRACTIVE, PassageFinder
+from server.compat.agentkit.chat.passages import (
+    EXTRACTIVE,
+    PassageFinder,
+    citations,
+    completion_body,
+    completion_events,
+    extractive_completion,
+)
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
 from server.compat.agentkit.chat.relay import (
     CompletionRelay,
@@ -33,12 +37,10 @@ from server.compat.agentkit.chat.relay import (
     relay_whole_response,
     require_relayable,
 )
-from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeaders, ModelsRequest
+from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeaders, ModelsRequest, turn_limits
 from server.compat.agentkit.chat.service import SEARCH_TOOL
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, last_content, parse_turns
-from server.compat.agentkit.chat.upstream import Upstream
-from server.compat.agentkit.chat.upstream_response import UpstreamError
-from server.compat.agentkit.chat.wording import citations
+from server.compat.agentkit.chat.upstream import Upstream, UpstreamError
 from server.protocol.messages import decode
 from server.rest.operation import UploadRequest
 from server.transports.open_streams import OpenStreams

@@ -13,14 +13,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import Conflict, NotFound
 from config.times import parse_time
-from server.compat.agentkit.chat.alignment import Overlap, StoredTurn, find_overlap
 from server.compat.agentkit.chat.completion_parser import Completion
+from server.compat.agentkit.chat.passages import Overlap, StoredTurn, find_overlap, is_extractive_answer
 from server.compat.agentkit.chat.turns import ChatTurn, first_content, message_fingerprint
-from server.compat.agentkit.chat.wording import is_extractive_answer
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
-from sources.text.titles import title_from_messages
+from sources.text.chunking import title_from_messages
 
 # How many messages back turns are compared. A client that lost more of a conversation than this starts a new one.
 _WINDOW = 200

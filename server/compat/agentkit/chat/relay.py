@@ -12,14 +12,13 @@ from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from auth.principal import Principal
+from auth.context import Principal
 from config.errors import FlorilegiumError, Unavailable
 from server.compat.agentkit.chat.completion_parser import Completion, CompletionStreamParser, parse_completion
-from server.compat.agentkit.chat.errors import completion_error_event
+from server.compat.agentkit.chat.schemas import completion_error_event
 from server.compat.agentkit.chat.turns import TurnLimits
-from server.compat.agentkit.chat.upstream import Upstream
-from server.compat.agentkit.chat.upstream_response import UpstreamError, UpstreamResponse
-from server.protocol.failures import log_failure
+from server.compat.agentkit.chat.upstream import Upstream, UpstreamError, UpstreamResponse
+from server.protocol.messages import log_failure
 from server.transports.open_streams import OpenStreams
 
 # Chunks that are buffered for a slow client; when the buffer is full, the upstream is read no further.

@@ -1,11 +1,10 @@
 """The chat operations: AgentKit's `POST /chat` and OpenAI's chat completions."""
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from config.settings import Settings
 from server.compat.agentkit.chat.completions import EVENTS, JSON, CompletionService
-from server.compat.agentkit.chat.errors import COMPLETION_ERROR_FORMAT
-from server.compat.agentkit.chat.limits import turn_deadline_ms
 from server.compat.agentkit.chat.schemas import (
+    COMPLETION_ERROR_FORMAT,
     COMPLETION_SCHEMA,
     AvailableModels,
     ChatAnswer,
@@ -13,9 +12,10 @@ from server.compat.agentkit.chat.schemas import (
     CompletionHeaders,
     ModelsRequest,
     chat_schema,
+    turn_deadline_ms,
 )
 from server.compat.agentkit.chat.service import ChatService
-from server.compat.agentkit.operations import agentkit_operation
+from server.compat.agentkit.responses import agentkit_operation
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
 

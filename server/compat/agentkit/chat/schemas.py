@@ -1,12 +1,21 @@
 """Inputs and results of the chat operations."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
+from config.text import replace_unstorable
+from server.compat.agentkit.chat.passages import AttachedText
+from server.compat.agentkit.chat.turns import TurnLimits
+from server.middleware import ErrorFormat
 from server.protocol.schema import input_schema
+from server.rest.errors import Unprocessable
 from server.rest.forms import FormFile
 from sources.storage.contract import DEFAULT_NAMESPACE
 
@@ -108,3 +117,130 @@ def chat_schema(settings: Settings) -> Mapping[str, Any]:
     files["items"], files["maxItems"] = {"type": "string", "format": "binary"}, settings.chat_files_max
     files.pop("default", None)
     return schema
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+# Errors in the format of OpenAI's API, as a response body and as the last event of a stream.
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class CompletionError(Struct, frozen=True):
+    """`code` is the name of the HTTP status in lower case."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class CompletionErrorBody(Struct, frozen=True):
+    """The body of an error response."""
+
+    error: CompletionError
+
+
+def completion_error_body(error: FlorilegiumError, _path: str = "") -> dict[str, Any]:
+    status = error.status
+    kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
+    detail = CompletionError(error.message, kind, None, HTTPStatus(status).name.lower())
+    body: dict[str, Any] = msgspec.to_builtins(CompletionErrorBody(detail))
+    return body
+
+
+def completion_error_event(error: FlorilegiumError) -> bytes:
+    """Replaces `[DONE]`, so that a client does not mistake a partial answer for a complete one.
+
+    It begins with a blank line because the bytes before it may end inside an event.
+    """
+    return b"\n\ndata: " + msgspec.json.encode(completion_error_body(error)) + b"\n\n"
+
+
+COMPLETION_ERROR_FORMAT = ErrorFormat(CompletionErrorBody, completion_error_body)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+# Limits of chat turns, derived from the settings.
+
+
+def turn_limits(settings: Settings) -> TurnLimits:
+    return TurnLimits(settings.item_max_chars, settings.metadata_max_bytes)
+
+
+def turn_deadline_ms(settings: Settings) -> int:
+    """The relay itself ends a turn after `chat_turn_max_s`; the rest is for storing it afterwards."""
+    return round(settings.chat_turn_max_s * 1000) + settings.call_deadline_ms
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+# Validates a `POST /chat` request: lengths, the history's JSON and the text of attached files.
+
+_NAMESPACE = re.compile(NAMESPACE_PATTERN.removesuffix("$") + r"\Z")
+_ROLES = ("user", "assistant", "system")
+_FILENAME_MAX_CHARS = 200
+
+
+class ParsedChatRequest(Struct, frozen=True):
+    """A valid request, with its history decoded and its files as text."""
+
+    request: ChatRequest
+    history: Sequence[Mapping[str, str]]
+    files: Sequence[AttachedText]
+
+
+def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRequest:
+    _require_length("message", request.message, settings.chat_message_max_chars)
+    _require_length("model", request.model, MODEL_MAX_CHARS)
+    _require_length("session_id", request.session_id, SESSION_MAX_CHARS)
+    if not _NAMESPACE.match(request.namespace):
+        raise _invalid("namespace", "1 to 64 letters, digits, underscores or hyphens", repr(request.namespace[:80]))
+    if len(request.files) > settings.chat_files_max:
+        raise _invalid("files", f"at most {settings.chat_files_max} files", str(len(request.files)))
+    return ParsedChatRequest(
+        request,
+        _parse_history(request.history, settings.chat_history_max_chars),
+        [_decode_file(file, settings.chat_file_max_chars) for file in request.files],
+    )
+
+
+def _require_length(name: str, value: str, max_chars: int) -> None:
+    if not 1 <= len(value) <= max_chars:
+        raise _invalid(name, f"1 to {max_chars} characters", str(len(value)))
+
+
+def _parse_history(history: str, max_chars: int) -> list[Mapping[str, str]]:
+    if len(history) > max_chars:
+        raise _invalid("history", f"at most {max_chars} characters", str(len(history)))
+    try:
+        turns = msgspec.json.decode(history or "[]")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise _invalid("history", "a JSON array", "invalid JSON") from None
+    if not isinstance(turns, list):
+        raise _invalid("history", "a JSON array", "another JSON value")
+    return [_parse_history_turn(index, turn) for index, turn in enumerate(turns)]
+
+
+def _parse_history_turn(index: int, turn: Any) -> Mapping[str, str]:
+    role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
+    if role not in _ROLES or not isinstance(content, str):
+        raise _invalid(
+            "history",
+            f"objects with a role ({', '.join(_ROLES)}) and a string content",
+            f"another value at index {index}",
+        )
+    return {"role": role, "content": content}
+
+
+def _decode_file(file: FormFile, max_chars: int) -> AttachedText:
+    name = replace_unstorable(file.filename)[:_FILENAME_MAX_CHARS]
+    try:
+        text = file.content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InvalidParams(f"files: expected text files in UTF-8, got {name!r}")
+    return AttachedText(name, text[:max_chars], len(text) > max_chars)
+
+
+def _invalid(name: str, expected: str, got: str) -> Unprocessable:
+    return Unprocessable(f"{name}: expected {expected}, got {got}", {"loc": ["body", name]})

@@ -11,33 +11,37 @@ from typing import Any
 from loguru import logger
 from msgspec.structs import replace
 
-from auth.context import RequestContext
-from auth.principal import READ
+from auth.context import READ, RequestContext
 from config.errors import Conflict, FlorilegiumError, NotFound
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
-from server.compat.agentkit.chat.arguments import ParsedChatRequest, parse_chat_request
 from server.compat.agentkit.chat.completion_parser import Completion
-from server.compat.agentkit.chat.extractive import extractive_completion
-from server.compat.agentkit.chat.limits import turn_limits
-from server.compat.agentkit.chat.passages import EXTRACTIVE, PassageFinder, PassageResults
-from server.compat.agentkit.chat.schemas import ChatAnswer, ChatRequest
-from server.compat.agentkit.chat.upstream import Upstream
-from server.compat.agentkit.chat.upstream_prompt import UpstreamPrompt, ask_upstream
-from server.compat.agentkit.chat.wording import (
+from server.compat.agentkit.chat.passages import (
+    EXTRACTIVE,
     FILES_IGNORED,
     NO_WEB_SEARCH,
     NOT_STORED,
     AttachedText,
+    PassageFinder,
+    PassageResults,
     citations,
+    extractive_completion,
     passages_text,
     summary,
 )
+from server.compat.agentkit.chat.schemas import (
+    ChatAnswer,
+    ChatRequest,
+    ParsedChatRequest,
+    parse_chat_request,
+    turn_limits,
+)
+from server.compat.agentkit.chat.upstream import Upstream, UpstreamPrompt, ask_upstream
 from server.rest.forms import FormFile
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Chats, Libraries
-from sources.text.titles import title_from_text
+from sources.text.chunking import title_from_text
 
 SEARCH_TOOL = "knowledge_search"
 _VIA = {"via": "chat"}

@@ -4,15 +4,44 @@ Only the operator sets its address: no caller can name another, and redirects ar
 is never sent there, only the request body. Bodies are not logged.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 from loguru import logger
+from msgspec import Struct
 
-from config.outgoing_http import OutgoingRequestError, OutgoingRequestTimeout, open_response
+from config.errors import FlorilegiumError, RateLimited
+from config.public_http import IncomingResponse, OutgoingRequestError, OutgoingRequestTimeout, open_response
 from config.settings import Settings
-from server.compat.agentkit.chat.upstream_response import UpstreamError, UpstreamResponse, UpstreamTimeout
+from server.compat.agentkit.chat.completion_parser import Completion, parse_completion
+from server.compat.agentkit.chat.passages import AttachedText, ChatPassage, instructions
+from server.compat.agentkit.chat.turns import TurnLimits
 from server.version import VERSION
+
+# -- upstream response -------------------------------------------------------------------------------------------------
+# The response of the chat upstream, and the errors raised instead of one.
+
+
+class UpstreamError(FlorilegiumError):
+    """The upstream cannot be reached, or its response cannot be used."""
+
+    status = 502
+    code = 502
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream sent nothing for longer than `chat_upstream_timeout_s`."""
+
+    status = 504
+    code = 504
+
+
+class UpstreamResponse(IncomingResponse, frozen=True):
+    @property
+    def is_stream(self) -> bool:
+        return self.headers.get("content-type", "").startswith("text/event-stream")
 
 
 class Upstream:
@@ -51,3 +80,42 @@ class Upstream:
             **({"Content-Type": "application/json"} if body else {}),
             **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
         }
+
+
+# -- upstream prompt ---------------------------------------------------------------------------------------------------
+# Asks the upstream a question together with the passages that this server found: one request, one whole answer.
+
+_MARK_BYTES = 8
+_RETRY_AFTER_S = 5.0
+
+
+class UpstreamPrompt(Struct, frozen=True, kw_only=True):
+    message: str
+    model: str
+    history: Sequence[Mapping[str, str]]
+    passages: Sequence[ChatPassage]
+    files: Sequence[AttachedText]
+
+
+async def ask_upstream(upstream: Upstream, prompt: UpstreamPrompt, limits: TurnLimits, max_bytes: int) -> Completion:
+    mark = f"data-{secrets.token_hex(_MARK_BYTES)}"
+    messages = [
+        {"role": "system", "content": instructions(prompt.passages, prompt.files, mark)},
+        *prompt.history,
+        {"role": "user", "content": prompt.message},
+    ]
+    body = msgspec.json.encode({"model": prompt.model, "messages": messages})
+    async with upstream.request("POST", "/chat/completions", body, {"Accept": "application/json"}) as response:
+        _require_success(response)
+        completion = parse_completion(await response.read(max_bytes), limits)
+    if completion is None:
+        raise UpstreamError("the upstream's response contains no completion")
+    return completion
+
+
+def _require_success(response: UpstreamResponse) -> None:
+    if response.status == 429:
+        retry_after = response.headers.get("retry-after", "")
+        raise RateLimited("the upstream", float(retry_after) if retry_after.isdigit() else _RETRY_AFTER_S)
+    if response.status != 200:
+        raise UpstreamError(f"the upstream responded with status {response.status}")

@@ -14,9 +14,9 @@ from msgspec import UNSET, Struct
 
 from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
-from sources.importers.formats.agent_sessions.commits import commit_messages
+from sources.importers.formats.agent_sessions.turns import commit_messages
 from sources.reading.exchanges import LineRange, group_turns
-from sources.text.excerpts import first_line, first_sentence
+from sources.text.chunking import first_line, first_sentence
 
 _TITLE_MAX_CHARS = 120
 # The first lines of an error are quoted; the rest is a stack trace or listing, which the transcript has.

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
+from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.ids import observation_id
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     Checkpoint,
     FailedItem,
     ImportedConversation,
@@ -30,11 +30,10 @@ from sources.importers.engine.imported_items import (
     SkippedItem,
     stable_uuid,
 )
+from sources.importers.engine.ids import observation_id
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.threads import SkipMessage
 from sources.importers.engine.values import clean_line, require_storable, short_title, valid_uuid
-from sources.importers.formats.agent_sessions.lines import HEADER_LINES, SessionLine, lines_within, read_lines
 from sources.importers.formats.agent_sessions.observations import (
     AgentSession,
     CompletedCall,
@@ -42,15 +41,19 @@ from sources.importers.formats.agent_sessions.observations import (
     derive_observations,
 )
 from sources.importers.formats.agent_sessions.turns import (
+    HEADER_LINES,
     AgentToolCall,
     AgentToolResult,
     AgentTurn,
+    SessionLine,
+    lines_within,
     merge_turns,
+    read_lines,
     turn_content,
     with_tool_names,
 )
 from sources.reading.exchanges import LineRange
-from sources.text.excerpts import first_sentence
+from sources.text.chunking import first_sentence
 
 PROGRAM_LINE = "line without a message"
 MESSAGE_WITHOUT_TEXT = "message without text"

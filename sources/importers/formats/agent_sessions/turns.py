@@ -1,13 +1,20 @@
 """Turns of an agent session in a form common to all agents: text, tool calls and tool results, and how they are written
-as the content of a message."""
+as the content of a message.
+"""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sources.importers.engine.confined_files import open_file
+from sources.importers.engine.files import require_lines, skip_line
+from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.values import to_json
 
 _UNKNOWN_TOOL = "tool"
@@ -92,3 +99,132 @@ def _argument_text(value: Any) -> str:
         return to_json(value)
     except (msgspec.MsgspecError, ValueError, UnicodeEncodeError):
         return ""
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+# Reads the lines of a file that another program may still be writing to, each limited in length.
+
+# A session is identified, and has a title, within its first lines.
+HEADER_LINES = 200
+# The largest prompts contain images.
+_RECOGNITION_BYTES = 32 << 20
+
+
+class SessionLine(Struct, frozen=True):
+    """`start` and `end` are byte offsets; `number` counts from 1. `is_last`: the line has no newline yet and may be
+    incomplete."""
+
+    data: bytes
+    number: int
+    start: int
+    end: int
+    is_last: bool = False
+    problem: str = ""
+
+
+def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) -> Iterator[SessionLine]:
+    """Yields the lines from an offset, at which the line with that number starts. Empty lines are counted, but not
+    yielded. Raises InvalidParams after too many lines."""
+    file.seek(offset)
+    while data := file.readline(limits.line_max_bytes + 1):
+        require_lines(number, limits)
+        end, problem = offset + len(data), ""
+        if len(data) > limits.line_max_bytes and not data.endswith(b"\n"):
+            end += skip_line(file)
+            problem = f"expected at most {limits.line_max_bytes} bytes, got {end - offset}"
+            data = b""
+        if problem or data.strip():
+            is_last = not problem and not data.endswith(b"\n")
+            yield SessionLine(data, number, offset, end, is_last=is_last, problem=problem)
+        offset, number = end, number + 1
+
+
+def first_lines(path: Path) -> Iterator[bytes]:
+    """Yields the first lines of a file, as far as they are needed to recognize it."""
+    with open_file(path) as file:
+        yield from lines_within(file, _RECOGNITION_BYTES)
+
+
+def lines_within(file: IO[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Yields lines from the current position, at most `HEADER_LINES` with at most this many bytes together."""
+    for _ in range(HEADER_LINES):
+        line = file.readline(max_bytes)
+        max_bytes -= len(line)
+        if not line.strip():
+            continue
+        if not line.endswith(b"\n") and max_bytes <= 0:
+            return
+        yield line
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+# Extracts commit messages from the shell commands that created the commits. Messages that a shell would have to
+# evaluate first, such as variables or command output, are left out.
+
+# How agents write messages of several lines.
+_HERE_DOCUMENT = re.compile(r"\$\(cat <<-?\s*+(['\"])(\w+)\1\n(?P<text>.*)\n[^\S\n]*+\2\s*+\)\Z", re.DOTALL)
+_ASSIGNMENT = re.compile(r"\w+=")
+_SHORT_MESSAGE_FLAG = re.compile(r"-[a-ln-zA-Z]*m\Z")
+# Options of git itself that are followed by a value.
+_OPTIONS_WITH_VALUE = frozenset(("-C", "-c", "--git-dir", "--work-tree"))
+_SEPARATORS = frozenset("();<>|&\n")
+
+
+def commit_messages(command: str) -> tuple[str, ...]:
+    """Returns the message of each `git commit` in a command line."""
+    try:
+        words = _split_words(command)
+    except ValueError:  # an unterminated quotation
+        return ()
+    return tuple(message for simple in _simple_commands(words) if (message := _commit_message(simple)))
+
+
+def _split_words(command: str) -> Sequence[str]:
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    return list(lexer)
+
+
+def _simple_commands(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    command: list[str] = []
+    for word in words:
+        if word and set(word) <= _SEPARATORS:
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
+def _commit_message(words: Sequence[str]) -> str | None:
+    """Joins the paragraphs, one for each `-m`."""
+    paragraphs = [_literal_text(value) for value in _message_arguments(_commit_arguments(words))]
+    if not paragraphs or None in paragraphs:
+        return None
+    return "\n\n".join(text for text in paragraphs if text).strip() or None
+
+
+def _commit_arguments(words: Sequence[str]) -> Sequence[str]:
+    at = next((n for n, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    if words[at : at + 1] != ["git"]:
+        return ()
+    at += 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
+    return words[at + 1 :] if words[at : at + 1] == ["commit"] else ()
+
+
+def _message_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    for at, word in enumerate(arguments):
+        if word == "--message" or _SHORT_MESSAGE_FLAG.match(word):
+            yield from arguments[at + 1 : at + 2]
+        elif word.startswith("--message="):
+            yield word.removeprefix("--message=")
+
+
+def _literal_text(text: str) -> str | None:
+    """Returns the text that a shell would pass on, or None if it would have to be evaluated."""
+    document = _HERE_DOCUMENT.match(text)
+    if document is not None:
+        return document["text"].strip()
+    return None if "$" in text or "`" in text else text.strip()

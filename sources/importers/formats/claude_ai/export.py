@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
 from sources.importers.engine.export_files import (
     base_name,
     first_bytes,
@@ -22,7 +23,7 @@ from sources.importers.engine.export_files import (
     read_export,
 )
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
     ImportedPrompt,
@@ -35,9 +36,14 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, require_storable, text_or_empty, valid_uuid
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    require_storable,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
 from sources.importers.formats.claude_ai.content import (
     ContentBlock,
     attachment_metadata,

@@ -8,14 +8,17 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.importers.formats.conversation_archive.drafts import (
+from sources.importers.formats.conversation_archive.reader import (
+    MANIFEST,
+    ArchivedMessage,
+    ArchiveManifest,
+    ArchivePart,
+    ArchiveReader,
+    ConversationPart,
     conversation_draft,
     message_draft,
     require_allowed_id,
 )
-from sources.importers.formats.conversation_archive.manifest import MANIFEST, ArchiveManifest
-from sources.importers.formats.conversation_archive.reader import ArchivePart, ArchiveReader, ConversationPart
-from sources.importers.formats.conversation_archive.schema import ArchivedMessage
 from sources.storage.contract import Chats
 
 

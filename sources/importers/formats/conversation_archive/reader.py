@@ -1,27 +1,160 @@
 """Reads archives of conversations as streams. Input is not trusted: sizes are counted while unpacking, and nothing is
-extracted to disk."""
+extracted to disk.
+"""
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams, TooLarge
+from config.times import extend_to_microseconds
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile
-from sources.importers.formats.conversation_archive.framing import MESSAGES_BEGIN, MESSAGES_END
-from sources.importers.formats.conversation_archive.manifest import (
-    MANIFEST,
-    MANIFEST_MAX_BYTES,
-    ArchiveManifest,
-    invalid_manifest,
-    parse_manifest,
-)
-from sources.importers.formats.conversation_archive.schema import ArchivedConversation, ArchivedMessage
+from sources.records import Conversation, Message
+
+# -- framing -----------------------------------------------------------------------------------------------------------
+# The line format of a conversation: one JSON object with each message on a line of its own, so that it can be written
+# and read message by message.
+
+MESSAGES_BEGIN = b',"messages":['
+MESSAGES_END = b"]}"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def head_line(conversation: Struct) -> bytes:
+    """Returns the object up to its messages."""
+    return _encode(conversation)[:-1] + MESSAGES_BEGIN
+
+
+def message_lines(messages: Iterable[Struct], *, is_first: bool) -> Iterator[bytes]:
+    """Yields the messages. Each starts with the end of the previous line, so that no comma follows the last one."""
+    for message in messages:
+        yield (b"\n" if is_first else b",\n") + _encode(message)
+        is_first = False
+
+
+def end_line() -> bytes:
+    return b"\n" + MESSAGES_END + b"\n"
+
+
+# -- manifest ----------------------------------------------------------------------------------------------------------
+# The manifest of an archive of conversations.
+
+MANIFEST = "manifest.json"
+MANIFEST_MAX_BYTES = 16 << 20
+FORMAT = "florilegium-conversations"
+VERSION = 1
+
+
+class ArchiveManifest(Struct, frozen=True, kw_only=True):
+    """The contents of an archive. It lists namespaces, because some may have no conversation."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    conversations: int = 0
+    messages: int = 0
+    namespaces: tuple[str, ...] = ()
+
+
+def parse_manifest(data: bytes) -> ArchiveManifest:
+    """Raises InvalidParams for another format or version."""
+    try:
+        manifest = msgspec.json.decode(data, type=ArchiveManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid_manifest() from error
+    if manifest.format != FORMAT or manifest.version != VERSION:
+        raise InvalidParams(
+            f"{MANIFEST}: expected {FORMAT!r} version {VERSION}, got {manifest.format[:60]!r} version "
+            f"{manifest.version}"
+        )
+    return manifest
+
+
+def invalid_manifest() -> InvalidParams:
+    return InvalidParams(f"{MANIFEST}: not the manifest of a conversation export")
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+# Conversations and messages as archives store them.
+#
+# The fields are those of AgentKit's own exports, and some that only this server writes. Times have microseconds and an
+# offset (`2026-11-15T08:30:00.000000+00:00`), as in AgentKit; stored times have milliseconds.
+
+
+class ArchivedConversation(Struct, frozen=True, kw_only=True):
+    """A conversation without its messages. AgentKit does not write `tags`, `pinned` and `archived`."""
+
+    id: str
+    session_id: str
+    title: str
+    namespace: str
+    created_at: str
+    updated_at: str
+    message_count: int
+    metadata: Mapping[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+
+
+class ArchivedMessage(Struct, frozen=True, kw_only=True):
+    """A message. AgentKit writes neither branches (`parent_id`, `is_canonical`) nor `sender` and `metadata`."""
+
+    id: str
+    conversation_id: str
+    role: str
+    content: str
+    model: str | None = None
+    tool_used: str | None = None
+    attachments: tuple[Mapping[str, Any], ...] = ()
+    citations: tuple[Mapping[str, Any], ...] = ()
+    timestamp: str
+    parent_id: str | None = None
+    is_canonical: bool = True
+    sender: str = ""
+    metadata: Mapping[str, Any] = {}
+
+
+def archived_conversation(conversation: Conversation) -> ArchivedConversation:
+    return ArchivedConversation(
+        id=conversation.id,
+        session_id=conversation.session_id,
+        title=conversation.title,
+        namespace=conversation.namespace,
+        created_at=extend_to_microseconds(conversation.created_at),
+        updated_at=extend_to_microseconds(conversation.last_modified),
+        message_count=conversation.message_count,
+        metadata=conversation.metadata,
+        tags=conversation.tags,
+        pinned=conversation.is_pinned,
+        archived=conversation.is_archived,
+    )
+
+
+def archived_message(message: Message) -> ArchivedMessage:
+    return ArchivedMessage(
+        id=message.id,
+        conversation_id=message.conversation_id,
+        role=message.role,
+        content=message.content,
+        model=message.model,
+        tool_used=message.tool,
+        attachments=message.attachments,
+        citations=message.citations,
+        timestamp=extend_to_microseconds(message.created_at),
+        parent_id=message.parent_id,
+        is_canonical=message.is_canonical,
+        sender=message.sender,
+        metadata=message.metadata,
+    )
+
 
 _NAME_CHARS = 200
 
@@ -179,3 +312,47 @@ def _reason(error: Exception) -> str:
     if isinstance(error, _FileTooLong):
         return "the file is too large to be read as a whole; expected one message per line, as the export writes it"
     return "the file is damaged or encrypted"
+
+
+# -- drafts ------------------------------------------------------------------------------------------------------------
+# Archived conversations and messages as drafts.
+
+# Path segments of the conversations API. A conversation with such an id could not be requested.
+RESERVED_IDS = frozenset(("search", "export", "import"))
+
+
+def require_allowed_id(conversation_id: str) -> None:
+    if conversation_id in RESERVED_IDS:
+        raise InvalidParams(f"id: expected an id that is not part of a URL path, got {conversation_id!r}")
+
+
+def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
+    return ConversationDraft(
+        title=archived.title,
+        namespace=archived.namespace,
+        session_id=archived.session_id,
+        tags=archived.tags,
+        is_pinned=archived.pinned,
+        is_archived=archived.archived,
+        metadata=archived.metadata,
+        uuid=archived.id,
+        created_at=archived.created_at,
+        last_modified=archived.updated_at,
+    )
+
+
+def message_draft(archived: ArchivedMessage) -> MessageDraft:
+    return MessageDraft(
+        role=archived.role,
+        sender=archived.sender,
+        content=archived.content,
+        model=archived.model,
+        tool=archived.tool_used,
+        attachments=archived.attachments,
+        citations=archived.citations,
+        metadata=archived.metadata,
+        parent_id=archived.parent_id,
+        is_canonical=archived.is_canonical,
+        uuid=archived.id,
+        created_at=archived.timestamp,
+    )

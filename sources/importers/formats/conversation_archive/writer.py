@@ -8,9 +8,15 @@ from typing import IO, Any
 
 import msgspec
 
-from sources.importers.formats.conversation_archive.framing import end_line, head_line, message_lines
-from sources.importers.formats.conversation_archive.manifest import MANIFEST, ArchiveManifest
-from sources.importers.formats.conversation_archive.schema import archived_conversation, archived_message
+from sources.importers.formats.conversation_archive.reader import (
+    MANIFEST,
+    ArchiveManifest,
+    archived_conversation,
+    archived_message,
+    end_line,
+    head_line,
+    message_lines,
+)
 from sources.records import Conversation, Message
 
 _FOLDER = "conversations/"

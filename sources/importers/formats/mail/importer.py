@@ -13,26 +13,34 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft
+from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size, modified_at, read_bytes
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
     ImportEvent,
     ReadPosition,
     SkippedItem,
+    file_size,
+    modified_at,
+    read_bytes,
     stable_uuid,
 )
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.threads import conversation_parts
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded
-from sources.importers.formats.mail.mbox import MboxEntry, group_threads, index_mbox, read_entry
-from sources.importers.formats.mail.messages import MailMessage, parse_message
+from sources.importers.formats.mail.messages import (
+    MailMessage,
+    MboxEntry,
+    group_threads,
+    index_mbox,
+    parse_message,
+    read_entry,
+)
 
 _MBOX_START = re.compile(rb"From [^\r\n]{1,300}\d{4}[^\r\n]{0,20}\r?\n[A-Za-z0-9-]{2,60}:")
 _HEADER_NAME = re.compile(rb"^([A-Za-z-]{2,40}):", re.MULTILINE)

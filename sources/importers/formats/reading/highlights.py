@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import UNSET, Struct
 
 from sources.drafts import NoteDraft
-from sources.importers.engine.imported_items import stable_uuid
+from sources.importers.engine.files import stable_uuid
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title
 

@@ -10,14 +10,28 @@ from config.errors import InvalidParams
 from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import file_size, read_json
-from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.files import (
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    file_size,
+    read_json,
+    stable_uuid,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, objects, short_title, text_or_empty, texts
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    objects,
+    short_title,
+    stored_time,
+    text_or_empty,
+    texts,
+)
 from sources.importers.formats.reading.saved_links import SavedLink, read_links
 
 _FIELDS = (b'"bookmarks"', b'"createdAt"', b'"content"', b'"tags"')

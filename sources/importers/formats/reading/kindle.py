@@ -8,8 +8,15 @@ from pathlib import Path
 from config.errors import InvalidParams
 from config.times import format_time
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode_text, read_bytes
-from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    decode_text,
+    read_bytes,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback

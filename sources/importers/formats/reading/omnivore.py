@@ -12,14 +12,29 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import item_text, text_max_bytes
-from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedMedia,
+    ImportEvent,
+    ReadPosition,
+    item_text,
+    stable_uuid,
+    text_max_bytes,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, clean_tags, objects, parse_json, short_title, texts, valid_uuid
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    objects,
+    parse_json,
+    short_title,
+    stored_time,
+    texts,
+    valid_uuid,
+)
 from sources.importers.parsers.web_page import decode_page, html_text
 
 _LIST = re.compile(r"(?P<folder>(?:.{1,200}/)?)metadata_\d{1,9}_to_\d{1,9}\.json")

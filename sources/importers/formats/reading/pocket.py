@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sources.importers.engine.csv_rows import first_columns, table_rows
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode_text, is_text, read_bytes
-from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition
+from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, decode_text, is_text, read_bytes
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_time
+from sources.importers.engine.table_reader import first_columns, table_rows
+from sources.importers.engine.values import stored_time
 from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links
 from sources.importers.parsers.web_page import decode_page
 

@@ -4,16 +4,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from config.errors import InvalidParams
-from sources.importers.engine.csv_rows import first_columns, table_rows
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import decode_text, is_text, read_bytes
-from sources.importers.engine.front_matter import normalize_keys
-from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.files import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    decode_text,
+    is_text,
+    read_bytes,
+)
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.markdown_text import normalize_keys
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.times import stored_date
-from sources.importers.engine.values import clean_line
+from sources.importers.engine.table_reader import first_columns, table_rows
+from sources.importers.engine.values import clean_line, stored_date
 from sources.importers.formats.reading.highlights import Highlight, HighlightedBook, book_draft
 
 _COLUMNS = frozenset(["highlight", "book title"])

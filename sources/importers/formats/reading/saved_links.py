@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct
 
 from config.text import replace_unstorable
 from sources.drafts import MediaDraft
-from sources.importers.engine.imported_items import FailedItem, ImportedMedia, SkippedItem, stable_uuid
+from sources.importers.engine.files import FailedItem, ImportedMedia, SkippedItem, stable_uuid
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
 from sources.importers.engine.values import clean_line, clean_tags, short_title

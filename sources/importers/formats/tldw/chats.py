@@ -10,7 +10,8 @@ from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.imported_items import (
+from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
+from sources.importers.engine.files import (
     DeletedItem,
     FailedItem,
     ImportedCharacter,
@@ -27,17 +28,16 @@ from sources.importers.engine.table_reader import (
     compact_metadata,
     key_label,
 )
-from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.times import stored_time
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
     require_storable,
+    stored_time,
     text_or_empty,
     texts,
 )
-from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_number, item_uuid
+from sources.importers.formats.tldw.media import NAME, import_metadata, is_live, item_number, item_uuid
 
 NOTES = TableSpec(
     "notes",

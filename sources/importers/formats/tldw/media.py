@@ -1,21 +1,61 @@
 """Media of tldw: texts with their stored chunks, and transcripts. The trash is not imported. If a document has several
-versions, the media row holds the current one."""
+versions, the media row holds the current one.
+"""
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
-from sources.importers.engine.imported_items import DeletedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
-from sources.importers.engine.table_reader import KeywordLinks, TableReader, TableRow, TableSpec, url_or_empty
-from sources.importers.engine.times import stored_time
-from sources.importers.engine.values import clean_line, json_or_none, objects, require_storable, text_or_empty
-from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_number, item_uuid
+from sources.importers.engine.files import DeletedItem, ImportedMedia, ImportEvent, SkippedItem, stable_uuid
+from sources.importers.engine.table_reader import (
+    KeywordLinks,
+    TableReader,
+    TableRow,
+    TableSpec,
+    compact_metadata,
+    url_or_empty,
+)
+from sources.importers.engine.values import (
+    clean_line,
+    json_or_none,
+    objects,
+    require_storable,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
 from sources.records import MediaChunk, Segment
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+# What the rows of all tldw tables have in common.
+
+NAME = "tldw"
+
+
+def is_live(row: TableRow) -> bool:
+    """tldw marks rows as deleted instead of removing them."""
+    return not row["deleted"]
+
+
+def import_metadata(**values: Any) -> dict[str, Any]:
+    return {"imported_from": NAME, **compact_metadata(**values)}
+
+
+def item_uuid(value: object, kind: str, key: str) -> str:
+    """Returns a row's own UUID, or one derived from `key` if it has none."""
+    return valid_uuid(value) or stable_uuid(NAME, kind, key)
+
+
+def item_number(row: TableRow) -> int | UnsetType:
+    """Returns the id by which tldw's clients know the row."""
+    number = row["id"]
+    return number if isinstance(number, int) else UNSET
+
 
 MEDIA = TableSpec(
     "Media",

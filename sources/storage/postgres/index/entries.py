@@ -14,12 +14,11 @@ from typing import Any
 from msgspec import Struct
 
 from config.postgres.connection import PostgresConnection
-from sources.search.near_words import NEAR_MAX_CHARS, NEAR_MIN_CHARS
-from sources.storage.postgres.index.index_tokens import index_tokens
-from sources.storage.postgres.index.tsvector import IndexedColumn, make_tsvector
+from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
+from sources.storage.postgres.index.tsvector import IndexedColumn, index_tokens, make_tsvector
 from sources.storage.postgres.search.tsquery import ColumnLabels
 from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
-from sources.storage.tables.indexes import CHARACTER_FIELDS, CHUNK_BITS, OBSERVATION_FIELDS, PROMPT_FIELDS
+from sources.storage.tables.sql import CHARACTER_FIELDS, CHUNK_BITS, OBSERVATION_FIELDS, PROMPT_FIELDS
 from sources.text.segmentation import SEGMENT_VERSION
 
 ENTRY_TABLES = (

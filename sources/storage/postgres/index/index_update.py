@@ -1,18 +1,164 @@
 """Builds the full-text index of one library again in the background, after an upgrade that indexes text differently.
-Until then the index contains both forms."""
+Until then the index contains both forms.
+"""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import asyncio
+from collections.abc import Collection, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
 from config.errors import FlorilegiumError
-from sources.storage.job_group import background_jobs
+from config.postgres.connection import PostgresConnection
+from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
-from sources.storage.postgres.index.index_task import IndexTask
-from sources.storage.postgres.index.reindex import is_outdated, reindex_library
-from sources.storage.postgres.leases import claim, release
+from sources.storage.postgres.index.entries import (
+    CHARACTER_ENTRIES,
+    CHAT_ENTRIES,
+    ENTRIES_VERSION,
+    ENTRY_KINDS,
+    HUMAN_ONLY_ENTRIES,
+    MEDIA_ENTRIES,
+    NOTE_ENTRIES,
+    OBSERVATION_ENTRIES,
+    PROMPT_ENTRIES,
+    EntryKind,
+    index_rows,
+    index_state,
+)
+from sources.storage.postgres.jobs import claim, release
+from sources.storage.postgres.vectors.changed_rows import update_vectors
+from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS
+from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
+
+if TYPE_CHECKING:
+    from sources.storage.postgres.database import PostgresDatabase
+
+
+# -- index task --------------------------------------------------------------------------------------------------------
+# Work on an index of one library, in the background.
+
+
+class IndexTask:
+    """Runs at most once at a time. Subclasses add `start`, which says when there is work."""
+
+    def __init__(self, database: "PostgresDatabase") -> None:
+        self._database = database
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def wait_until_finished(self) -> None:
+        if self._task is not None:
+            await self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+
+# -- reindex -----------------------------------------------------------------------------------------------------------
+# Builds the full-text index of a library again from its rows, in batches between which reads and writes go on.
+#
+# That is done after an upgrade that indexes text differently, and by `florilegium reindex`. A run that was interrupted
+# is repeated as a whole.
 
 _SOURCE = "library"
+_BATCH_ROWS = 200
+# A batch of long texts takes longer than other writes.
+_BATCH_EXTRA_MS = 60_000
+# Media items before their chunks, which are indexed with their titles.
+_TABLES = (*CHACHA.segmented, *MEDIA.segmented, *PROMPTS.segmented)
+_SAVE_VERSION = """
+    INSERT INTO state (name, value) VALUES ('segment_version', ?)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+_ROWS_OF_KINDS = {
+    NOTE_ENTRIES: "SELECT 1 FROM notes r WHERE r.id = e.id AND r.deleted = 0",
+    CHARACTER_ENTRIES: "SELECT 1 FROM characters r WHERE r.id = e.id AND r.deleted = 0",
+    OBSERVATION_ENTRIES: "SELECT 1 FROM observations r WHERE r.id = e.id AND r.deleted = 0",
+    PROMPT_ENTRIES: "SELECT 1 FROM prompts r WHERE r.id = e.id AND r.deleted = 0",
+    MEDIA_ENTRIES: "SELECT 1 FROM chunks r WHERE r.id = e.id",
+    HUMAN_ONLY_ENTRIES: "SELECT 1 FROM messages r WHERE r.id = e.id AND r.deleted = 0 AND r.human_only = 1",
+    CHAT_ENTRIES: """
+        SELECT 1 FROM messages r WHERE r.id = e.id AND r.deleted = 0 AND r.human_only = 0
+        UNION ALL SELECT 1 FROM conversations r WHERE r.id = -e.id AND r.deleted = 0""",
+}
+
+
+async def reindex_library(database: "PostgresDatabase") -> dict[str, int]:
+    """Returns the number of entries by collection."""
+    await database.write(_SOURCE, NOTES_INDEX, _remove_unused, _BATCH_EXTRA_MS)
+    for table in _TABLES:
+        last: int | None = 0
+        while last is not None:
+            last = await database.write(_SOURCE, NOTES_INDEX, partial(_index_batch, table, last), _BATCH_EXTRA_MS)
+    await database.write(_SOURCE, NOTES_INDEX, _save_version)
+    return await database.read(_SOURCE, _count_entries)
+
+
+def is_outdated(connection: LibraryConnection) -> bool:
+    """Whether entries were made by another version."""
+    return index_state(connection).segment_version != ENTRIES_VERSION
+
+
+def _remove_unused(connection: LibraryConnection) -> None:
+    """Removes words, which the entries of the batches add again, and entries without a row."""
+    connection.execute("DELETE FROM index_words")
+    for kind, rows in _ROWS_OF_KINDS.items():
+        connection.execute(f"DELETE FROM index_entries e WHERE e.kind = {kind.number:d} AND NOT EXISTS ({rows})")
+
+
+def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnection) -> int | None:
+    """Computes the index forms of the rows after a rowid and their entries. Returns the last rowid, or None if there
+    are no more rows."""
+    names = [name for name, _ in table.forms]
+    # PostgreSQL calls the function differently.
+    texts = [text.replace("char(", "chr(") for _, text in table.forms]
+    rows = connection.execute(
+        f"SELECT id, {', '.join([*texts, *names])} FROM {table.table} WHERE id > ? ORDER BY id LIMIT ?",
+        (after, _BATCH_ROWS),
+    ).fetchall()
+    if not rows:
+        return None
+    changed = []
+    for rowid, *values in rows:
+        forms = [index_form(text) for text in values[: len(names)]]
+        if forms != values[len(names) :]:
+            changed.append((*forms, rowid))
+    assignments = ", ".join(f"{name} = ?" for name in names)
+    connection.executemany(f"UPDATE {table.table} SET {assignments} WHERE id = ?", changed)
+    rowids: list[int] = [rowid for rowid, *_ in rows]
+    if table.table == "chunks":
+        index_rows(connection, MEDIA_ENTRIES, rowids)
+        update_vectors(connection, {MEDIA_ENTRIES.number: rowids})
+    elif table.table != "media":
+        connection.add_changes(table.table, rowids)
+    return rowids[-1]
+
+
+def _save_version(connection: LibraryConnection) -> None:
+    connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
+
+
+def _count_entries(connection: LibraryConnection) -> dict[str, int]:
+    rows = connection.execute("SELECT kind, count(*) FROM index_entries GROUP BY kind").fetchall()
+    counts: dict[int, int] = dict(rows)
+    return {kind.collection: counts.get(kind.number, 0) for kind in ENTRY_KINDS.values()}
+
+
 _LEASE_NAME = "reindex_lease"
 # How long other processes wait for one that has ended during its work.
 _LEASE_S = 3_600
@@ -49,3 +195,81 @@ class IndexUpdate(IndexTask):
 
     def _release(self, connection: LibraryConnection) -> None:
         release(connection, _LEASE_NAME, self._database.process_id)
+
+
+# -- index changes -----------------------------------------------------------------------------------------------------
+# Indexes the rows that a transaction wrote, before it is committed, so that a search sees every write that it can
+# read.
+
+_SIMPLE_KINDS = {
+    "notes": NOTE_ENTRIES,
+    "characters": CHARACTER_ENTRIES,
+    "observations": OBSERVATION_ENTRIES,
+    "prompts": PROMPT_ENTRIES,
+}
+_IS_INDEXED = f"""
+    EXISTS (SELECT 1 FROM index_entries e WHERE e.id = m.id AND e.kind = CASE m.human_only
+        WHEN 1 THEN {HUMAN_ONLY_ENTRIES.number} ELSE {CHAT_ENTRIES.number} END)
+"""
+# Messages of conversations that were hidden or are visible again.
+_MESSAGES_TO_INDEX = f"""
+    SELECT m.id FROM conversations c JOIN messages m ON m.conversation_id = c.id
+    WHERE c.id = ANY(CAST(? AS BIGINT[])) AND CASE c.deleted WHEN 1 THEN {_IS_INDEXED}
+        ELSE m.deleted = 0 AND NOT {_IS_INDEXED} END
+"""
+_PURGED = "SELECT id FROM unnest(CAST(? AS BIGINT[])) AS changed (id) WHERE id NOT IN (SELECT id FROM conversations)"
+_ENTRIES_WITHOUT_MESSAGE = f"""
+    DELETE FROM index_entries WHERE kind IN ({CHAT_ENTRIES.number}, {HUMAN_ONLY_ENTRIES.number}) AND id > 0
+    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = index_entries.id) RETURNING kind, id
+"""
+# For each item by itself, so that the primary keys are used.
+_CHUNKS_OF = f"""
+    SELECT chunk.id FROM unnest(CAST(? AS BIGINT[])) AS item (id) JOIN LATERAL (
+        SELECT c.id FROM chunks c WHERE c.id >= item.id << {CHUNK_BITS} AND c.id < (item.id + 1) << {CHUNK_BITS}
+        UNION SELECT e.id FROM index_entries e WHERE e.kind = {MEDIA_ENTRIES.number}
+            AND e.id >= item.id << {CHUNK_BITS} AND e.id < (item.id + 1) << {CHUNK_BITS}) AS chunk ON TRUE
+"""
+# The two messages after each of these, whose context they are part of. The conditions are ranges, as in `entries.py`.
+_FOLLOWING = """
+    SELECT DISTINCT following.id FROM messages m JOIN LATERAL (
+        SELECT f.id FROM messages f WHERE (f.conversation_id, f.position) > (m.conversation_id, m.position)
+        AND f.conversation_id < m.conversation_id + 1 AND f.deleted <> 1 AND f.human_only <> 1
+        ORDER BY f.conversation_id, f.position LIMIT 2) AS following ON TRUE
+    WHERE m.id = ANY(CAST(? AS BIGINT[]))
+"""
+
+
+def index_changes(connection: PostgresConnection, changes: Mapping[str, Collection[int]]) -> None:
+    """`changes` are the rowids of rows that were inserted, updated or deleted, by table. Updates full-text entries and
+    vectors."""
+    indexed: dict[int, set[int]] = {}
+
+    def index(kind: EntryKind, rowids: Collection[int]) -> None:
+        index_rows(connection, kind, rowids)
+        indexed.setdefault(kind.number, set()).update(rowids)
+
+    for table, kind in _SIMPLE_KINDS.items():
+        if rowids := changes.get(table):
+            index(kind, rowids)
+    conversations, messages = changes.get("conversations", ()), set(changes.get("messages", ()))
+    if conversations:
+        for number, rowid in _remove_purged(connection, conversations):
+            indexed.setdefault(number, set()).add(rowid)
+        rows = connection.execute(_MESSAGES_TO_INDEX, (sorted(conversations),))
+        messages |= {rowid for (rowid,) in rows}
+    if messages:
+        following = {rowid for (rowid,) in connection.execute(_FOLLOWING, (sorted(messages),))}
+        index(HUMAN_ONLY_ENTRIES, messages)
+        index(CHAT_ENTRIES, messages | following)
+    if conversations:
+        index(CHAT_ENTRIES, [-rowid for rowid in conversations])
+    if media := changes.get("media"):
+        index(MEDIA_ENTRIES, [rowid for (rowid,) in connection.execute(_CHUNKS_OF, (sorted(media),))])
+    update_vectors(connection, indexed)
+
+
+def _remove_purged(connection: PostgresConnection, conversations: Collection[int]) -> list[tuple[int, int]]:
+    """Removes the entries of messages whose conversation was purged. Returns their kinds and rowids."""
+    if not connection.execute(f"{_PURGED} LIMIT 1", (sorted(conversations),)).fetchone():
+        return []
+    return connection.execute(_ENTRIES_WITHOUT_MESSAGE).fetchall()

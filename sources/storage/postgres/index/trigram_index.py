@@ -6,12 +6,24 @@ folds to ASCII letters, so that a text of ASCII letters can be looked up.
 """
 
 import re
+import time
 import unicodedata
+from functools import partial
+from typing import TYPE_CHECKING
 
+from loguru import logger
+
+from config.errors import FlorilegiumError
 from config.postgres.connection import PostgresConnection
 from config.postgres.sql import quote_schema
+from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.extensions import find_extension
-from sources.storage.postgres.leases import claim, release
+from sources.storage.postgres.index.index_update import IndexTask
+from sources.storage.postgres.jobs import claim, release
+
+if TYPE_CHECKING:
+    from sources.storage.postgres.database import PostgresDatabase
+
 
 # A build that failed is tried again after this time.
 _LEASE_S = 3_600
@@ -84,3 +96,40 @@ def release_build(owner: str, connection: PostgresConnection) -> None:
 
 def _is_indexed(character: str) -> bool:
     return character.isascii() or not (unicodedata.category(character) in _FOLDED_CATEGORIES or "ⓐ" <= character <= "ⓩ")
+
+
+# -- trigram builder ---------------------------------------------------------------------------------------------------
+# Builds the index for substring searches of one library in the background.
+
+_SOURCE = "chats"
+# How often a library is checked for whether it needs the index.
+_CHECK_S = 60.0
+
+
+class TrigramIndexBuilder(IndexTask):
+    def __init__(self, database: "PostgresDatabase") -> None:
+        super().__init__(database)
+        self._checked_at = float("-inf")
+
+    def start(self, messages_min: int) -> None:
+        """Builds the index, if the library has more messages than that and no index, unless a build is running."""
+        now = time.monotonic()
+        if now - self._checked_at >= _CHECK_S and not self.is_running:
+            self._checked_at = now
+            self._run(self._build(messages_min))
+
+    async def _build(self, messages_min: int) -> None:
+        database = self._database
+        try:
+            with background_jobs():
+                if not await database.read(_SOURCE, partial(needs_index, messages_min)):
+                    return
+                statement = await database.write_vectors(_SOURCE, partial(prepare_build, database.process_id))
+                if statement is None:
+                    return
+                if await database.index_builds.run(statement):
+                    await database.write_vectors(_SOURCE, partial(release_build, database.process_id))
+                else:
+                    logger.warning("The index for substring searches could not be built; searches scan all messages")
+        except FlorilegiumError as error:
+            logger.warning("Building the index for substring searches failed: {}", error.message)

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.postgres.index.entries import ENTRY_KINDS, EntryKind, is_small_index
-from sources.storage.postgres.joint_statements import fetch_jointly
+from sources.storage.postgres.joint_read import fetch_jointly
 from sources.storage.postgres.search.tsquery import for_index, with_labels
 from sources.storage.search.engine import CandidateRow
-from sources.storage.search.tier_sql import TierSql
+from sources.storage.search.text_search import TierSql
 from sources.storage.tables.sql import Statement, json_array
 
 LISTED_NUMBERS = "SELECT CAST(value AS BIGINT) AS value FROM jsonb_array_elements_text(CAST(? AS JSONB))"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.postgres.connection import PostgresConnection
 from sources.query import AllOf, AnyOf, Expression, Phrase, Word
-from sources.query.prefixes import prefix_word
+from sources.query.words import prefix_word
 from sources.storage.contract import ExactSearch
 from sources.storage.postgres.index.entries import CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, EntryKind
 from sources.storage.postgres.search.tsquery import compile_tsquery, for_index, with_labels
@@ -22,8 +22,7 @@ from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search import exact
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
 from sources.storage.tables.validation import is_storable
-from sources.text.letter_separation import separate_letters
-from sources.text.segmentation import UNSPACED_RUN, segment
+from sources.text.segmentation import UNSPACED_RUN, segment, separate_letters
 
 # Messages in which the expression is evaluated at once: some hundred milliseconds.
 _CANDIDATES_MAX = 5_000

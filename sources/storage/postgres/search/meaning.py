@@ -16,10 +16,15 @@ from config.postgres.connection import PostgresConnection
 from sources.records import SemanticStatus
 from sources.semantic.model import SCALE, ModelInfo
 from sources.storage.postgres.vectors.coverage_memory import CoverageMemory
-from sources.storage.postgres.vectors.extension import VectorExtension
-from sources.storage.postgres.vectors.passages import kind_number
-from sources.storage.postgres.vectors.vector_tables import encode_vector, is_queued, kind_coverage, read_state
-from sources.storage.search.meaning import CountRows, NearEntry
+from sources.storage.postgres.vectors.vector_tables import (
+    VectorExtension,
+    encode_vector,
+    is_queued,
+    kind_coverage,
+    kind_number,
+    read_state,
+)
+from sources.storage.search.fused_search import CountRows, NearEntry
 from sources.storage.sqlite.vectors.kinds import VectorKind
 
 # An HNSW index returns at most this many passages at once.

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from config.postgres.connection import PostgresConnection
 from sources.storage.contract import Search
-from sources.storage.search.target import SearchTarget
+from sources.storage.search.engine import SearchTarget
 from sources.storage.tables.sql import SqlFilter, either
 from sources.storage.tables.validation import is_storable
-from sources.text.literals import contains_literal, literal_form
+from sources.text.segmentation import contains_literal, literal_form
 
 # The texts in which a literal is looked up, by table. A control character between values keeps a text from matching
 # across two of them.

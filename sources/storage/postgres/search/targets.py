@@ -6,14 +6,16 @@ from msgspec.structs import replace
 
 from sources.storage.postgres.index.entries import MESSAGE_CONTEXT
 from sources.storage.postgres.search.dialect import postgres_sql
-from sources.storage.search.target import SearchTarget
+from sources.storage.search.engine import SearchTarget
 from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
-from sources.storage.sqlite.search.targets.characters import CHARACTERS_TARGET
-from sources.storage.sqlite.search.targets.chats import CHATS_TARGET, HUMAN_ONLY_TARGET
-from sources.storage.sqlite.search.targets.media import MEDIA_TARGET
-from sources.storage.sqlite.search.targets.notes import NOTES_TARGET
-from sources.storage.sqlite.search.targets.observations import OBSERVATIONS_TARGET
-from sources.storage.sqlite.search.targets.prompts import PROMPTS_TARGET
+from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
+from sources.storage.sqlite.search.targets import (
+    CHARACTERS_TARGET,
+    MEDIA_TARGET,
+    NOTES_TARGET,
+    OBSERVATIONS_TARGET,
+    PROMPTS_TARGET,
+)
 
 # Contexts up to this length are read with every message that may become a hit, so that most searches need no other
 # statement for them. Longer ones are read for the hits that show them.

@@ -11,8 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
-from sources.storage.postgres.index.index_tokens import index_tokens
-from sources.storage.postgres.index.tsvector import clip_lexeme, quote_lexeme
+from sources.storage.postgres.index.tsvector import clip_lexeme, index_tokens, quote_lexeme
 
 PREFIX_MARK = "$"
 # A lexeme that no index contains: tokens have no punctuation.

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from config.postgres.connection import PostgresConnection
-from sources.storage.postgres.vectors.passages import read_digests
-from sources.storage.postgres.vectors.vector_tables import read_state
+from sources.storage.postgres.vectors.vector_tables import read_digests, read_state
 
 _LISTED = "kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
 _IS_LIVE = "EXISTS (SELECT 1 FROM index_entries e WHERE e.kind = {0}.kind AND e.id = {0}.id)"

@@ -9,30 +9,164 @@ After a change of the model, all rows are in the queue, and the vectors of the p
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from config.postgres.connection import PostgresConnection
-from sources.semantic.model import ModelInfo
+from config.postgres.connection import PostgresConnection, Rows
+from config.postgres.sql import quote_schema
+from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
+from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
     CHARACTER_ENTRIES,
     CHAT_ENTRIES,
+    ENTRY_KINDS,
     HUMAN_ONLY_ENTRIES,
     MEDIA_ENTRIES,
     NOTE_ENTRIES,
     OBSERVATION_ENTRIES,
     PROMPT_ENTRIES,
 )
-from sources.storage.postgres.vectors.extension import VectorExtension
-from sources.storage.postgres.vectors.passages import VectorRow, read_digests, read_passages
-from sources.storage.search.meaning import CountRows
-from sources.storage.search.passages import Passage
-from sources.storage.vectors.passage_batch import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
+from sources.storage.postgres.jobs import claim, is_held, release
+from sources.storage.postgres.search.dialect import postgres_sql
+from sources.storage.search.candidates import Passage
+from sources.storage.search.fused_search import CountRows
+from sources.storage.sqlite.vectors.kinds import ALL_KINDS, TITLE_VECTORS, VectorKind
+
+# -- passages ----------------------------------------------------------------------------------------------------------
+# The passages of rows, which are the same as on SQLite, and a number that changes with them.
+#
+# A row is identified as its entry in the full-text index is: by the number of its kind and a rowid, which is negative
+# for the title of a conversation.
+
+# The number of a kind and the rowid of an index entry.
+VectorRow = tuple[int, int]
+
+_DIGEST_BYTES = 8
+_KINDS = {ENTRY_KINDS[kind.index].number: kind for kind in ALL_KINDS if kind is not TITLE_VECTORS}
+
+
+def kind_number(kinds: Sequence[VectorKind]) -> int:
+    """Returns the number of the kind that these kinds have in PostgreSQL, where titles belong to messages."""
+    [number] = {ENTRY_KINDS[kind.index].number for kind in kinds}
+    return number
+
+
+def read_passages(
+    connection: PostgresConnection, rows: Iterable[VectorRow], *, has_context: bool
+) -> dict[VectorRow, list[Passage]]:
+    """Returns the passages of the live rows among these."""
+    by_kind: dict[tuple[int, int], list[int]] = {}
+    for number, rowid in rows:
+        sign = -1 if rowid < 0 else 1
+        by_kind.setdefault((number, sign), []).append(sign * rowid)
+    translated = _TranslatedConnection(connection)
+    return {
+        (number, sign * rowid): passages
+        for (number, sign), rowids in by_kind.items()
+        for rowid, passages in _kind(number, sign).passages(translated, rowids, has_context=has_context)
+    }
+
+
+def read_digests(connection: PostgresConnection, rows: Iterable[VectorRow]) -> dict[VectorRow, int]:
+    """Returns a number for each live row that changes with its passages. The context of a message is always part of
+    them, so that a change of it does not depend on the model."""
+    return {row: _digest(passages) for row, passages in read_passages(connection, rows, has_context=True).items()}
+
+
+def _digest(passages: Sequence[Passage]) -> int:
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for passage in passages:
+        text = passage.text.encode()
+        digest.update(f"{passage.start} {passage.end} {len(text)} ".encode() + text)
+    return int.from_bytes(digest.digest(), signed=True)
+
+
+def _kind(number: int, sign: int) -> VectorKind:
+    return TITLE_VECTORS if number == CHAT_ENTRIES.number and sign < 0 else _KINDS[number]
+
+
+class _TranslatedConnection:
+    """Runs the statements of the kinds, which are written for SQLite."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        return self._connection.execute(postgres_sql(sql), parameters)
+
+
+# -- extension ---------------------------------------------------------------------------------------------------------
+# The extension pgvector: where it is installed, and why it cannot be used.
+
+# The first version with `halfvec`, and the first with iterative scans of an HNSW index.
+_MIN_VERSION = (0, 7)
+_ITERATIVE_SCANS = (0, 8)
+# How long an absent extension is not looked for again.
+_ABSENT_FOR_S = 30.0
+_ABSENT = (
+    "semantic search in PostgreSQL needs the extension pgvector; install it on the database server and run "
+    "`CREATE EXTENSION vector` as an administrator of the database"
+)
+
+
+class VectorExtension(Struct, frozen=True):
+    """`schema` is a quoted identifier."""
+
+    schema: str
+    version: tuple[int, ...]
+
+    @property
+    def vector_type(self) -> str:
+        """Half the size of `vector`, and exact for the numbers that vectors consist of: -127 to 127."""
+        return f"{self.schema}.halfvec"
+
+    @property
+    def has_iterative_scans(self) -> bool:
+        return self.version >= _ITERATIVE_SCANS
+
+    def product(self, one: str, other: str) -> str:
+        """Returns the SQL expression of the negative inner product, which the index orders by."""
+        return f"{one} OPERATOR({self.schema}.<#>) {other}"
+
+
+class VectorExtensionMemory:
+    """What is known about the extension. All libraries of a process share it."""
+
+    def __init__(self) -> None:
+        self._extension: VectorExtension | None = None
+        self._reason = ""
+        self._checked_at = float("-inf")
+
+    @property
+    def is_known(self) -> bool:
+        return self._extension is not None or time.monotonic() - self._checked_at < _ABSENT_FOR_S
+
+    def require(self) -> VectorExtension:
+        """Raises SemanticUnavailable with the reason."""
+        if self._extension is None:
+            raise SemanticUnavailable(self._reason)
+        return self._extension
+
+    def check(self, connection: PostgresConnection) -> None:
+        """Looks for the extension, or installs it."""
+        installed = find_extension(connection, "vector")
+        self._checked_at = time.monotonic()
+        if installed is None:
+            self._reason = _ABSENT
+        elif installed.version < _MIN_VERSION:
+            version = ".".join(map(str, installed.version))
+            self._reason = f"semantic search in PostgreSQL needs pgvector 0.7 or newer, but the database has {version}"
+        else:
+            self._extension = VectorExtension(installed.schema, installed.version)
+
 
 # Tables of another version are dropped and created again.
 _VERSION = 1
@@ -286,3 +420,60 @@ def _delete_listed(connection: PostgresConnection, table: str, rows: Sequence[Ve
         kinds, ids = ([row[place] for row in rows] for place in (0, 1))
         sql = f"DELETE FROM {table} t USING {_LISTED} WHERE t.kind = listed.kind AND t.id = listed.id{condition}"
         connection.execute(sql, (kinds, ids))
+
+
+# -- hnsw index --------------------------------------------------------------------------------------------------------
+# HNSW indexes of the vectors of a library: one for each model and source that has many passages.
+
+# How many dimensions pgvector can index with two bytes each.
+_DIMENSIONS_MAX = 4_000
+_LEASE_NAME = "hnsw_lease"
+# A build of a million vectors can take an hour. One that failed, and would fail again, is tried again after this time.
+_LEASE_S = 7_200
+_COUNT = "SELECT kind, count(*) FROM vectors WHERE model = ? GROUP BY kind HAVING count(*) >= ? ORDER BY kind"
+_VECTOR = "SELECT CAST(vector AS TEXT) FROM vectors WHERE model = ? AND kind = ? LIMIT 1"
+
+
+class HnswIndex(Struct, frozen=True):
+    model: int
+    kind: int
+    dimension: int
+
+    def statement(self, schema: str, extension: VectorExtension) -> str:
+        """The dimension is that of the model, because an index needs one and the table has vectors of any."""
+        name = hnsw_index_name(self.model, self.kind)
+        vector = f"(CAST(vector AS {extension.vector_type}({self.dimension:d})))"
+        return (
+            f"CREATE INDEX CONCURRENTLY {name} ON {quote_schema(schema)}.vectors "
+            f"USING hnsw ({vector} {extension.schema}.halfvec_ip_ops) "
+            f"WHERE model = {self.model:d} AND kind = {self.kind:d}"
+        )
+
+
+def find_missing(connection: PostgresConnection, min_passages: int) -> HnswIndex | None:
+    """Returns an index that would help and does not exist."""
+    state = read_state(connection)
+    if state is None or not min_passages or is_held(connection, _LEASE_NAME):
+        return None
+    for kind, _ in connection.execute(_COUNT, (state.number, min_passages)):
+        if (state.number, kind) not in state.indexes:
+            [(vector,)] = connection.execute(_VECTOR, (state.number, kind)).fetchall()
+            dimension = vector.count(",") + 1
+            return HnswIndex(state.number, kind, dimension) if dimension <= _DIMENSIONS_MAX else None
+    return None
+
+
+def claim_build(connection: PostgresConnection, owner: str, index: HnswIndex) -> bool:
+    """Removes what an interrupted build left. Returns False if another process builds an index."""
+    if not claim(connection, _LEASE_NAME, owner, _LEASE_S):
+        return False
+    connection.execute(f"DROP INDEX IF EXISTS {hnsw_index_name(index.model, index.kind)}")
+    return True
+
+
+def finish_build(index: HnswIndex, owner: str, connection: PostgresConnection) -> None:
+    """Lets searches use the index."""
+    state = read_state(connection)
+    if state is not None:
+        save_state(connection, replace(state, indexes=(*state.indexes, (index.model, index.kind))))
+    release(connection, _LEASE_NAME, owner)

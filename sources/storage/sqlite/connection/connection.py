@@ -22,12 +22,9 @@ from loguru import logger
 from config.errors import Overloaded, StorageError, Unavailable
 from config.paths import UserId
 from config.sqlite_errors import is_undecodable_text, replace_undecodable
-from sources.storage.job_group import current_job_group
-from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
-from sources.storage.job_timer import RunTimer
-from sources.storage.sqlite.connection.errors import Interrupted, is_busy
-from sources.storage.sqlite.connection.rows import RowConnection
-from sources.storage.tables.text_index import TextIndex
+from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob, RunTimer, current_job_group
+from sources.storage.sqlite.connection.errors import Interrupted, RowConnection, is_busy
+from sources.storage.tables.sql import TextIndex
 
 T = TypeVar("T")
 Work = Callable[["JobConnection"], T]

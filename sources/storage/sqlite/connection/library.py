@@ -7,25 +7,27 @@ from msgspec.structs import replace
 from config.errors import NotFound
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
-from sources.storage.collections.agents import StoredAgents
-from sources.storage.collections.bookmarks import StoredBookmarks
 from sources.storage.collections.followed_files import StoredFollowedFiles
+from sources.storage.collections.items import StoredAgents, StoredBookmarks
 from sources.storage.contract import Chats, Corpus, LibraryUsage
 from sources.storage.quota import UserQuota
 from sources.storage.redaction import redact_for_agents
-from sources.storage.sqlite.collections.chats import SqliteChats
-from sources.storage.sqlite.collections.items import SqliteCharacters, SqliteMedia, SqliteNotes, SqlitePrompts
-from sources.storage.sqlite.collections.observations import SqliteObservations
-from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
-from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.collections import (
+    SqliteCharacters,
+    SqliteChats,
+    SqliteMedia,
+    SqliteNotes,
+    SqliteObservations,
+    SqlitePrompts,
+    SqliteSearchSettings,
+)
+from sources.storage.sqlite.connection.database import Database, FileMeter
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
-from sources.storage.sqlite.connection.quota import FileMeter
-from sources.storage.sqlite.index.index_builder import IndexBuilder
-from sources.storage.sqlite.index.index_content import LibraryIndexes
+from sources.storage.sqlite.index.message_index import IndexBuilder
+from sources.storage.sqlite.index.text_index import LibraryIndexes
 from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.media import MEDIA
-from sources.storage.sqlite.schema.prompts import PROMPTS
-from sources.storage.tables.indexes import CHATS_INDEX
+from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS
+from sources.storage.tables.sql import CHATS_INDEX
 
 
 class UserDatabases:

@@ -12,12 +12,11 @@ from msgspec import Struct
 
 from auth.library_files import record_file, recorded_files
 from config.errors import StorageError
-from config.file_copies import save_copy_before_migration
-from config.paths import DataRoot, UserId
+from config.paths import DataRoot, UserId, save_copy_before_migration
 from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
 from sources.storage.sqlite.connection.errors import (
     is_busy,
@@ -25,12 +24,9 @@ from sources.storage.sqlite.connection.errors import (
     is_unwritable,
     too_many_open_files,
 )
-from sources.storage.sqlite.index.text_index import segment_version
-from sources.storage.sqlite.index.text_weights import lacks_weights
+from sources.storage.sqlite.index.text_index import lacks_weights, segment_version
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
-from sources.text.letter_separation import separate_letters
-from sources.text.literals import contains_literal, literal_form
-from sources.text.segmentation import SEGMENT_VERSION
+from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal_form, separate_letters
 
 _CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024

@@ -24,19 +24,18 @@ from config.sqlite_errors import DATABASE_ERRORS
 from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
+from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import JobQueue
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary_memory import VocabularyMemory
-from sources.storage.sqlite.collections.searchable import SqliteSearchSettings
+from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.sqlite.collections import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
-from sources.storage.tables.idempotency import IdempotencyLimits
+from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
-from sources.storage.vectors.embedding import EmbeddedBatch, embed_batch
-from sources.storage.vectors.embedding_scheduler import EmbeddingScheduler
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)

@@ -4,22 +4,206 @@ A term is weighted by how rare it is among the rows of its source. In a source w
 rows of all files of the library are counted instead: the reader's own file and those attached to it.
 """
 
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 from loguru import logger
 
 from config.sqlite_errors import DATABASE_ERRORS
 from sources.query import ParsedQuery
+from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.contract import Corpus
-from sources.storage.search.vocabulary import LibraryVocabulary
+from sources.storage.search.vocabulary import LibraryVocabulary, word_beginnings
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
-from sources.storage.sqlite.index.file_counts import FileCounts, Parameters
-from sources.storage.sqlite.index.index_content import LibraryIndexes
-from sources.storage.sqlite.index.vocabulary import IndexVocabulary
+from sources.storage.sqlite.index.text_index import COUNTS_MAX, IndexContent, LibraryIndexes
 from sources.storage.sqlite.search.fts5_engine import FTS5
-from sources.storage.tables.text_index import TextIndex
+from sources.storage.tables.sql import TextIndex, json_array
+from sources.text.stemming import STOPWORDS
+
+# -- file counts -------------------------------------------------------------------------------------------------------
+# The counts of one file of a library, as one connection sees it.
+
+Parameters = tuple[str | int | float, ...]
+
+
+class FileCounts:
+    """The counts of one file, under the schema name by which a connection reaches it."""
+
+    def __init__(self, schema: str, indexes: tuple[TextIndex, ...], library: LibraryIndexes) -> None:
+        self.schema = schema
+        self._indexes = indexes
+        self._library = library
+        # A file that was never used has no indexes yet.
+        self.existing: tuple[TextIndex, ...] = ()
+        self._data_version = 0
+        self._contents: dict[str, IndexContent] = {}
+        self._counts: dict[tuple[str, Parameters], int] = {}
+
+    def refresh(self, connection: JobConnection) -> None:
+        version = connection.data_version(self.schema)
+        is_full = len(self._counts) > COUNTS_MAX or any(content.is_full for content in self._contents.values())
+        if version != self._data_version or is_full:
+            self._counts.clear()
+            self._contents.clear()
+            self.existing = self._find_existing(connection)
+            self._data_version = version
+
+    def content(self, connection: JobConnection, index: TextIndex) -> IndexContent:
+        content = self._contents.get(index.table)
+        if content is None:
+            content = self._contents[index.table] = self._library.content(connection, self.schema, index.table)
+        return content
+
+    def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
+        key = (sql, parameters)
+        count = self._counts.get(key)
+        if count is None:
+            [count] = connection.execute(sql, parameters).fetchone()
+            self._counts[key] = count
+        return count
+
+    def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
+        content = self.content(connection, index)
+        rows = content.rows
+        if rows is None:
+            [rows] = connection.execute(_rows_sql(self.schema, index.table)).fetchone()
+            content.rows = rows
+        return rows
+
+    def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
+        counts = self.content(connection, index).counts
+        count = counts.get(match)
+        if count is None:
+            [count] = connection.execute(_matches_sql(self.schema, index.table), (match,)).fetchone()
+            counts[match] = count
+        return count
+
+    def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
+        """Counts in all indexes of the file together."""
+        rows = sum([self.count_rows(connection, index) for index in self.existing])
+        frequencies = [
+            sum([self.count_matches(connection, index, match) for index in self.existing]) for match in matches
+        ]
+        return Corpus(rows, tuple(frequencies))
+
+    def _find_existing(self, connection: JobConnection) -> tuple[TextIndex, ...]:
+        """A file that was never used has no indexes yet."""
+        rows = connection.execute(f"SELECT name FROM {self.schema}.sqlite_schema WHERE type = 'table'")
+        names = {name for (name,) in rows.fetchall()}
+        return tuple([index for index in self._indexes if index.table in names])
+
+
+# Cached, because building a statement takes as long as looking up a count.
+
+
+@lru_cache(maxsize=256)
+def _rows_sql(schema: str, table: str) -> str:
+    return f"SELECT count(*) FROM {schema}.{table}_docsize"
+
+
+@lru_cache(maxsize=256)
+def _matches_sql(schema: str, table: str) -> str:
+    return f"SELECT count(*) FROM {schema}.{table} WHERE {table} MATCH ?"
+
+
+# -- vocabulary --------------------------------------------------------------------------------------------------------
+# The vocabularies of the full-text indexes of a library.
+#
+# Reading a word takes as long as reading the list of its rows. In a large index only the words that begin like the one
+# asked for are read, and not the stop words, which have the longest lists.
+
+_LAST = "\U0010ffff"
+_SORTED_STOPWORDS = sorted(STOPWORDS)
+
+
+class IndexVocabulary:
+    """The words of one index, as one connection sees it."""
+
+    def __init__(
+        self, connection: JobConnection, counts: FileCounts, index: TextIndex, library: LibraryIndexes
+    ) -> None:
+        self._connection = connection
+        self._counts = counts
+        self._index = index
+        self._library = library
+        self.version = counts.content(connection, index).version
+
+    @property
+    def table(self) -> str:
+        return self._index.table
+
+    def words_like(self, word: str, words_max: int) -> str:
+        """Returns the words that may be near to a word, each with a space before and after it."""
+        beginnings = word_beginnings(word, self._counts.count_rows(self._connection, self._index))
+        return "".join([self._words(beginning, words_max) for beginning in beginnings])
+
+    def count_rows(self, words: Sequence[str]) -> dict[str, int]:
+        """Returns the number of rows of each of these words."""
+        if not words:
+            return {}
+        sql = f"SELECT term, doc FROM {self._open()} WHERE term IN (SELECT value FROM json_each(?))"
+        return dict(self._connection.execute(sql, (json_array(words),)).fetchall())
+
+    def find_text(self, token: str) -> str | None:
+        """Returns the indexed text of a row that contains a token."""
+        table, text = self._index.table, " || ' ' || ".join(self._index.columns)
+        sql = f"SELECT {text} FROM {self._counts.schema}.{table} WHERE {table} MATCH ? LIMIT 1"
+        row = self._connection.execute(sql, (f'"{token}"',)).fetchone()
+        return row and str(row[0])
+
+    def _words(self, beginning: str, words_max: int) -> str:
+        memory, key = self._library.vocabularies, (id(self._library), self._index.table, beginning)
+        words = memory.get(key, self.version)
+        if words is None:
+            words = self._read(beginning, words_max)
+            memory.put(key, self.version, words)
+        return words
+
+    def _read(self, beginning: str, words_max: int) -> str:
+        """Reads at most `words_max` words. Those that are too short or too long to be near to another are left out."""
+        # As one text: fetching single rows would acquire the interpreter lock for each.
+        length = f"length(term) BETWEEN {NEAR_MIN_CHARS} AND {NEAR_MAX_CHARS}"
+        rows = f"SELECT term FROM {self._open()} WHERE term > ? AND term < ? AND {length} LIMIT ?"
+        sql = f"SELECT group_concat(term, ' '), count(*) FROM ({rows})"
+        texts = [""]
+        for after, before in _gaps(beginning):
+            text, count = self._connection.execute(sql, (after, before, words_max)).fetchone()
+            texts += [text] if count else []
+            words_max -= count
+        return " ".join([*texts, ""])
+
+    def _open(self) -> str:
+        """Returns the name of the table of the words. A reader must not write, not even to its own temporary tables,
+        except to create this one."""
+        schema, table = self._counts.schema, self._index.table
+        name = f"temp.words_of_{schema}_{table}"
+        if name in self._connection.temporary_tables:
+            return name
+        self._connection.execute("PRAGMA query_only = OFF")
+        try:
+            self._connection.execute(
+                f"CREATE VIRTUAL TABLE IF NOT EXISTS {name} USING fts5vocab ({schema}, {table}, row)"
+            )
+        finally:
+            self._connection.execute("PRAGMA query_only = ON")
+        self._connection.temporary_tables.add(name)
+        return name
+
+
+def _gaps(beginning: str) -> Iterator[tuple[str, str]]:
+    """Yields the ranges between the stop words that begin with a text, or one range if all words are read: in a small
+    index the lists of stop words are short."""
+    if not beginning:
+        yield "", _LAST
+        return
+    bounds = [beginning, *(word for word in _SORTED_STOPWORDS if word.startswith(beginning)), beginning + _LAST]
+    yield from pairwise(bounds)
+
 
 T = TypeVar("T")
 
@@ -157,3 +341,32 @@ def _matches(query: ParsedQuery) -> list[str]:
 
 def _add(one: Corpus, other: Corpus) -> Corpus:
     return Corpus(one.rows + other.rows, tuple(map(sum, zip(one.frequencies, other.frequencies, strict=True))))
+
+
+# -- word count --------------------------------------------------------------------------------------------------------
+# How many words an index has, without reading its rows.
+
+# Every chunk and message repeats the title of its item.
+_TITLES = frozenset(("title", "name"))
+# The row in which FTS5 keeps the number of rows and the number of tokens of each column (fts5_index.c, "averages").
+_AVERAGES_ROW = 1
+
+
+def count_words(connection: JobConnection, index: TextIndex) -> int:
+    """Returns the number of words in the texts of an index, without titles."""
+    sql = f"SELECT block FROM {index.table}_data WHERE id = ?"
+    row = connection.execute(sql, (_AVERAGES_ROW,)).fetchone()
+    _rows, *tokens = _read_varints(row[0]) if row else (0,)
+    return sum(count for column, count in zip(index.columns, tokens, strict=False) if column not in _TITLES)
+
+
+def _read_varints(block: bytes) -> list[int]:
+    """Reads SQLite's varints: seven bits per byte, the most significant first; the ninth byte has eight bits."""
+    values, value, length = [], 0, 0
+    for byte in block:
+        length += 1
+        value = (value << 8 | byte) if length == 9 else (value << 7 | byte & 0x7F)
+        if length == 9 or not byte & 0x80:
+            values.append(value)
+            value, length = 0, 0
+    return values or [0]

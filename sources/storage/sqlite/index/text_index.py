@@ -10,8 +10,10 @@ same transaction commits. The view `<table>_source` defines what an index must c
 import sqlite3
 from functools import lru_cache
 
-from sources.storage.tables.text_index import SegmentedTable, TextIndex, index_form
+from sources.storage.search.vocabulary import NearWordsMemory, VocabularyMemory
+from sources.storage.tables.sql import SegmentedTable, TextIndex, index_form
 from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER
+from sources.text.token_estimates import TokenScale
 
 # Rows segmented again in one transaction after an upgrade: a few milliseconds, so that other writes are not delayed.
 _BATCH_ROWS = 200
@@ -93,3 +95,84 @@ def segment_version(connection: sqlite3.Connection) -> int:
 
 def save_segment_version(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO state VALUES ('segment_version', ?)", (str(SEGMENT_VERSION),))
+
+
+# -- text weights ------------------------------------------------------------------------------------------------------
+# Computes the weights of media texts that were stored before the column `text_weight` existed, while the file is in
+# use. If the computation is interrupted, it continues with the rows that still lack a weight.
+
+# How much text is weighed in one transaction: some ten milliseconds, so that other writes are not delayed.
+_BATCH_CHARS = 1_000_000
+
+
+def lacks_weights(connection: sqlite3.Connection) -> bool:
+    [is_lacking] = connection.execute("SELECT EXISTS (SELECT 1 FROM media WHERE text_weight IS NULL)").fetchone()
+    return bool(is_lacking)
+
+
+def weigh_batch(connection: sqlite3.Connection) -> bool:
+    """Weighs one batch of texts, at least one. Returns whether there are more."""
+    rows = connection.execute(
+        "SELECT id, length_chars FROM media WHERE text_weight IS NULL ORDER BY id LIMIT ?", (_BATCH_ROWS,)
+    ).fetchall()
+    left = _BATCH_CHARS
+    for rowid, length_chars in rows:
+        [content] = connection.execute("SELECT content FROM texts WHERE id = ?", (rowid,)).fetchone()
+        weight = TokenScale().weigh(content)
+        connection.execute("UPDATE media SET text_weight = ? WHERE id = ?", (weight, rowid))
+        left -= length_chars
+        if left <= 0:
+            break
+    return lacks_weights(connection)
+
+
+# -- index content -----------------------------------------------------------------------------------------------------
+# What is known about the content of a library's full-text indexes. All readers of the library share it.
+#
+# It is valid for one version of an index. `PRAGMA data_version` is of no use for that: its values mean nothing to
+# another connection, and it changes with every write to the file. FTS5 writes the structure of an index whenever its
+# content changes, so the structure identifies the content.
+
+# Of each index, and of other statements. A count takes about 240 bytes.
+COUNTS_MAX = 1_000
+# The rowids of the sizes and of the structure in the data of an FTS5 index.
+_AVERAGES_ROWID = 1
+_STRUCTURE_ROWID = 10
+
+
+class IndexContent:
+    """One version of an index: how many rows it has, and how many of them match an expression."""
+
+    __slots__ = ("counts", "rows", "version")
+
+    def __init__(self, version: bytes) -> None:
+        self.version = version
+        self.rows: int | None = None
+        self.counts: dict[str, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.counts) > COUNTS_MAX
+
+
+class LibraryIndexes:
+    """The indexes of one library, by the names of their tables, which differ between its files."""
+
+    def __init__(self, vocabularies: VocabularyMemory) -> None:
+        self.vocabularies = vocabularies
+        self.near_words = NearWordsMemory()
+        self._contents: dict[str, IndexContent] = {}
+
+    def content(self, connection: sqlite3.Connection, schema: str, table: str) -> IndexContent:
+        """Returns the content of an index that a connection sees. If readers see different versions, which they do for
+        moments only, the last one is kept."""
+        version = _read_version(connection, schema, table)
+        content = self._contents.get(table)
+        if content is None or content.version != version or content.is_full:
+            content = self._contents[table] = IndexContent(version)
+        return content
+
+
+def _read_version(connection: sqlite3.Connection, schema: str, table: str) -> bytes:
+    sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
+    return b"|".join([block for (block,) in connection.execute(sql)])

@@ -22,20 +22,68 @@ from auth.audit import AUDIT_SCHEMA
 from auth.control_schema import CONTROL_SCHEMA
 from auth.library_files import record_file
 from config.errors import Conflict, DiskFull, NotFound, StorageError
-from config.file_copies import copy_database, set_aside, sync_directory
-from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
+from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, copy_database, set_aside, sync_directory
 from config.sqlite_errors import DATABASE_ERRORS
 from sources.storage.sqlite.connection.errors import is_no_space, translate
-from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
-from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
-from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
-from sources.storage.sqlite.maintenance.snapshots import (
-    BUSY_TIMEOUT_MS,
-    begin_snapshot,
-    connect_reader,
-    locked_for_writing,
+from sources.storage.sqlite.maintenance.library_check import (
+    connect_immutable,
+    find_fault,
+    find_foreign_object,
+    missing_files,
 )
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
+
+# -- snapshots ---------------------------------------------------------------------------------------------------------
+# Reads all files of one user as of one moment, while others keep writing.
+#
+# Their writers are locked for a few milliseconds while a read transaction is started on each file.
+
+# How long to wait for the locks of other processes.
+BUSY_TIMEOUT_MS = 30_000
+
+
+@contextmanager
+def open_snapshots(data_root: DataRoot, user_id: UserId) -> Iterator[Mapping[DatabaseKind, sqlite3.Connection]]:
+    """Yields a connection for each file that has content. All of them see the same moment."""
+    kinds: list[DatabaseKind] = [kind for kind in DATABASE_KINDS if data_root.has_content(user_id, kind)]
+    paths: list[Path] = [getattr(data_root.paths_of(user_id), kind) for kind in kinds]
+    with ExitStack() as stack:
+        connections = [stack.enter_context(closing(connect_reader(path))) for path in paths]
+        with locked_for_writing(paths):
+            for connection in connections:
+                begin_snapshot(connection)
+        yield dict(zip(kinds, connections, strict=True))
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+@contextmanager
+def locked_for_writing(paths: Sequence[Path]) -> Iterator[None]:
+    """Holds the write locks of all files in one transaction, so that no other connection writes to any of them."""
+    if not paths:
+        yield
+        return
+    with closing(connect_reader(paths[0])) as lock:
+        for number, path in enumerate(paths[1:]):
+            lock.execute(f"ATTACH DATABASE ? AS attached{number}", (str(path),))
+        lock.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            lock.rollback()
+
+
+def begin_snapshot(connection: sqlite3.Connection) -> None:
+    """Makes the connection see the file as it is now. SQLite takes the snapshot at the first read."""
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+
 
 MANIFEST = "backup.json"
 FORMAT = "florilegium-backup"

@@ -1,5 +1,6 @@
 """Checks the files of one user: that they exist, that they pass SQLite's integrity check, and that each full-text index
-contains exactly its rows. Works while a server is running, whose writes wait during the comparison of an index."""
+contains exactly its rows. Works while a server is running, whose writes wait during the comparison of an index.
+"""
 
 # ruff: noqa: S608 - table names come from our own schemas
 
@@ -17,10 +18,41 @@ from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId, is_read
 from config.sqlite_errors import DATABASE_ERRORS, is_undecodable_text
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
-from sources.storage.sqlite.maintenance.file_faults import connect_immutable
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
-from sources.storage.sqlite.schema.migrations import schema_version
+from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
+
+# -- file faults -------------------------------------------------------------------------------------------------------
+# Faults of single files that are not in use, such as the copies of a backup.
+
+
+def connect_immutable(path: Path) -> sqlite3.Connection:
+    """Opens a file that is not written to, so that SQLite creates no log next to it."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def find_fault(path: Path) -> str | None:
+    """Returns what is wrong with a file, to follow its name in a sentence."""
+    try:
+        with closing(connect_immutable(path)) as connection:
+            [result] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except DATABASE_ERRORS:
+        result = "not a database"
+    return None if result == "ok" else "failed SQLite's integrity check"
+
+
+def missing_files(data_root: DataRoot, user_id: UserId) -> list[str]:
+    """Returns a sentence for each file that the user must have but that does not exist or is empty."""
+    recorded = recorded_files(data_root.control_path, user_id)
+    return [
+        f"{kind}.db is missing or empty"
+        for kind in DATABASE_KINDS
+        if kind in recorded and not data_root.has_content(user_id, kind)
+    ]
+
 
 FileState = Literal["ok", "missing", "damaged", "index damaged", "newer"]
 
@@ -118,3 +150,35 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema = OFF")
     add_functions(connection)
     return connection
+
+
+# -- known schema ------------------------------------------------------------------------------------------------------
+# The triggers and views that Florilegium itself creates. Others, in a file from elsewhere, would run or be read with
+# the rights of the server.
+
+SchemaObject = tuple[str, str, str]
+
+_TRIGGERS_AND_VIEWS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
+
+
+def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | None, version: int) -> str | None:
+    """Returns a trigger or view of a file, as "trigger NAME", that this schema version does not have. A file without a
+    kind is the control database or the audit log, which have none at all."""
+    known = _known_objects(kind, version) if kind is not None else frozenset()
+    for row in connection.execute(_TRIGGERS_AND_VIEWS):
+        if row not in known:
+            return f"{row[0]} {row[1]}"
+    return None
+
+
+def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
+    """Creates an empty library of that version in memory, with what is created on demand: indexes and vectors."""
+    schema = SCHEMAS[kind]
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate_to(schema, connection, version)
+        if schema is CHACHA and version:
+            for index in ON_DEMAND_INDEXES:
+                index.create(connection)
+        if version:
+            vector_tables(kind).create(connection, model="")
+        return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())

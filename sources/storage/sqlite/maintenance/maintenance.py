@@ -1,27 +1,28 @@
 """Maintenance of one user's files: schema status, migration, and rebuilding of full-text indexes. Works while a server
-is running, whose writes wait until it is done."""
+is running, whose writes wait until it is done.
+"""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
+# ruff: noqa: S608 - table names come from our own schemas
 
+import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
 from config.errors import StorageError
-from config.paths import DatabaseKind, DataRoot, UserId
-from config.sqlite_errors import DATABASE_ERRORS
+from config.paths import DatabaseKind, DataRoot, UserId, set_aside, sync_directory
+from config.sqlite_errors import DATABASE_ERRORS, replace_undecodable
 from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
 from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.media import MEDIA
-from sources.storage.sqlite.schema.migrations import DatabaseSchema, schema_version
-from sources.storage.sqlite.schema.prompts import PROMPTS
+from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS, DatabaseSchema, migrate_to, schema_version
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
@@ -119,3 +120,155 @@ def _translated_errors(kind: DatabaseKind) -> Iterator[None]:
     except DATABASE_ERRORS as error:
         translated = translate(error, kind, int(_DEADLINE_S * 1000))
         raise StorageError(f"{kind} library: {translated.message}") from error
+
+
+# -- salvage -----------------------------------------------------------------------------------------------------------
+# Copies the readable rows of a damaged file to a new one.
+#
+# SQLite reads a table up to a damaged page. Rows behind the page are found by looking them up by their rowid, so only
+# the rows on damaged pages are lost. Indexes are not copied: they are rebuilt from the rows.
+
+_ROWID_MAX = 2**63 - 1
+_FILE_MODE = 0o600
+
+
+class SalvageReport(Struct, frozen=True):
+    """The rows that were copied, and how many unreadable places each table has. `replaced` is the damaged file."""
+
+    rows: Mapping[str, int]
+    gaps: Mapping[str, int]
+    replaced: str
+
+
+def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> SalvageReport:
+    """Replaces a damaged file, which must not be in use, by one with its readable rows. The damaged file is kept. The
+    indexes of the new file are empty."""
+    path: Path = getattr(data_root.paths_of(user_id), kind)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    try:
+        rows, gaps = _copy_rows(path, unfinished, kind)
+        replaced = set_aside(path)
+        unfinished.replace(path)
+        sync_directory(path.parent)
+    except DATABASE_ERRORS as error:
+        raise StorageError(f"nothing can be salvaged from {kind}.db ({error}); restore it from a backup") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return SalvageReport(rows, gaps, replaced.name if replaced else "")
+
+
+def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[str, int], dict[str, int]]:
+    os.close(os.open(target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE))
+    with closing(_connect_damaged(path)) as source, closing(sqlite3.connect(target_path)) as target:
+        version = schema_version(source)
+        if not 0 < version <= len(SCHEMAS[kind].migrations):
+            raise StorageError(f"nothing can be salvaged from {kind}.db: its schema is {version}")
+        triggers = _create_schema(target, kind, version)
+        rows, gaps = {}, {}
+        for table, is_without_rowid in target.execute(ROW_TABLES).fetchall():
+            reader = _TableReader(source, table, _columns(target, table))
+            records = reader.read_both_ways() if is_without_rowid else reader.read_by_rowid()
+            rows[table] = reader.copy_to(target, records)
+            gaps[table] = reader.gaps
+        for index in ON_DEMAND_INDEXES:  # these are created again when they are needed
+            target.execute("DELETE FROM state WHERE name = ?", (index.table,))
+        vector_tables(kind).drop(target)
+        for trigger in triggers:
+            target.execute(trigger)
+        target.commit()
+    return rows, {table: count for table, count in gaps.items() if count}
+
+
+def _create_schema(target: sqlite3.Connection, kind: DatabaseKind, version: int) -> list[str]:
+    """Creates empty tables without triggers, which would queue every copied row. Returns the triggers."""
+    migrate_to(SCHEMAS[kind], target, version)
+    triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        target.execute(f"DROP TRIGGER {name}")
+    for table, _ in target.execute(ROW_TABLES).fetchall():
+        target.execute(f"DELETE FROM {table}")
+    return [sql for _, sql in triggers]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Returns the columns that are stored."""
+    return [
+        name
+        for name, hidden in connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+        if not hidden
+    ]
+
+
+class _TableReader:
+    """Reads as many rows of one table as possible. `gaps` counts the places where reading failed."""
+
+    def __init__(self, source: sqlite3.Connection, table: str, columns: list[str]) -> None:
+        self.gaps = 0
+        self._source = source
+        self._table = table
+        self._names = ", ".join(f'"{name}"' for name in columns)
+        self._marks = ", ".join("?" for _ in columns)
+
+    def copy_to(self, target: sqlite3.Connection, records: Iterator[tuple[object, ...]]) -> int:
+        insert = f"INSERT OR IGNORE INTO {self._table} ({self._names}) VALUES ({self._marks})"
+        return target.executemany(insert, records).rowcount
+
+    def read_by_rowid(self) -> Iterator[tuple[object, ...]]:
+        after: int | None = -_ROWID_MAX - 1
+        query = f"SELECT rowid, {self._names} FROM {self._table} WHERE rowid > ? ORDER BY rowid"
+        while after is not None:
+            try:
+                for row in self._source.execute(query, (after,)):
+                    after = row[0]
+                    yield row[1:]
+            except DATABASE_ERRORS:
+                self.gaps += 1
+                after = self._next_readable(after)
+            else:
+                return
+
+    def read_both_ways(self) -> Iterator[tuple[object, ...]]:
+        """A table without rowids is read from both ends. Rows that are read twice are inserted once."""
+        for direction in ("ASC", "DESC"):
+            try:
+                yield from self._source.execute(f"SELECT {self._names} FROM {self._table} ORDER BY 1 {direction}")
+            except DATABASE_ERRORS:
+                self.gaps = 1
+            else:
+                return
+
+    def _next_readable(self, after: int) -> int | None:
+        """Returns the smallest rowid after `after` behind which reading works again, or None if there is none."""
+        unreadable, step = after, 1
+        while not self._is_readable(after + step):
+            unreadable = after + step
+            step *= 2
+            if after + step > _ROWID_MAX:
+                return None
+        readable = after + step
+        while readable - unreadable > 1:
+            middle = (readable + unreadable) // 2
+            if self._is_readable(middle):
+                readable = middle
+            else:
+                unreadable = middle
+        return readable
+
+    def _is_readable(self, after: int) -> bool:
+        query = f"SELECT {self._names} FROM {self._table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
+        try:
+            self._source.execute(query, (after,)).fetchone()
+        except DATABASE_ERRORS:
+            return False
+        return True
+
+
+def _connect_damaged(path: Path) -> sqlite3.Connection:
+    """With a writable schema, SQLite ignores damaged entries of the schema and a file that is too short."""
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = replace_undecodable
+    return connection

@@ -4,17 +4,23 @@
 
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.messages import BOUND_CONTEXTS, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
-from sources.storage.sqlite.schema.migrations import DatabaseSchema
-from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
-from sources.storage.tables.indexes import (
+from sources.storage.sqlite.schema.migrations import (
+    ITEM_COLUMNS,
+    SHARED_TABLES,
+    DatabaseSchema,
+    arrived_column,
+    item_indexes,
+)
+from sources.storage.tables.sql import (
     CHARACTER_FIELDS,
     CHARACTERS_INDEX,
     CHATS_INDEX,
     NOTES_INDEX,
     OBSERVATION_FIELDS,
     OBSERVATIONS_INDEX,
+    SegmentedTable,
+    text_with_tags_sql,
 )
-from sources.storage.tables.text_index import SegmentedTable, text_with_tags_sql
 
 _NOTES = (
     f"""CREATE TABLE notes (

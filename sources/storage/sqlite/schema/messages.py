@@ -7,7 +7,7 @@ Neither a hit, nor a count, nor a rank can therefore depend on such a text. Peop
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.storage.sqlite.index.text_index import fts_ddl
-from sources.storage.tables.indexes import HUMAN_ONLY_INDEX
+from sources.storage.tables.sql import HUMAN_ONLY_INDEX
 
 # A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """

@@ -1,17 +1,196 @@
 """The full-text search of SQLite."""
 
-from collections.abc import Sequence
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.query import Expression
-from sources.search.scoring import scale_to_range
-from sources.search.time_boost import BoostedPeriod
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
+from sources.records import SemanticStatus
+from sources.search.scoring import BoostedPeriod, scale_to_range
+from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
-from sources.storage.search.engine import SearchConnection
-from sources.storage.search.match_tiers import MatchTier
-from sources.storage.search.target import SearchTarget
-from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.match_sql import MatchSql
-from sources.storage.tables.sql import SqlFilter
+from sources.storage.search.engine import SearchConnection, SearchTarget
+from sources.storage.search.fused_search import CountRows, NearEntry
+from sources.storage.search.text_search import MatchTier, TierSql
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.vectors.kinds import TitleVectors, VectorKind
+from sources.storage.sqlite.vectors.vector_memory import VectorMemory
+from sources.storage.sqlite.vectors.vector_tables import VectorTables
+from sources.storage.tables.sql import SqlFilter, Statement, json_array
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+    from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
+
+
+# -- match expression --------------------------------------------------------------------------------------------------
+# Compiles a query expression to an FTS5 MATCH expression. Every token is quoted, so user input is never syntax.
+
+
+def match_text(
+    expression: Expression, title: str, columns: Sequence[str] = (), phrase_columns: Sequence[str] = ()
+) -> str:
+    """`title` is the column of titles. `columns` restricts the whole search, `phrase_columns` restricts phrases of
+    several words; all columns are searched if they are empty."""
+    if isinstance(expression, Word) and not columns and not (phrase_columns and " " in expression.text):
+        return _word_text(expression)  # the same in every index
+    return _cached_match_text(expression, title, tuple(columns), tuple(phrase_columns))
+
+
+@lru_cache(maxsize=512)
+def _word_text(word: Word) -> str:
+    return _join([_quote(phrase) for phrase in word.alternatives], "OR")
+
+
+@lru_cache(maxsize=512)
+def _cached_match_text(
+    expression: Expression, title: str, columns: tuple[str, ...], phrase_columns: tuple[str, ...]
+) -> str:
+    """A search compiles each of its words several times in each source."""
+    return _in_columns(columns, _compile(expression, title, phrase_columns))
+
+
+def _compile(expression: Expression, title: str, phrase_columns: Sequence[str]) -> str:
+    def compile_part(part: Expression) -> str:
+        return _compile(part, title, phrase_columns)
+
+    match expression:
+        case Word(text=text):
+            match = _word_text(expression)
+            return _in_columns(phrase_columns, match) if " " in text else match
+        case Title(word=word):
+            return _in_columns((title,), _compile(word, title, ()))
+        case AnyOf(parts=parts):
+            return _join([compile_part(part) for part in parts], "OR")
+        case AllOf(parts=parts):
+            return _join([compile_part(part) for part in parts], "AND")
+        case Without(keep=keep, drop=drop):
+            return f"({compile_part(keep)} NOT {compile_part(drop)})"
+
+
+def _in_columns(columns: Sequence[str], match: str) -> str:
+    return f"{{{' '.join(columns)}}} : ({match})" if columns else match
+
+
+def _join(parts: Sequence[str], operator: str) -> str:
+    return parts[0] if len(parts) == 1 else f"({f' {operator} '.join(parts)})"
+
+
+def _quote(phrase: Phrase | Prefix) -> str:
+    text = " ".join(phrase.tokens).replace('"', '""')
+    return f'"{text}"*' if isinstance(phrase, Prefix) else f'"{text}"'
+
+
+# -- match sql ---------------------------------------------------------------------------------------------------------
+# The entries of a match tier in an FTS5 index.
+
+
+class MatchSql(TierSql, frozen=True):
+    """bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a
+    search."""
+
+    def select_entries(self, limit: int, offset: int) -> Statement:
+        """Selects a page of `MatchedEntry` rows."""
+        if self._is_boosted:
+            return self._select_boosted(limit, offset)
+        sql, parameters = self._entries()
+        order = {
+            "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
+            "newest": "number DESC",
+            "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank, number DESC",
+        }
+        return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
+
+    def _select_boosted(self, limit: int, offset: int) -> Statement:
+        """Like the order "rank", but ranks are multiplied by the boost of the time in which a row was created. The
+        better of two ranks is the more negative one."""
+        sql, parameters = self._entries(self.target.created_at)
+        cases = " ".join("WHEN created >= ? AND created < ? THEN ?" for _ in self.boost)
+        is_first = "is_first DESC, " if self.tier.first else ""
+        boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+        # LIMIT as in `select_extremes`.
+        order = f"{is_first}rank * CASE {cases} ELSE 1 END, number DESC"
+        boosted_sql = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1) ORDER BY {order} LIMIT ? OFFSET ?"
+        return boosted_sql, (*parameters, *boosted, limit, offset)
+
+    def select_extremes(self) -> Statement:
+        """Selects the best and the worst rank of an item."""
+        sql, parameters = self._entries()
+        # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
+        items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY number >> {self.item_bits}"
+        return f"SELECT min(rank), max(rank) FROM ({items})", parameters
+
+    def select_rowids(self) -> Statement:
+        """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""
+        sql, parameters = self._matching()
+        return f"SELECT json_group_array({self._rowid}) {sql}", parameters
+
+    def count_entries_of(self, items: Sequence[int]) -> Statement:
+        """Counts the entries of each of these items that match, whatever the filter is."""
+        table, item = self.target.index.table, f"rowid >> {self.item_bits}"
+        sql = (
+            f"SELECT {item}, count(*) FROM {table} WHERE {table} MATCH ? "
+            f"AND {item} IN (SELECT value FROM json_each(?)) GROUP BY 1"
+        )
+        return sql, (self.tier.match, json_array(items))
+
+    def select_texts_of(self, item: int, limit: int, *, is_ranked: bool) -> Statement:
+        """Selects the rowids of the entries of an item whose own text matches, and not only the title."""
+        table, (_, *columns) = self.target.index.table, self.target.index.columns
+        in_text, bits = f"{{{' '.join(columns)}}} : ({self.tier.match})", self.item_bits
+        order = "ORDER BY rank " if is_ranked else ""
+        # A range of rowids, so that the entries of other items are not read.
+        sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid BETWEEN ? AND ? {order}LIMIT ?"
+        return sql, (in_text, item << bits, ((item + 1) << bits) - 1, limit)
+
+    @property
+    def _bm25(self) -> str:
+        return _bm25_sql(self.target.index.table, self.target.weights)
+
+    @property
+    def _rowid(self) -> str:
+        return f"{self.target.index.table}.rowid"
+
+    def _entries(self, created_at: str = "") -> Statement:
+        sql, parameters = self._matching()
+        rank = self._bm25 if self.is_ranked else "0.0"
+        is_first = "0"
+        if self.tier.first:
+            is_first = f"{self._rowid} IN ({self._rowids_of_match()})"
+            parameters = (self.tier.first, *parameters)
+        created = f", {created_at} AS created" if created_at else ""
+        return f"SELECT {self._rowid} AS number, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
+
+    def _matching(self) -> Statement:
+        table = self.target.index.table
+        join = self.target.join if self.filter or self.tier.order == "recent" or self._is_boosted else ""
+        sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
+        parameters = (self.tier.match, *self.filter.parameters)
+        item = f"{self._rowid} >> {self.item_bits}"
+        if self.tier.excluded:
+            excluded = f"SELECT rowid >> {self.item_bits} FROM ({self._rowids_of_match()})"
+            sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, self.tier.excluded)
+        if self.skipped:
+            sql = f"{sql} AND {item} NOT IN (SELECT value FROM json_each(?))"
+            parameters = (*parameters, json_array(self.skipped))
+        return sql, parameters
+
+    def _rowids_of_match(self) -> str:
+        table = self.target.index.table
+        return f"SELECT rowid FROM {table} WHERE {table} MATCH ?"
+
+
+@lru_cache
+def _bm25_sql(table: str, weights: tuple[float, ...]) -> str:
+    return f"bm25({table}, {', '.join(map(str, weights))})"
+
 
 _NO_FILTER = SqlFilter()
 
@@ -53,3 +232,119 @@ class Fts5Engine:
 
 
 FTS5 = Fts5Engine()
+
+
+# -- meaning -----------------------------------------------------------------------------------------------------------
+# Compares the meaning of a query with the passages of one collection, within the job of a search.
+
+
+class QueryMeaning(Struct, frozen=True):
+    """The vector of a query and the model that made it. `owner` identifies the file that is searched. `stop` says why
+    some of its rows will have no vectors, if a quota is reached."""
+
+    vector: bytes
+    model: ModelInfo
+    memory: VectorMemory
+    owner: object
+    tables: VectorTables
+    stop: str | None = None
+
+    def scan(self, connection: JobConnection, kinds: Sequence[VectorKind], item_bits: int) -> "MeaningScan":
+        return MeaningScan(connection, self, kinds, item_bits)
+
+
+class MeaningScan:
+    """The cosines of all vectors of some kinds with one query. Items are the rowids of index entries without their
+    lowest `item_bits` bits."""
+
+    def __init__(
+        self, connection: JobConnection, meaning: QueryMeaning, kinds: Sequence[VectorKind], item_bits: int
+    ) -> None:
+        self._connection = connection
+        self._item_bits = item_bits
+        self._kinds = kinds
+        self._meaning = meaning
+        self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
+        self._number = self._snapshot.models.get(meaning.model.id, 0)
+        self._scans: list[tuple[VectorKind, VectorMatrix, NDArray[float32]]] = []
+        if self._number:
+            self._scans = [self._scan(kind) for kind in kinds]
+            meaning.memory.trim()
+
+    @property
+    def has_vectors(self) -> bool:
+        return any(len(cosines) for _, _, cosines in self._scans)
+
+    def status(self, count: CountRows) -> SemanticStatus:
+        key = (self._meaning.model.id, *(kind.name for kind in self._kinds))
+        status = self._snapshot.statuses.get(key)
+        if status is None:
+            status = self._snapshot.statuses[key] = self._read_status(count)
+        return replace(status, reason=self._meaning.stop) if status.status == "partial" else status
+
+    def _read_status(self, count: CountRows) -> SemanticStatus:
+        tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
+        share = min((matrix.loaded_share for _, matrix, _ in self._scans), default=1.0)
+        is_current = state is not None and state.model == model.id
+        if not is_current or tables.has_missing(self._connection, state, self._kinds):
+            share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
+        # Rounded down, because 1 means that nothing is missing.
+        return SemanticStatus("on" if share >= 1 else "partial", int(share * 1000) / 1000)
+
+    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
+        entries = [
+            NearEntry(_entry(kind, near.row), near.cosine, kind, near.vector)
+            for kind, matrix, cosines in self._scans
+            for near in matrix.nearest(cosines, count, least, self._item_bits, _rows(kind, allowed))
+        ]
+        if len(self._scans) > 1:
+            entries.sort(key=lambda entry: (-entry.cosine, -entry.rowid))
+        return entries[:count]
+
+    def best_cosines(self, rowids: Sequence[int]) -> dict[int, float]:
+        """Returns the cosine of the best passage of the items of these entries, by item."""
+        cosines: dict[int, float] = {}
+        items = [rowid >> self._item_bits for rowid in rowids]
+        for kind, matrix, all_cosines in self._scans:
+            sign = _sign(kind)
+            own = [sign * item for item in items if sign * item > 0]
+            if own:
+                best = matrix.best_cosines(all_cosines, own, self._item_bits)
+                cosines |= {sign * item: cosine for item, cosine in best.items()}
+        return cosines
+
+    def passage_ranges(self, entries: Sequence[NearEntry]) -> dict[int, tuple[int, int]]:
+        """Returns where the nearest passages are in the texts of their entries, by the rowid of the entry."""
+        ranges: dict[int, tuple[int, int]] = {}
+        for kind in {entry.kind for entry in entries}:
+            by_vector = {entry.vector: entry.rowid for entry in entries if entry.kind is kind}
+            rows = self._connection.execute(
+                f"SELECT v.id, v.start, v.end FROM json_each(?) wanted "
+                f"CROSS JOIN {kind.vectors} v ON v.id = wanted.value",
+                (json_array(list(by_vector)),),
+            )
+            ranges |= {by_vector[vector]: (start, end) for vector, start, end in rows}
+        return ranges
+
+    def _scan(self, kind: VectorKind) -> "tuple[VectorKind, VectorMatrix, NDArray[float32]]":
+        meaning = self._meaning
+        matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
+        matrix.refresh(self._connection, self._snapshot.version)
+        return kind, matrix, matrix.cosines(meaning.vector)
+
+
+def _sign(kind: VectorKind) -> int:
+    """The index entries of titles have negative rowids."""
+    return -1 if isinstance(kind, TitleVectors) else 1
+
+
+def _entry(kind: VectorKind, row: int) -> int:
+    return _sign(kind) * row
+
+
+def _rows(kind: VectorKind, items: Collection[int] | None) -> Collection[int] | None:
+    if items is None:
+        return None
+    sign = _sign(kind)
+    return [sign * item for item in items if sign * item > 0]

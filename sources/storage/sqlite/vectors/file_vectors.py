@@ -5,10 +5,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from sources.semantic.model import ModelInfo
+from sources.storage.embedding import NOTHING, PassageBatch, PendingWork, VectorCoverage
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.vectors.vector_tables import FileBatch, VectorTables, count_directly, vector_tables
-from sources.storage.vectors.embedding import NOTHING, PendingWork
-from sources.storage.vectors.passage_batch import PassageBatch, VectorCoverage
 
 # Opens one file of a user for the duration of a block.
 OpenFile = Callable[[], AbstractAsyncContextManager[Database]]

@@ -15,10 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from config.paths import DatabaseKind
+from sources.storage.search.candidates import Passage, split_fields, split_message, split_text
 from sources.storage.search.engine import SearchConnection
-from sources.storage.search.passages import Passage, split_fields, split_message, split_text
-from sources.storage.tables.indexes import CHUNK_BITS
-from sources.storage.tables.sql import json_array
+from sources.storage.tables.sql import CHUNK_BITS, json_array
 
 _decode_texts = msgspec.json.Decoder(list[str]).decode
 

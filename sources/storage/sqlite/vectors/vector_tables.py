@@ -19,11 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.paths import DatabaseKind
-from sources.storage.search.meaning import CountRows
-from sources.storage.search.passages import Passage
+from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
+from sources.storage.search.candidates import Passage
+from sources.storage.search.fused_search import CountRows
 from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
 from sources.storage.tables.sql import json_array
-from sources.storage.vectors.passage_batch import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
 
 # Tables and triggers of another version are dropped and created again.
 _VERSION = "1"

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from auth.principal import READ
+from auth.context import READ
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.clients import message, modern_headers, modern_params, text_of

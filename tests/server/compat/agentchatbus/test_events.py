@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from auth.principal import READ
+from auth.context import READ
 from tests.live import NO_CERTIFICATES, LiveServer, live, make_settings
 from tests.server.compat.agentchatbus.bus_agent import BusAgent
 from tests.server.compat.agentkit.conversations_api import HELLO, create_conversation, post

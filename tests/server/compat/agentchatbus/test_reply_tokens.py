@@ -8,7 +8,7 @@ from auth.redis.connection import open_redis
 from config.errors import Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.compat.agentchatbus.reply_tokens import ReplyTokens
+from server.compat.agentchatbus.agents import ReplyTokens
 from server.redis.reply_tokens import RedisReplyTokenStore
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 

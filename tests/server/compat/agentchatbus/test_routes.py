@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
 from server.http_services import build_http_services

@@ -16,8 +16,7 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from sources.drafts import ConversationDraft, MessageDraft
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings

@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 
-from auth.principal import READ
+from auth.context import READ
 from sources.drafts import ConversationDraft, MessageDraft
 from tests.cases import each_case
 from tests.live import NO_CERTIFICATES, live, make_settings

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from auth.principal import READ, SCOPES
+from auth.context import READ, SCOPES
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.compat.agentkit.conversations_api import (

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from auth.principal import READ, WRITE
+from auth.context import READ, WRITE
 from tests.cases import each_case
 from tests.live import live, make_settings
 from tests.server.clients import WebSocketClient, message

@@ -12,7 +12,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from sources.storage.contract import Libraries
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
-from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchemas
 from tests.sources.storage.library_fixture import Clock, LibraryFixture
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[tuple[PostgresLibraries, LibraryFixture]]]

@@ -17,11 +17,9 @@ from sources.records import HitPage
 from sources.storage.contract import Search
 from sources.storage.postgres.index.entries import ENTRY_KINDS, ENTRY_TABLES, index_rows
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
-from sources.storage.search.readings import search_relaxed
-from sources.storage.search.spelling import Spelling
-from sources.storage.search.target import SearchTarget
-from sources.storage.search.text_search import TextSearch
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.engine import SearchTarget
+from sources.storage.search.text_search import TextSearch, search_relaxed
+from sources.storage.search.vocabulary import Spelling, VocabularyMemory
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.storage.postgres.index.index_tokens import index_tokens
-from sources.storage.tables.text_index import index_form
+from sources.storage.postgres.index.tsvector import index_tokens
+from sources.storage.tables.sql import index_form
 from sources.text.segmentation import TOKENIZER
 
 _WORDS = (

@@ -10,9 +10,8 @@ import pytest
 from config.errors import DatabaseUnavailable, SourceTimeout, Unavailable
 from sources.drafts import NoteDraft
 from sources.storage.contract import Library
-from sources.storage.job_group import background_jobs
-from sources.storage.tables.connection import SqlConnection
-from sources.storage.tables.indexes import NOTES_INDEX
+from sources.storage.job_queue import background_jobs
+from sources.storage.tables.sql import NOTES_INDEX, SqlConnection
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 pytestmark = pytest.mark.slow("makes a database for each test")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from config.errors import InvalidParams, SourceTimeout, StorageError
-from sources.storage.job_group import CallGroup, JobGroup, job_group
+from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.index.entries import ENTRIES_VERSION, index_state
-from sources.storage.postgres.joint_statements import fetch_jointly
-from sources.storage.tables.connection import SqlConnection
+from sources.storage.postgres.joint_read import fetch_jointly
+from sources.storage.tables.sql import SqlConnection
 from tests.sources.storage.postgres.conftest import OpenEngine
 
 pytestmark = pytest.mark.slow("makes a database for each test")

@@ -14,7 +14,7 @@ from config.postgres.connection import PostgresConnection
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.semantic.model import ModelInfo
 from sources.storage.postgres import PostgresLibraries
-from sources.storage.postgres.leases import claim
+from sources.storage.postgres.jobs import claim
 from sources.storage.postgres.vectors.library_vectors import EMBEDDING_LEASE, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import read_state
 from tests.servers.postgres import with_database

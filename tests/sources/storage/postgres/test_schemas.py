@@ -10,8 +10,7 @@ import pytest
 
 from config.errors import StorageError
 from sources.drafts import NoteDraft
-from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration
-from sources.storage.postgres.schemas import LibrarySchemas
+from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration, LibrarySchemas
 from tests.sources.storage.library_fixture import open_sqlite, total_items
 from tests.sources.storage.postgres.conftest import OpenEngine
 

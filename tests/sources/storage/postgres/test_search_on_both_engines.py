@@ -17,7 +17,7 @@ from sources.storage.postgres.search.targets import (
     POSTGRES_NOTES,
     POSTGRES_PROMPTS,
 )
-from sources.storage.search.target import SearchTarget
+from sources.storage.search.engine import SearchTarget
 from tests.sources.storage.library_fixture import make_search, open_sqlite
 from tests.sources.storage.postgres.copied_library import CopiedLibrary
 

@@ -16,8 +16,7 @@ from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.search.statistics import EntryStatistics, IndexCounts
 from sources.storage.postgres.search.targets import POSTGRES_CHATS, POSTGRES_MEDIA, POSTGRES_NOTES
 from sources.storage.postgres.search.tsquery_engine import TSQUERY
-from sources.storage.search.vocabulary import LibraryVocabulary
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary import LibraryVocabulary, VocabularyMemory
 from tests.sources.storage.library_fixture import open_postgres
 
 pytestmark = pytest.mark.slow("makes a database for each test")

@@ -1,7 +1,7 @@
 """The statements of the tables in PostgreSQL's spelling."""
 
 from config.postgres.sql import qualify
-from sources.storage.postgres.statements import to_postgres
+from sources.storage.postgres.connection import to_postgres
 from tests.cases import each_case
 
 

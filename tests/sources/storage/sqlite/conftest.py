@@ -9,14 +9,12 @@ import pytest
 
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
-from sources.storage.sqlite.index.index_content import LibraryIndexes
-from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.migrations import DatabaseSchema
-from sources.storage.sqlite.schema.shared import SHARED_TABLES
-from sources.storage.tables.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.text_index import LibraryIndexes, fts_ddl, fts_triggers
+from sources.storage.sqlite.schema.migrations import SHARED_TABLES, DatabaseSchema
+from sources.storage.tables.sql import SegmentedTable, TextIndex
 from tests.sources.storage.library_fixture import OpenLibraries, open_sqlite
 
 INDEX = TextIndex("words_index", ("text",))

@@ -16,7 +16,7 @@ from sources.storage.contract import Library
 from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
-from sources.storage.tables.indexes import CHATS_INDEX
+from sources.storage.tables.sql import CHATS_INDEX
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.crashing_writer import OWNERS, run_and_kill
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
-from sources.text.letter_separation import separate_letters
+from sources.text.segmentation import separate_letters
 
 _MESSAGE_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 

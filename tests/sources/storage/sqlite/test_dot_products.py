@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import simsimd
 
-from sources.storage.sqlite.vectors import dot_products as module
-from sources.storage.sqlite.vectors.dot_products import dot_products, squares_of
+from sources.storage.sqlite.vectors import vector_matrix as module
+from sources.storage.sqlite.vectors.vector_matrix import dot_products, squares_of
 
 
 @pytest.mark.parametrize("has_fast_products", [True, False])

@@ -10,8 +10,7 @@ import pytest
 
 from sources.drafts import NoteDraft
 from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
-from sources.storage.sqlite.maintenance.library_check import check_library
+from sources.storage.sqlite.maintenance.library_check import check_library, find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from tests.live import make_settings

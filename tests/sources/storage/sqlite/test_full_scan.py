@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sources.records import MessageHits
 from sources.storage.contract import MessageSearch
-from sources.storage.sqlite.search.full_scan import FullScan
+from sources.storage.sqlite.search.exact import FullScan
 from sources.storage.sqlite.search.substring import find
 from tests.sources.storage.sqlite.test_message_indexes import ADD_CONVERSATION, ADD_MESSAGE, CHANGES, prepare
 

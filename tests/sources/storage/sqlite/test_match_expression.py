@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word, parse
-from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.fts5_engine import match_text
 from tests.cases import each_case
 from tests.tiers import examples
 

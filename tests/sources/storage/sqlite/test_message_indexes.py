@@ -20,8 +20,8 @@ from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
-from sources.storage.tables.indexes import CHATS_INDEX, HUMAN_ONLY_INDEX
-from sources.text.letter_separation import separate_letters
+from sources.storage.tables.sql import CHATS_INDEX, HUMAN_ONLY_INDEX
+from sources.text.segmentation import separate_letters
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files, check_message_indexes, open_file

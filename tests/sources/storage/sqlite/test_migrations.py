@@ -10,12 +10,10 @@ from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.index.text_index import apply_queue
-from sources.storage.sqlite.index.text_weights import weigh_batch
+from sources.storage.sqlite.index.text_index import apply_queue, weigh_batch
 from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.media import MEDIA
-from sources.storage.sqlite.schema.migrations import migrate
-from sources.storage.tables.indexes import CHATS_INDEX
+from sources.storage.sqlite.schema.migrations import MEDIA, migrate
+from sources.storage.tables.sql import CHATS_INDEX
 from sources.text.segmentation import SEGMENT_VERSION
 from sources.text.token_estimates import TokenScale
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite

@@ -5,13 +5,12 @@ from functools import partial
 from pathlib import Path
 
 from sources.drafts import NoteDraft, PromptDraft
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import UserDatabases
-from sources.storage.sqlite.index.index_content import COUNTS_MAX
-from sources.storage.tables.indexes import NOTES_INDEX, PROMPTS_INDEX
-from sources.storage.tables.text_index import TextIndex
+from sources.storage.sqlite.index.text_index import COUNTS_MAX
+from sources.storage.tables.sql import NOTES_INDEX, PROMPTS_INDEX, TextIndex
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.conftest import INDEX, make_options
 

@@ -1,6 +1,6 @@
 """The words of libraries are kept in limited memory, each vocabulary for one version of its index."""
 
-from sources.storage.search.vocabulary_memory import VocabularyMemory
+from sources.storage.search.vocabulary import VocabularyMemory
 
 
 def test_vocabularies_that_were_not_used_for_the_longest_time_are_dropped() -> None:

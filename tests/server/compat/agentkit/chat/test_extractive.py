@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from auth.principal import READ, WRITE
-from server.compat.agentkit.chat.wording import NO_MODEL, NO_MODEL_NO_PASSAGE
+from auth.context import READ, WRITE
+from server.compat.agentkit.chat.passages import NO_MODEL, NO_MODEL_NO_PASSAGE
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import ChatClient

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from auth.principal import READ, WRITE
-from server.compat.agentkit.chat.wording import FILES_IGNORED, NO_MODEL, NO_WEB_SEARCH
+from auth.context import READ, WRITE
+from server.compat.agentkit.chat.passages import FILES_IGNORED, NO_MODEL, NO_WEB_SEARCH
 from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import ChatClient, UpstreamProgram
 from tests.server.http_client import HttpResponse

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from openai import APIError, AsyncOpenAI
 from starlette.types import Message, Receive, Scope, Send
 
-from auth.context import build_context
-from auth.principal import SCOPES, ClientId, Principal
+from auth.context import SCOPES, ClientId, Principal, build_context
 from tests.live import LiveServer, live, make_settings
 from tests.server.compat.agentkit.chat.conftest import ChatClient, UpstreamProgram
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch

@@ -1,0 +1,206 @@
+"""Commands that check, repair and embed libraries."""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from auth.library_files import forget_file
+from auth.registry import UserRecord
+from config.errors import Unavailable
+from config.paths import DataRoot, set_aside
+from config.settings import Settings
+from server.cli.admin import data_root, find_user, run_with_registry
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.local_library import LocalLibrary, open_local, user_option
+from server.cli.output import pluralize, print_json, print_table
+from server.directory_lock import locked_directory
+from server.stores import require_sqlite
+from sources.storage.sqlite.connection.pool import sqlite_options
+from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
+from sources.storage.sqlite.maintenance.maintenance import SalvageReport, reindex, salvage
+
+_DRAW_INTERVAL_S = 0.5
+_PRINT_INTERVAL_S = 10.0
+_ERASE_LINE = "\r\x1b[2K"
+
+
+@click.command(cls=SettingsCommand)
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name", "semantic_model")
+def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
+    """Embed the text of a library, so that searches compare meanings too.
+
+    A server does this in the background. Run it after a large import, or if you only use the command line. It can be
+    interrupted at any time and continues where it stopped.
+    """
+    passages, stop = asyncio.run(_embed(overrides.load().settings, user))
+    if as_json:
+        print_json({"passages": passages, **({"stopped": stop} if stop else {})})
+    else:
+        click.echo(f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.")
+
+
+async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]:
+    """Returns how many passages were embedded, and which quota is reached, if any."""
+    async with open_local(settings, user, writes=True) as local:
+        if not local.libraries.state().embedding.is_enabled:
+            raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
+        task = asyncio.create_task(local.libraries.embed(local.context.user_id))
+        try:
+            await _show_progress(local, task)
+        finally:
+            task.cancel()
+        return local.libraries.state().embedding.passages_total, task.result()
+
+
+async def _show_progress(local: LocalLibrary, task: "asyncio.Task[str | None]") -> None:
+    """Returns when the task is done. Raises Unavailable if the model cannot be used."""
+    draws = sys.stderr.isatty()
+    printed_at = time.monotonic()
+    while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
+        state = local.libraries.state().embedding
+        if state.problem is not None:
+            raise Unavailable(state.problem)
+        line = f"{state.coverage:4.0%} of the library, {pluralize(state.passages_total, 'passages')} embedded"
+        if draws:
+            click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+        elif time.monotonic() - printed_at > _PRINT_INTERVAL_S:
+            printed_at = time.monotonic()
+            click.echo(line, err=True)
+    if draws:
+        click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+
+
+# -- repair ------------------------------------------------------------------------------------------------------------
+# `florilegium repair`: rebuilds damaged indexes of a library and salvages the readable rows of damaged files.
+
+
+@click.command(cls=SettingsCommand)
+@click.option("--user", required=True, help="The user whose library is repaired.")
+@click.option("--accept-loss", is_flag=True, help="Let the user start with an empty file in place of a missing one.")
+@setting_options("data_dir")
+def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
+    """Repair a library without a backup, while no server is running.
+
+    Damaged indexes are rebuilt. From damaged files the readable rows are copied to new ones; the damaged files are
+    kept. If you have a recent backup, `florilegium restore DIR --user NAME` loses less.
+
+    Exit codes: 0 if the library is intact now and nothing was lost, 1 otherwise.
+    """
+    settings = overrides.load().settings
+    require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
+    root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
+    with locked_directory(root.root, "repair", "maintenance"):
+        checks = check_library(root, record.id)
+        repairs = [_repair(settings, root, record, check, accept_loss=accept_loss) for check in checks]
+        is_intact = all(check.state == "ok" for check in check_library(root, record.id))
+    click.get_current_context().exit(0 if all(repairs) and is_intact else 1)
+
+
+def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileCheck, *, accept_loss: bool) -> bool:
+    """Repairs one file and reports it. Returns whether nothing was lost."""
+    kind = check.kind
+    match check.state:
+        case "ok":
+            click.echo(f"{kind}.db: intact")
+            return True
+        case "index damaged":
+            entries = reindex(root, user.id, kind, sqlite_options(settings))
+            click.echo(f"{kind}.db: indexes rebuilt, {pluralize(entries, 'entries')}")
+            return True
+        case "damaged":
+            report = salvage(root, user.id, kind)
+            reindex(root, user.id, kind, sqlite_options(settings))
+            click.echo(f"{kind}.db: {_describe(report)}")
+        case "missing" if accept_loss:
+            set_aside(getattr(root.paths_of(user.id), kind))
+            forget_file(root.control_path, user.id, kind)
+            click.echo(f"{kind}.db: missing; {user.name} starts with an empty one")
+        case "missing":
+            click.echo(
+                f"{kind}.db: missing; run `florilegium restore DIR --user {user.name}`, or pass --accept-loss to start "
+                "with an empty one"
+            )
+        case _:
+            click.echo(f"{kind}.db: written by a newer version; upgrade Florilegium")
+    return False
+
+
+def _describe(report: SalvageReport) -> str:
+    rows = pluralize(sum(report.rows.values()), "rows")
+    gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
+    lost = f"; unreadable: {gaps}" if gaps else "; every row was readable"
+    return f"{rows} salvaged{lost}; the damaged file is kept as {report.replaced}"
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+# `florilegium check`: checks the integrity of all libraries, or of one.
+
+ADVICE: dict[FileState, str] = {
+    "missing": "`florilegium restore DIR --user {name}`",
+    "damaged": "`florilegium restore DIR --user {name}`, or `florilegium repair --user {name}`",
+    "index damaged": "`florilegium reindex --user {name}`",
+    "newer": "upgrade Florilegium",
+}
+
+
+class UserFileCheck(Struct, frozen=True):
+    """The check of one file of a user."""
+
+    user: UserRecord
+    file: FileCheck
+
+    @property
+    def advice(self) -> str:
+        return ADVICE[self.file.state].format(name=self.user.name) if self.file.state in ADVICE else ""
+
+    def as_data(self) -> dict[str, Any]:
+        file = self.file
+        return {
+            "user": self.user.name,
+            "file": file.kind,
+            "state": file.state,
+            "detail": file.detail,
+            "advice": self.advice,
+        }
+
+
+@click.command(cls=SettingsCommand)
+@click.option("--user", help="Check only the library of this user.")
+@json_option
+@setting_options("data_dir")
+def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
+    """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
+
+    Changes nothing and can run while a server does; writes to a library wait while one of its indexes is compared.
+
+    Exit codes: 0 if everything is intact, 1 otherwise.
+    """
+    settings = overrides.load().settings
+    require_sqlite(settings, "check", "check the database with pg_amcheck")
+    checks = check_users(settings, user)
+    faults = [check for check in checks if check.file.state != "ok"]
+    if as_json:
+        print_json([check.as_data() for check in checks])
+    else:
+        if faults:
+            rows = [(fault.user.name, fault.file.kind, fault.file.state, fault.advice) for fault in faults]
+            print_table(("USER", "FILE", "STATE", "REPAIR"), rows)
+        users = pluralize(len({check.user.id for check in checks}), "users")
+        click.echo(f"{pluralize(len(checks), 'files')} of {users} checked, {pluralize(len(faults), 'faults')} found.")
+    click.get_current_context().exit(1 if faults else 0)
+
+
+def check_users(settings: Settings, name: str | None) -> list[UserFileCheck]:
+    """Checks the files of one user, or of all."""
+    root = data_root(settings)
+    if name is None:
+        users = run_with_registry(settings, lambda registry: registry.list_users())
+    else:
+        users = [run_with_registry(settings, lambda registry: find_user(registry, name))]
+    return [UserFileCheck(user, file) for user in users for file in check_library(root, user.id)]

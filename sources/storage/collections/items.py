@@ -1,0 +1,413 @@
+"""The collections of each kind of item, apart from chats, and of what belongs to a library besides items."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from hashlib import sha256
+from uuid import uuid4
+
+from config.errors import NotFound
+from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, NoteImage, ObservationDraft, PromptDraft
+from sources.records import (
+    Character,
+    ListPage,
+    MediaChunk,
+    MediaItem,
+    Note,
+    Observation,
+    RegisteredAgent,
+    SavedPrompt,
+    Segment,
+)
+from sources.storage.collections.collection import StoredItems, UserDatabase
+from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter
+from sources.storage.tables import validation
+from sources.storage.tables.item_table import WriteContext
+from sources.storage.tables.kind_tables import CHARACTERS, NOTES, OBSERVATIONS, PROMPTS, observation_conditions
+from sources.storage.tables.media_table import MEDIA_ITEMS
+from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, NOTES_INDEX, SqlConnection, json_array, placeholders
+from sources.storage.tables.upsert import rows_by_uuid
+from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable
+
+
+class StoredCharacters(StoredItems[Character, CharacterDraft, int]):
+    source = "characters"
+    table = CHARACTERS
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+# Notes: a title and a text, and the images that the text shows.
+
+_STORED_IMAGES = (
+    "SELECT n.uuid, i.name, i.digest FROM json_each(?) wanted CROSS JOIN notes n ON n.uuid = wanted.value "
+    "JOIN note_images i ON i.note = n.id"
+)
+_DELETE_IMAGE = "DELETE FROM note_images WHERE note = ? AND name = ?"
+_INSERT_IMAGE = "INSERT INTO note_images (note, name, media_type, digest, data) VALUES (?, ?, ?, ?, ?)"
+_IMAGES = "FROM note_images i JOIN notes n ON n.id = i.note WHERE n.uuid = ? AND n.deleted = 0"
+
+
+class StoredNotes(StoredItems[Note, NoteDraft, str]):
+    source = "notes"
+    table = NOTES
+
+    async def append(
+        self,
+        item_id: str,
+        text: str,
+        expected_version: int | None = None,
+        *,
+        separator: str = "",
+        idempotency_key: str | None = None,
+    ) -> Note:
+        addition = validation.long_text(self._settings.limits, "text", text)
+
+        def work(connection: SqlConnection, context: WriteContext) -> Note:
+            def write() -> Sequence[str]:
+                content: str = self.table.stored_values(connection, item_id)["content"]
+                between = "" if not content or content.endswith(separator) else separator
+                draft = NoteDraft(content=f"{content}{between}{addition}")
+                self.table.update(connection, item_id, draft, expected_version, context)
+                return [item_id]
+
+            request = ("append", item_id, addition, expected_version)
+            [uuid] = self._run_once(connection, idempotency_key, request, write)
+            return self.table.get_by_uuid(connection, uuid)
+
+        return await self._write(work)
+
+    async def known_ids(self, item_ids: Sequence[str]) -> Set[str]:
+        storable = [item_id for item_id in item_ids if validation.is_storable(item_id)]
+        return await self._read(lambda connection: rows_by_uuid(connection, self.table.name, storable).keys())
+
+    async def set_images(self, images: Mapping[str, Sequence[NoteImage]]) -> None:
+        digests = {uuid: [sha256(image.data).hexdigest() for image in some] for uuid, some in images.items()}
+
+        def work(connection: SqlConnection, _: WriteContext) -> None:
+            rows = rows_by_uuid(connection, self.table.name, list(images))
+            stored: dict[tuple[str, str], str] = {
+                (uuid, name): digest
+                for uuid, name, digest in connection.execute(_STORED_IMAGES, (json_array(list(images)),)).fetchall()
+            }
+            current = {
+                (uuid, image.name): (image, digest)
+                for uuid, some in images.items()
+                if uuid in rows and not rows[uuid].is_deleted
+                for image, digest in zip(some, digests[uuid], strict=True)
+            }
+            for (uuid, name), digest in stored.items():
+                if (uuid, name) not in current or current[uuid, name][1] != digest:
+                    connection.execute(_DELETE_IMAGE, (rows[uuid].rowid, name))
+            for (uuid, name), (image, digest) in current.items():
+                if stored.get((uuid, name)) != digest:
+                    connection.execute(_INSERT_IMAGE, (rows[uuid].rowid, name, image.media_type, digest, image.data))
+
+        await self._write(work, 0)
+
+    async def image_names(self, item_id: str) -> Sequence[str]:
+        if not validation.is_storable(item_id):
+            return ()
+
+        def work(connection: SqlConnection) -> Sequence[str]:
+            rows = connection.execute(f"SELECT i.name {_IMAGES} ORDER BY i.name", (item_id,))
+            return [name for (name,) in rows.fetchall()]
+
+        return await self._read(work)
+
+    async def image(self, item_id: str, name: str) -> NoteImage:
+        def work(connection: SqlConnection) -> NoteImage:
+            sql = f"SELECT i.name, i.media_type, i.data {_IMAGES} AND i.name = ?"
+            row = connection.execute(sql, (item_id, name)).fetchone()
+            if row is None:
+                raise NotFound("image", name[:200])
+            return NoteImage(row[0], row[1], bytes(row[2]))
+
+        if not validation.is_storable(item_id) or not validation.is_storable(name):
+            raise NotFound("image", name[:200])
+        return await self._read(work)
+
+
+# -- observations ------------------------------------------------------------------------------------------------------
+# Observations: what was learned in sessions, filtered by values. They are not a source.
+
+
+class StoredObservations(StoredItems[Observation, ObservationDraft, str]):
+    source = "observations"
+    table = OBSERVATIONS
+
+    async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
+        conditions = observation_conditions(where, "id", "created_at")
+        if conditions is None:
+            return ListPage((), 0)
+        condition, parameters = f"TRUE{conditions.sql}", conditions.parameters
+        return await self._read(
+            lambda connection: self.table.page(connection, limit, offset, condition, parameters, "created_at")
+        )
+
+    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+        uuids = [uuid for uuid in dict.fromkeys(observation_ids) if is_storable(uuid)]
+
+        def work(connection: SqlConnection) -> Sequence[Observation]:
+            rows = self.table.select(connection, f"uuid IN ({placeholders(uuids)})", uuids)
+            by_uuid = {row.uuid: row for row in rows}
+            return [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
+
+        return await self._read(work)
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------------
+# Prompts: named texts with arguments.
+
+_BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
+
+
+class StoredPrompts(StoredItems[SavedPrompt, PromptDraft, int]):
+    source = "prompts"
+    table = PROMPTS
+
+    async def get_by_name(self, name: str) -> SavedPrompt:
+        return await self._read(lambda connection: self.table.get_first(connection, _BY_NAME, name))
+
+    async def save(
+        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> SavedPrompt:
+        name = validation.required_short_text(self._settings.limits, "name", draft.name)
+
+        def work(connection: SqlConnection, context: WriteContext) -> SavedPrompt:
+            def write() -> Sequence[str]:
+                rowid = self._save(connection, name, draft, expected_version, context)
+                return [self.table.get_by_rowid(connection, rowid).uuid]
+
+            [uuid] = self._run_once(connection, idempotency_key, ("save", draft, expected_version), write)
+            return self.table.get_by_uuid(connection, uuid)
+
+        return await self._write(work, 1, may_exist=True)
+
+    def _save(
+        self,
+        connection: SqlConnection,
+        name: str,
+        draft: PromptDraft,
+        expected_version: int | None,
+        context: WriteContext,
+    ) -> int:
+        try:
+            prompt = self.table.get_first(connection, _BY_NAME, name)
+        except NotFound:
+            if expected_version:
+                raise
+            return self.table.insert(connection, draft, context)
+        return self.table.update(connection, prompt.id, draft, expected_version, context)
+
+
+# -- bookmarks ---------------------------------------------------------------------------------------------------------
+# Import positions, stored next to the items that were imported, and leases on reading what they belong to.
+
+_BOOKMARKS = "bookmarks"
+# The table `state` also holds values of the library itself.
+_PREFIX = "bookmark:"
+_LEASE_PREFIX = "import lease:"
+_SAVE = "INSERT INTO state (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+
+class StoredBookmarks:
+    def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def get(self, name: str) -> str | None:
+        if not validation.is_storable(name):
+            return None
+
+        def work(connection: SqlConnection) -> str | None:
+            row = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
+            return row[0] if row else None
+
+        return await self._database.read(_BOOKMARKS, work)
+
+    async def set(self, name: str, text: str) -> None:
+        key = _PREFIX + validation.required_short_text(self._limits, "name", name)
+        value = validation.long_text(self._limits, "text", text)
+
+        def work(connection: SqlConnection) -> None:
+            connection.execute(_SAVE, (key, value))
+
+        await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+
+    async def claim(self, name: str, owner: str, lifetime_s: float, *, instead_of: str = "") -> str:
+        key = _LEASE_PREFIX + validation.required_short_text(self._limits, "name", name)
+
+        def work(connection: SqlConnection) -> str:
+            # The transaction locks the library, so that two processes never both find the lease free.
+            row = connection.execute("SELECT value FROM state WHERE name = ?", (key,)).fetchone()
+            end, _, holder = row[0].partition(" ") if row else ("0", "", "")
+            if holder not in (owner, instead_of) and float(end) > time.time():
+                return holder
+            connection.execute(_SAVE, (key, f"{time.time() + lifetime_s:.3f} {owner}"))
+            return owner
+
+        return await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+
+    async def release(self, name: str, owner: str) -> None:
+        def work(connection: SqlConnection) -> None:
+            row = connection.execute("SELECT value FROM state WHERE name = ?", (_LEASE_PREFIX + name,)).fetchone()
+            if row and row[0].partition(" ")[2] == owner:
+                connection.execute("DELETE FROM state WHERE name = ?", (_LEASE_PREFIX + name,))
+
+        await self._database.write(_BOOKMARKS, NOTES_INDEX, work)
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+# The agents on the message bus, which are stored in the library of their user.
+
+_AGENTS = "agents"
+_INSERT = "INSERT INTO agents (id, name, token_hash, used_at) VALUES (?, ?, ?, ?)"
+_SELECT = "SELECT id, name, token_hash, used_at FROM agents WHERE id = ?"
+# All but the `limit` most recently used agents.
+_DELETE_LEAST_RECENTLY_USED = f"""
+    DELETE FROM agents WHERE id IN (SELECT id FROM agents ORDER BY used_at DESC, id DESC LIMIT {COUNT_MAX} OFFSET ?)
+"""
+
+
+class StoredAgents:
+    def __init__(self, database: UserDatabase, limits: validation.FieldLimits) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def register(
+        self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
+    ) -> RegisteredAgent:
+        name = validation.required_short_text(self._limits, "name", name)
+
+        def work(connection: SqlConnection) -> RegisteredAgent:
+            connection.execute("DELETE FROM agents WHERE used_at < ?", (idle_since,))
+            connection.execute(_DELETE_LEAST_RECENTLY_USED, (max(0, limit - 1),))
+            agent = RegisteredAgent(
+                id=str(uuid4()), name=_unused_name(connection, name), token_hash=token_hash, used_at=time
+            )
+            connection.execute(_INSERT, (agent.id, agent.name, agent.token_hash, agent.used_at))
+            return agent
+
+        return await self._database.write(_AGENTS, NOTES_INDEX, work)
+
+    async def find(self, agent_id: str) -> RegisteredAgent | None:
+        if not is_storable(agent_id):
+            return None
+
+        def work(connection: SqlConnection) -> RegisteredAgent | None:
+            row = connection.execute(_SELECT, (agent_id,)).fetchone()
+            return RegisteredAgent(**dict(zip(RegisteredAgent.__struct_fields__, row, strict=True))) if row else None
+
+        return await self._database.read(_AGENTS, work)
+
+    async def set_used(self, agent_id: str, time: str) -> None:
+        def work(connection: SqlConnection) -> None:
+            connection.execute("UPDATE agents SET used_at = ?1 WHERE id = ?2 AND used_at < ?1", (time, agent_id))
+
+        await self._database.write(_AGENTS, NOTES_INDEX, work)
+
+
+def _unused_name(connection: SqlConnection, name: str) -> str:
+    existing = {row[0] for row in connection.execute("SELECT name FROM agents")}
+    candidates = (name if number == 1 else f"{name} {number}" for number in range(1, len(existing) + 2))
+    return next(candidate for candidate in candidates if candidate not in existing)
+
+
+# -- media -------------------------------------------------------------------------------------------------------------
+# Media: long texts, stored whole and in chunks, and the timed segments of transcripts.
+
+_CHUNKS = f"""
+    SELECT id & {CHUNKS_MAX - 1}, uuid, text, start, "end", start_ms, end_ms, speaker
+    FROM chunks WHERE id >= ?1 AND id < ?2
+"""
+_CHUNK_BY_UUID = f"{_CHUNKS} AND uuid = ?3"
+# The last chunk that starts at or before a character, or the first chunk if all start after it.
+_CHUNK_AT = f"{_CHUNKS} ORDER BY start > ?3, CASE WHEN start > ?3 THEN start ELSE -start END LIMIT 1"
+_SEGMENTS = """
+    SELECT start_ms, end_ms, text, speaker FROM segments WHERE media_id = ? AND end_ms >= ? AND start_ms <= ?
+    ORDER BY position
+"""
+
+# Beyond the longest text that SQLite can store; `substr` takes 32-bit numbers.
+_TEXT_END = 1 << 30
+
+
+class StoredMedia(StoredItems[MediaItem, MediaDraft, int]):
+    source = "media"
+    table = MEDIA_ITEMS
+
+    async def get_by_uuid(self, uuid: str) -> MediaItem:
+        return await self._read(lambda connection: self.table.get_by_uuid(connection, uuid))
+
+    async def content(self, item_id: int, start: int = 0, length: int | None = None) -> str:
+        length = _TEXT_END if length is None else min(clamp_count(length), _TEXT_END)
+        parameters = (item_id, min(clamp_count(start), _TEXT_END) + 1, length)
+
+        def work(connection: SqlConnection) -> str:
+            self.table.get(connection, item_id)
+            [text] = connection.execute(
+                "SELECT substr(content, ?2, ?3) FROM texts WHERE id = ?1", parameters
+            ).fetchone()
+            return str(text)
+
+        return await self._read(work)
+
+    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[MediaChunk]:
+        first = min(clamp_count(first), CHUNKS_MAX)
+        end = min(first + clamp_count(count), CHUNKS_MAX)
+
+        def work(connection: SqlConnection) -> Sequence[MediaChunk]:
+            self.table.get(connection, item_id)
+            base = item_id << CHUNK_BITS
+            rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + end))
+            return [_chunk(*row) for row in rows]
+
+        return await self._read(work)
+
+    async def chunk_by_uuid(self, item_id: int, uuid: str) -> MediaChunk:
+        return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_BY_UUID, uuid))
+
+    async def chunk_at(self, item_id: int, offset: int) -> MediaChunk:
+        return await self._read(lambda connection: self._get_chunk(connection, item_id, _CHUNK_AT, offset))
+
+    async def segments(self, item_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
+        start_ms = clamp_count(from_ms or 0)
+        end_ms = COUNT_MAX if to_ms is None else clamp_count(to_ms)
+
+        def work(connection: SqlConnection) -> Sequence[Segment]:
+            self.table.get(connection, item_id)
+            rows = connection.execute(_SEGMENTS, (item_id, start_ms, end_ms))
+            return [
+                Segment(start_ms=start, end_ms=end, text=text, speaker=speaker) for start, end, text, speaker in rows
+            ]
+
+        return await self._read(work)
+
+    async def types(self) -> Mapping[str, int]:
+        sql = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
+        return await self._read(lambda connection: dict(connection.execute(sql).fetchall()))
+
+    def _get_chunk(self, connection: SqlConnection, item_id: int, sql: str, key: str | int) -> MediaChunk:
+        self.table.get(connection, item_id)
+        base = item_id << CHUNK_BITS
+        row = connection.execute(sql, (base, base + CHUNKS_MAX, key)).fetchone() if is_storable(key) else None
+        if row is None:
+            raise NotFound("chunk", str(key))
+        return _chunk(*row)
+
+
+def _chunk(
+    index: int,
+    uuid: str,
+    text: str,
+    start: int,
+    end: int,
+    start_ms: int | None,
+    end_ms: int | None,
+    speaker: str | None,
+) -> MediaChunk:
+    """Takes the columns of `_CHUNKS`."""
+    return MediaChunk(
+        index=index, uuid=uuid, text=text, start=start, end=end, start_ms=start_ms, end_ms=end_ms, speaker=speaker
+    )

@@ -1,0 +1,287 @@
+"""The collections of a library in SQLite files: reading, writing and searching each source."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from config.errors import SourceTimeout
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
+from sources.records import (
+    Character,
+    Conversation,
+    ExactHit,
+    ExactHits,
+    MediaItem,
+    MessageHit,
+    MessageHits,
+    Note,
+    Observation,
+    SavedPrompt,
+)
+from sources.semantic.model import ModelInfo
+from sources.semantic.service import SemanticService
+from sources.storage.collections.chats import StoredChats
+from sources.storage.collections.collection import IdT
+from sources.storage.collections.items import (
+    StoredCharacters,
+    StoredMedia,
+    StoredNotes,
+    StoredObservations,
+    StoredPrompts,
+)
+from sources.storage.collections.searchable import (
+    SearchableChats,
+    SearchableCollection,
+    SearchableObservations,
+    SearchSettings,
+    has_human_only_messages,
+)
+from sources.storage.contract import ExactSearch, MessageSearch
+from sources.storage.search.exact_snippets import ExactHighlighter
+from sources.storage.sqlite.connection.connection import JobConnection, Work
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.index.message_index import IndexBuilder, MessageIndex
+from sources.storage.sqlite.index.statistics import CorpusStatistics, count_words
+from sources.storage.sqlite.search import exact, substring
+from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches, FullScan
+from sources.storage.sqlite.search.fts5_engine import QueryMeaning
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.search.targets import (
+    CHARACTERS_TARGET,
+    MEDIA_TARGET,
+    NOTES_TARGET,
+    OBSERVATIONS_TARGET,
+    PROMPTS_TARGET,
+)
+from sources.storage.sqlite.vectors.vector_memory import VectorMemory
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
+from sources.storage.tables.conversation_tables import MESSAGES
+from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
+from sources.storage.tables.sql import SqlConnection, SqlFilter, contains_ascii, contains_ignoring_case, either
+
+T = TypeVar("T")
+
+
+class SqliteSearchSettings(SearchSettings, frozen=True, kw_only=True):
+    vector_memory: VectorMemory
+
+
+class SqliteCollection(SearchableCollection[RecordT, DraftT, IdT]):
+    """A collection in one of the user's files, with its search."""
+
+    def __init__(self, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
+        super().__init__(database, settings, client_id)
+        self._file = database
+        self._search_settings = settings
+        self._vector_memory = settings.vector_memory
+
+    async def _read_file(self, work: Work[T], deadline_ms: int | None = None) -> T:
+        return await self._file.read(self.source, work, deadline_ms)
+
+    @property
+    def _statistics(self) -> CorpusStatistics:
+        return self._file.statistics(self._search_settings.sources)
+
+    async def _query_vector(self, semantic: SemanticService, current: ModelInfo, text: str) -> QueryMeaning:
+        database = self._file
+        self._vector_memory.require_usable()
+        model = await self._vector_model(semantic, current)
+        vector = await semantic.embed_query(text, model.id)
+        tables = vector_tables(database.kind)
+        stop = database.quota.embedding_stop
+        return QueryMeaning(vector, model, self._vector_memory, database, tables, stop)
+
+    async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
+        database = self._file
+        if database.vector_model is None:
+            tables = vector_tables(database.kind)
+            previous = await self._file.read(
+                self.source, lambda connection: tables.previous_model(connection, current.id)
+            )
+            known = semantic.model_for(previous) if previous is not None else None
+            database.vector_model = known.id if known is not None else current.id
+        return semantic.model_for(database.vector_model) or current
+
+    async def words(self) -> int:
+        return await self._read_file(lambda connection: count_words(connection, self.target.index))
+
+
+# -- chats -------------------------------------------------------------------------------------------------------------
+# The searches in conversations. For an agent, none of them reads the text of a human-only message.
+
+_ID_MAX_CHARS = 128
+# The part of a deadline that is left to read the rows that a scan found.
+_READING_SHARE = 0.1
+# The title of a message's conversation, in a SELECT of MESSAGES.
+_TITLE = "c.title"
+
+
+class SqliteChats(SearchableChats, SqliteCollection[Conversation, ConversationDraft, str], StoredChats):
+    """Implements `Chats` of the storage contract, except that it does not redact."""
+
+    target = CHATS_TARGET
+    human_only_target = HUMAN_ONLY_TARGET
+
+    def __init__(
+        self,
+        database: Database,
+        settings: SqliteSearchSettings,
+        client_id: str,
+        index_builder: IndexBuilder,
+        *,
+        is_agent: bool,
+    ) -> None:
+        StoredChats.__init__(self, database, settings, client_id, is_agent=is_agent)
+        self._file = database
+        self._search_settings = settings
+        self._vector_memory = settings.vector_memory
+        self._index_builder = index_builder
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
+        until its deadline."""
+        due = time.monotonic() + search.deadline_ms / 1000
+
+        def work(connection: JobConnection) -> MessageHits:
+            matches = substring.find(
+                connection, search, self._search_settings.scanned_rows_max, is_agent=self._is_agent
+            )
+            return _message_hits(connection, matches)
+
+        hits = await self._read_file(work, search.deadline_ms)
+        if hits.is_complete:
+            return hits
+        self._index_builder.start(SUBSTRING_INDEX)
+        return await self._scan_messages(search, hits, due)
+
+    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+        """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
+        shortly before `due`, or `newest` if not even that could be read."""
+        scan = FullScan(search, self._search_settings.scanned_rows_max, newest, is_agent=self._is_agent)
+        end = due - search.deadline_ms / 1000 * _READING_SHARE
+        try:
+            while not scan.is_complete and time.monotonic() < end:
+                await self._read_file(scan.step, _remaining_ms(due))
+            return await self._read_file(
+                lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due)
+            )
+        except SourceTimeout:
+            return newest
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        """The first call builds the index. In a large library it can return the newest messages before all of them are
+        indexed."""
+        hits = await self._read_file(lambda connection: self._match_messages(connection, search), search.deadline_ms)
+        if hits is not None and hits.is_complete:
+            return hits
+        for index in self._exact_indexes:
+            self._index_builder.start(index, self._search_settings.scanned_rows_max)
+        is_built = [
+            await self._index_builder.wait_until_usable(index, search.deadline_ms / 1000)
+            for index in self._exact_indexes
+        ]
+        if any(is_built):
+            hits = await self._read_file(
+                lambda connection: self._match_messages(connection, search), search.deadline_ms
+            )
+        return hits or ExactHits(hits=(), is_complete=False)
+
+    def _find_conversations(self, connection: SqlConnection, listed: SqlFilter, folded: str) -> Sequence[int]:
+        condition = listed & _title_or_id_contains(folded)
+        # With an index, SQLite would read all rows in the order of their age, each from a different page.
+        rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{condition.sql}"
+        sql = f"{rows} ORDER BY last_modified DESC, id DESC"
+        return [rowid for (rowid,) in connection.execute(sql, condition.parameters)]
+
+    async def change_token(self) -> str:
+        """Versions of a file can be compared only on the connection that read them."""
+        return await self._read_file(lambda connection: f"{connection.id}-{connection.data_version()}")
+
+    async def _remove(self, work: Callable[[SqlConnection, WriteContext], T], extra_ms: int = 0) -> T:
+        """Also updates the indexes that are built on demand, in the same transaction."""
+
+        def work_and_update_indexes(connection: SqlConnection, context: WriteContext) -> T:
+            result = work(connection, context)
+            assert isinstance(connection, JobConnection)
+            SUBSTRING_INDEX.apply_changes(connection)
+            EXACT_INDEX.apply_changes(connection)
+            HUMAN_ONLY_EXACT_INDEX.apply_changes(connection)
+            return result
+
+        return await super()._remove(work_and_update_indexes, extra_ms)
+
+    @property
+    def _exact_indexes(self) -> tuple[MessageIndex, ...]:
+        return (EXACT_INDEX,) if self._is_agent else (EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
+
+    def _match_messages(self, connection: JobConnection, search: ExactSearch) -> ExactHits | None:
+        """Returns None if an index does not exist yet."""
+        indexes = self._exact_indexes if has_human_only_messages(connection) else (EXACT_INDEX,)
+        is_complete = True
+        for index in indexes:
+            progress = index.progress(connection)
+            if progress is None:
+                return None
+            is_complete = is_complete and progress.is_complete
+        matches = exact.find(connection, search, self._search_settings.ranked_rows_max, indexes)
+        return _exact_hits(connection, matches, is_complete=is_complete)
+
+
+def _remaining_ms(due: float) -> int:
+    return max(1, int((due - time.monotonic()) * 1000))
+
+
+def _message_hits(connection: JobConnection, matches: SubstringMatches) -> MessageHits:
+    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
+    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
+    return MessageHits(hits, matches.is_complete)
+
+
+def _exact_hits(connection: JobConnection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
+    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+    highlighter = ExactHighlighter(matches.phrases)
+    hits = tuple(
+        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+        for match, (message, title) in zip(matches.matches, rows, strict=True)
+    )
+    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+
+
+def _title_or_id_contains(folded: str) -> SqlFilter:
+    """Conversations with a case-folded text in their title or id."""
+    in_title = contains_ignoring_case("title", folded)
+    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
+    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
+
+
+# -- items -------------------------------------------------------------------------------------------------------------
+# Notes, media, characters and prompts in the user's files.
+
+
+class SqliteNotes(SqliteCollection[Note, NoteDraft, str], StoredNotes):
+    target = NOTES_TARGET
+
+
+class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
+    target = MEDIA_TARGET
+
+
+class SqliteCharacters(SqliteCollection[Character, CharacterDraft, int], StoredCharacters):
+    target = CHARACTERS_TARGET
+
+
+class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
+    target = PROMPTS_TARGET
+
+
+# -- observations ------------------------------------------------------------------------------------------------------
+# Observations in the user's files.
+
+
+class SqliteObservations(
+    SearchableObservations, SqliteCollection[Observation, ObservationDraft, str], StoredObservations
+):
+    target = OBSERVATIONS_TARGET

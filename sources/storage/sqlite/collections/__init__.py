@@ -1,1 +1,0 @@
-"""The collections of a library, one module each."""

@@ -1,1 +1,0 @@
-"""How each source is searched: its index, the rows behind it, and its candidates."""

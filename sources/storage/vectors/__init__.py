@@ -1,1 +1,0 @@
-"""Embeds the passages of libraries in the background, on any engine."""

@@ -57,7 +57,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _is_whole_suite(config: pytest.Config) -> bool:
-    return bool(config.args == config.getini("testpaths")) and not config.option.keyword and not config.option.lf
+    is_part = config.option.keyword or config.getoption("lf", default=False)
+    return bool(config.args == config.getini("testpaths")) and not is_part
 
 
 def _unused_servers(config: pytest.Config) -> list[str]:

@@ -119,7 +119,7 @@ def test_a_run_selects_its_tier_and_reports_times(tmp_path: Path) -> None:
     )
 
     assert "4 passed, 1 deselected" in first
-    assert "'default': 20, 'explicit': 20" in first
+    assert "'default': 10, 'explicit': 10" in first
     for output in (first, parallel):
         assert "1 of 5 tests are left for the second tier" in output
         assert "1 tests took longer than 2 s and do not have the mark slow" in output

@@ -49,6 +49,7 @@ METHODS: Mapping[str, JsonSchema] = {
         "properties": {"ref": REFERENCE, "argument": ARGUMENT},
         "required": ["ref", "argument"],
     },
+    "modules/list": {"type": "object"},
     "server/discover": {"type": "object"},
     "subscriptions/listen": {
         "type": "object",

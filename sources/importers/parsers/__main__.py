@@ -25,10 +25,10 @@ _PARSERS = {
     "epub": ("epub", "parse_epub"),
     "docx": ("office", "parse_word"),
     "pptx": ("office", "parse_slides"),
-    "xlsx": ("spreadsheet", "parse_workbook"),
+    "xlsx": ("tables", "parse_workbook"),
     "odt": ("opendocument", "parse_text_document"),
-    "rtf": ("rich_text", "parse_rich_text"),
-    "csv": ("delimited_table", "parse_table"),
+    "rtf": ("office", "parse_rich_text"),
+    "csv": ("tables", "parse_table"),
 }
 
 

@@ -245,7 +245,11 @@ NOTE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "roam.json": ("roam", json.dumps(ROAM).encode()),
     "roam.zip": ("roam", packed({"mine.json": json.dumps(ROAM)})),
     "notes.bearbk": ("bear", packed(BEAR)),
-    "notes.bear2bk": ("bear", packed(BEAR_2)),
+    # Another note, because all samples are imported into one library.
+    "notes.bear2bk": (
+        "bear",
+        packed({**BEAR_2, "Low tide.textbundle/info.json": json.dumps(BEAR_INFO).replace("0F2C", "1F2C")}),
+    ),
     "note.textpack": ("bear", packed(TEXTPACK)),
     "tide.org": ("org", ORG.encode()),
     "tide.rst": ("rst", RST.encode()),

@@ -21,12 +21,12 @@ from sources.importers.engine.parsing_importer import ParsingImporter
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
-from sources.importers.parsers.delimited_table import parse_table, parse_workbook
 from sources.importers.parsers.epub import parse_epub
 from sources.importers.parsers.office import parse_rich_text, parse_slides, parse_word
 from sources.importers.parsers.opendocument import parse_text_document
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind, parse_in_subprocess
+from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.parsers.web_page import parse_page
 from sources.importers.registry import all_importers, select_importer
 from sources.storage.contract import Library

@@ -11,10 +11,10 @@ from hypothesis import given
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, SkippedItem
-from sources.importers.parsers.delimited_table import parse_table, parse_workbook
 from sources.importers.parsers.office import parse_rich_text
 from sources.importers.parsers.opendocument import parse_text_document
 from sources.importers.parsers.parsed_document import ParsedDocument
+from sources.importers.parsers.tables import parse_table, parse_workbook
 from sources.importers.registry import all_importers, importer_by_name
 from tests.cases import each_case
 from tests.sources.importers.office_files import packed, word

@@ -1,4 +1,4 @@
-"""`florilegium backup`: copies all libraries and the control database into a folder, even while they are in use."""
+"""Commands that copy or move whole libraries: `backup`, `restore`, `export`, `migrate` and `migrate-store`."""
 
 import asyncio
 import time

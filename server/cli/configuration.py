@@ -1,4 +1,4 @@
-"""`florilegium config`: shows the settings and where each value comes from, and writes or translates files."""
+"""`florilegium config` shows, writes and translates settings. Also `version` and `completion`."""
 
 import os
 import platform

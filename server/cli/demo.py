@@ -1,4 +1,4 @@
-"""`florilegium demo`: adds the demo library to a user's library."""
+"""`florilegium demo` adds the demo library to a user's library. Also what `serve` prints when it is ready."""
 
 import asyncio
 import shlex

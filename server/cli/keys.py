@@ -1,4 +1,4 @@
-"""`florilegium key`: manages API keys. A key is printed once, when it is created, and cannot be shown again."""
+"""`florilegium key` manages API keys, which are printed once. `florilegium client` manages OAuth clients."""
 
 import time
 from collections.abc import Sequence

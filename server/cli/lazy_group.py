@@ -1,4 +1,4 @@
-"""A command group that imports a command only when it is used, so that `stdio` starts without the web stack."""
+"""Commands that are imported only when they are used, so that `stdio` starts without the web stack."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The routes of the pages to sign in, of the account, and of administration."""
+"""The routes of the web pages."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Followed sources over REST."""
+"""Followed sources, and followed deployments of tldw, over REST."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Searches the caller's observations for a single concept."""
+"""Searches the caller's observations for a single concept, by words and by meaning."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 

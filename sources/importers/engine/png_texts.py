@@ -1,4 +1,4 @@
-"""The text chunks of a PNG, by keyword. The image data is never decoded."""
+"""Texts in image files: the text chunks of PNG and the EXIF data of WebP. Image data is never decoded."""
 
 import zlib
 from collections.abc import Iterator

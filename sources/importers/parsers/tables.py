@@ -1,4 +1,4 @@
-"""Tables in text, such as CSV: a line for each row, with tabs between the cells."""
+"""Spreadsheets, and tables in text such as CSV: a line for each row, with tabs between the cells."""
 
 import csv
 import mimetypes

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -37,7 +37,7 @@ from aggregator.responses import (
     without_repetition,
 )
 from auth.context import Principal, RequestContext
-from config.errors import InvalidParams, Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
+from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
@@ -69,7 +69,6 @@ _FURTHER_SCORE_SHARE = 1 / 3
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 _PART_DIGITS = 4
-WaitForLimits = Callable[[], Awaitable[None]]
 HitExtraBytes = Callable[[SearchDefaults], int]
 
 
@@ -117,17 +116,6 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> SeenItems:
         return NOTHING_SEEN if self.dedupe == "off" else self.state.seen
-
-
-class _StartedSearch(Struct, frozen=True):
-    """A search whose sources have been chosen, and perhaps asked for their first hits."""
-
-    plan: SearchPlan
-    sources: Mapping[str, Source]
-    read_as: str | None
-    arguments: Mapping[str, Any]
-    fanout: Fanout
-    ranking: MergedRanking
 
 
 async def find_session_state(
@@ -193,96 +181,53 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-        wait_for_limits: WaitForLimits | None = None,
     ) -> KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
-        return (await self.search_with_defaults(context, request, hit_extra_bytes, wait_for_limits))[0]
+        return (await self.search_with_defaults(context, request, hit_extra_bytes))[0]
 
     async def search_with_defaults(
         self,
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-        wait_for_limits: WaitForLimits | None = None,
     ) -> tuple[KnowledgeResponse, SearchDefaults]:
         """Returns the response, and the defaults of the session and the request that applied.
 
         Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
         SearchFailed if no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a
         page, whose size is limited.
-
-        With `wait_for_limits`, the rate limits of the caller have not answered yet. The sources are searched meanwhile,
-        and nothing else is done until it returns; if it raises RateLimited, the search does not count."""
+        """
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
                 self._libraries.library(context) as library,
             ):
-                started = await self._start(context, library, request, hit_extra_bytes, wait_for_limits)
-                response = await self._finish(started, library)
-        except RateLimited:
-            raise
+                state = await find_session_state(self._session_states, context, request.session)
+                plan = self._plan(context, request, state, hit_extra_bytes)
+                response = await self._search_sources(plan, library)
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
         is_complete = all(report.status == "ok" for report in response.sources.values())
         self.outcomes["complete" if is_complete else "partial"] += 1
-        return response, started.plan.defaults
+        return response, plan.defaults
 
-    async def _start(
-        self,
-        context: RequestContext,
-        library: Library,
-        request: KnowledgeSearch,
-        hit_extra_bytes: HitExtraBytes | None,
-        wait_for_limits: WaitForLimits | None,
-    ) -> _StartedSearch:
-        """Starts a search with the state of its session. If the limits have not answered yet, it starts with the
-        defaults that the session last had, and again if they have changed."""
-        expected = self._expected_state(context, request.session) if wait_for_limits is not None else None
-        started: _StartedSearch | None = None
-        if expected is not None:
-            started = self._begin(self._plan(context, request, expected, hit_extra_bytes), library)
-            await started.ranking.read_first()
-        if wait_for_limits is not None:
-            await wait_for_limits()
-        state = await find_session_state(self._session_states, context, request.session)
-        if started is not None and started.plan.state.defaults == state.defaults:
-            topic = _topic(state.queries, started.plan.query, self._settings)
-            return replace(started, plan=replace(started.plan, state=state, topic=topic))
-        return self._begin(self._plan(context, request, state, hit_extra_bytes), library)
-
-    def _expected_state(self, context: RequestContext, session: str | None) -> SessionState | None:
-        """The state that `find_session_state` will probably return, as far as it matters to the sources."""
-        if session is not None:
-            handle = SessionHandle(session)
-        elif context.session is not None:
-            handle = handle_for(context.session)
-        else:
-            return SessionState(SessionHandle(""), NOTHING_SEEN, (), {})
-        defaults = self._session_states.known_defaults(handle, context.principal.owner())
-        return None if defaults is None else SessionState(handle, NOTHING_SEEN, (), defaults)
-
-    def _begin(self, plan: SearchPlan, library: Library) -> _StartedSearch:
+    async def _search_sources(self, plan: SearchPlan, library: Library) -> KnowledgeResponse:
         request, permitted = plan.request, permitted_sources(self._sources, plan.context.principal)
         sources, read_as = _choose_sources(permitted, request.sources, plan.query)
         arguments = build_arguments(sources, permitted.keys(), request.query, request.snippet_length, request.filters)
-        fanout = self._fanout(plan, library, sources, arguments, is_strict=plan.query.relaxed is not None)
-        return _StartedSearch(plan, sources, read_as, arguments, fanout, self._ranking(plan, fanout))
-
-    async def _finish(self, started: _StartedSearch, library: Library) -> KnowledgeResponse:
-        plan, fanout, read_as = started.plan, started.fanout, started.read_as
-        response, shown = await self._search(plan, fanout, started.ranking, library, read_as)
-        fanout.require_answer()
-        if plan.query.relaxed is not None and not plan.is_strict and not fanout.has_hits:
-            fanout = self._fanout(plan, library, started.sources, started.arguments, is_strict=False)
-            response, shown = await self._search(plan, fanout, self._ranking(plan, fanout), library, read_as)
+        # First only as typed: whether the query is relaxed depends on all sources.
+        is_strict = plan.query.relaxed is not None
+        while True:
+            fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
+            ranking = MergedRanking(fanout, plan.order, self._settings.fanout_source_max)
+            response, shown = await self._search(plan, fanout, ranking, library, read_as)
             fanout.require_answer()
+            if not is_strict or plan.is_strict or fanout.has_hits:
+                break
+            is_strict = False
         await self._record(plan, shown)
         return response
-
-    def _ranking(self, plan: SearchPlan, fanout: Fanout) -> MergedRanking:
-        return MergedRanking(fanout, plan.order, self._settings.fanout_source_max)
 
     def _fanout(
         self,
@@ -293,7 +238,7 @@ class Aggregator:
         *,
         is_strict: bool,
     ) -> Fanout:
-        """With `is_strict` a source reads the query only as typed: whether it is relaxed depends on all sources."""
+        """With `is_strict` a source reads the query only as typed."""
         context, filters = plan.context, plan.request.filters
         return Fanout(
             replace(context, config={**context.config, "strict": True}) if is_strict else context,

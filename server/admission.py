@@ -19,7 +19,7 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
-from server.call_limits import CallLimits, CallNeeds, LimitCheck
+from server.call_limits import CallLimits
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, connection_of
 from server.transports.headers import Headers, query_values, request_config
@@ -168,13 +168,7 @@ class Admission:
         return principal
 
     async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
-        """Admits an MCP request. `profile` is the profile that the address names, if any."""
-        admitted = await self.admit_uncharged(request, profile)
-        await self.charge(admitted.principal)
-        return admitted
-
-    async def admit_uncharged(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
-        """Admits an MCP request that the transport charges when it has read the message.
+        """Admits an MCP request. `profile` is the profile that the address names, if any.
 
         The profile is checked before the credential: for a mistyped address that error is more useful.
         """
@@ -183,6 +177,7 @@ class Admission:
             self._profiles.get(profile)
         principal = await self.authenticate(request, request.authorization)
         _require_any_scope(principal)
+        await self.charge(principal)
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
@@ -209,7 +204,7 @@ class Admission:
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
         _require_sources(principal, operation)
-        await self.charge_call(CallNeeds(principal=principal, tool=operation.tools[0]))
+        await self.charge(principal)
         return self._admitted(request, principal, None)
 
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
@@ -238,23 +233,15 @@ class Admission:
         _identify(request, principal)
         return principal
 
-    async def readmit(self, needs: CallNeeds) -> None:
+    async def readmit(self, principal: Principal) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
         self.require_running()
-        await self._authenticator.recheck(needs.principal)
-        await self.charge_call(needs)
+        await self._authenticator.recheck(principal)
+        await self.charge(principal)
 
     def require_running(self) -> None:
         if self._open_streams.is_stopping:
             raise Unavailable("the server is stopping")
-
-    async def charge_call(self, needs: CallNeeds) -> None:
-        """Counts a request against the user's rate limit, and reads what else it needs in the same step."""
-        await self._limits.charge_call(needs)
-
-    async def start_call(self, needs: CallNeeds) -> LimitCheck | None:
-        """Does what `charge_call` does, or returns the check for which the call has to wait after it has started."""
-        return await self._limits.start_call(needs)
 
     async def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""

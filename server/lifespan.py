@@ -177,7 +177,7 @@ def _build_runtime(
         stores.tickets,
         stores.recent_calls,
     )
-    call_limits = CallLimits(libraries, limits, stores.read_ahead, settings)
+    call_limits = CallLimits(libraries, limits)
     browser_sessions = BrowserSessions(registry.database, settings)
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
     streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)

@@ -18,7 +18,6 @@ from config.errors import ConfigurationError
 from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.settings import Settings
-from server.call_limits import NoReadAhead, ReadAhead
 from server.compat.agentchatbus.agents import ReplyTokenStore
 from server.import_board import ImportBoard, NoImportBoard
 from server.protocol.catalog import LIST_KINDS, Change, ChangeFeed
@@ -177,7 +176,6 @@ class NoPeers:
 class StateStores(Struct, frozen=True, kw_only=True):
     sessions: SessionStore
     session_states: SessionStates
-    read_ahead: ReadAhead
     make_limit: MakeLimit
     tickets: Tickets
     used_tokens: UsedTokens
@@ -204,7 +202,6 @@ def in_process_stores(settings: Settings) -> StateStores:
     return StateStores(
         sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
         session_states=InProcessSessionStates(session_state_limits(settings)),
-        read_ahead=NoReadAhead(),
         make_limit=in_process_limits(settings),
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),

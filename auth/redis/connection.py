@@ -11,8 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -163,7 +162,7 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
 
 
 # -- scripts -----------------------------------------------------------------------------------------------------------
-# Lua scripts, each of which Redis runs as one atomic step, and sequences of them, which are one step together.
+# Lua scripts, each of which Redis runs as one atomic step.
 
 # The clock of the server, in microseconds.
 _NOW = """
@@ -173,13 +172,9 @@ local now = time[1] * 1000000 + time[2]
 
 
 class RedisScript:
-    """A script can use `now`, the time of the server in microseconds, if `uses_now` is set. `goes_on` is for sequences:
-    a Lua condition of `reply`, the script's reply, on which the next scripts run."""
+    """A script can use `now`, the time of the server in microseconds, if `uses_now` is set."""
 
-    def __init__(self, body: str, *, uses_now: bool = False, goes_on: str = "true") -> None:
-        self.body = body
-        self.uses_now = uses_now
-        self.goes_on = goes_on
+    def __init__(self, body: str, *, uses_now: bool = False) -> None:
         self.text = f"{_NOW if uses_now else ''}{body}"
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()  # how EVALSHA names a script
 
@@ -198,78 +193,9 @@ class ScriptRun(NamedTuple):
     arguments: tuple[Argument, ...]
 
 
-# The numbers of keys and arguments of each script of a sequence. A script that is skipped has none.
-_Shape = tuple[tuple[int, int] | None, ...]
-_SEQUENCE_PART = """
-do
-  local KEYS, ARGV = {{{keys}}}, {{{arguments}}}
-  local reply = (function() {body} end)() or false
-  replies[{number}] = reply
-  if not ({goes_on}) then return replies end
-end
-"""
-
-
-class ScriptSequence:
-    """Scripts that run in this order, until one of them ends the sequence. Its reply is the list of theirs."""
-
-    def __init__(self, *scripts: RedisScript) -> None:
-        self._scripts = scripts
-        # One text for each shape: to find its keys and arguments in Lua takes a script longer than most commands.
-        self._texts: dict[_Shape, RedisScript] = {}
-        self.run = lru_cache(RUNS_MAX)(self._run)
-
-    def _run(self, runs: tuple[ScriptRun | None, ...]) -> ScriptRun:
-        """Returns the run of the whole sequence. A script whose run is None is skipped."""
-        shape = tuple(None if run is None else (len(run.keys), len(run.arguments)) for run in runs)
-        script = self._texts.get(shape)
-        if script is None:
-            script = self._texts[shape] = self._combine(shape)
-        keys = tuple(key for run in runs if run is not None for key in run.keys)
-        return ScriptRun(script, keys, tuple(value for run in runs if run is not None for value in run.arguments))
-
-    def _combine(self, shape: _Shape) -> RedisScript:
-        parts = ["local replies = {}"]
-        last_key = last_argument = 0
-        for number, (script, counts) in enumerate(zip(self._scripts, shape, strict=True), 1):
-            if counts is None:
-                parts.append(f"replies[{number}] = false")
-                continue
-            part = _SEQUENCE_PART.format(
-                keys=_items("KEYS", last_key, counts[0]),
-                arguments=_items("ARGV", last_argument, counts[1]),
-                body=script.body,
-                number=number,
-                goes_on=script.goes_on,
-            )
-            parts.append(part)
-            last_key, last_argument = last_key + counts[0], last_argument + counts[1]
-        return RedisScript("\n".join((*parts, "return replies")), uses_now=any(s.uses_now for s in self._scripts))
-
-
-def _items(table: str, last: int, count: int) -> str:
-    return ", ".join(f"{table}[{index}]" for index in range(last + 1, last + count + 1))
-
-
 _DEFAULT_PORT = 6379
 _UNKNOWN_SCRIPT = "NOSCRIPT"
 _WRONG_CREDENTIAL = ("WRONGPASS", "NOAUTH", "ERR AUTH", "NOPERM")
-
-
-class _SentAhead:
-    """Scripts that were sent as one, before the call asks for the reply to the first of them."""
-
-    def __init__(self, runs: tuple[ScriptRun | None, ...], sequence: ScriptRun, reply: asyncio.Future[Any]) -> None:
-        self.runs = runs
-        self.sequence = sequence
-        self.reply = reply
-        self.sent_at = reply.get_loop().time()
-        # What the call has not asked for yet; None until the reply has arrived.
-        self.replies: dict[ScriptRun, Any] | None = None
-
-
-# What the current call has sent ahead: see `RedisConnection.read_ahead`.
-_sent_ahead: ContextVar[_SentAhead | None] = ContextVar("sent_ahead", default=None)
 
 
 class RedisConnection:
@@ -310,43 +236,13 @@ class RedisConnection:
         return await self.execute(ScriptRun(script, tuple(keys), arguments))
 
     async def execute(self, run: ScriptRun) -> Any:
-        """Runs a script, or waits for the reply if this call has sent it ahead. Raises SharedStateUnavailable."""
-        replies = await self._replies_ahead(run)
-        return replies.pop(run) if run in replies else await self._execute(run)
-
-    def read_ahead(self, sequence: ScriptSequence, runs: tuple[ScriptRun | None, ...]) -> bool:
-        """Sends the scripts of a sequence as one, without those that are None, and does not wait: `execute` does when
-        it is asked for the first of them, in this task and those that it starts, and returns the others at once. If the
-        server does not answer, it fails at once for the others, so that each caller continues in its own way.
-
-        Returns whether they were sent. That is not worth it for one script, and not possible without a connection.
-        """
-        if sum(run is not None for run in runs) < 2 or not self._can_send:
-            return False
-        assert self._protocol is not None
-        run = sequence.run(runs)
-        _sent_ahead.set(_SentAhead(runs, run, self._protocol.send(*self._command(run))))
-        return True
-
-    async def take_ahead(self, run: ScriptRun) -> Any:
-        """Returns the reply to a script that this call has sent ahead, or None."""
-        return (await self._replies_ahead(run)).pop(run, None)
-
-    async def _replies_ahead(self, run: ScriptRun) -> dict[ScriptRun, Any]:
-        """Returns the replies that this call has not asked for yet, if it has sent this script ahead."""
-        ahead = _sent_ahead.get()
-        if ahead is None or run not in ahead.runs or ahead.reply.cancelled():
-            return {}
-        if ahead.replies is None:
-            waited_s = asyncio.get_running_loop().time() - ahead.sent_at
-            try:
-                replies = await self._receive(ahead.sequence, self._within_timeout(ahead.reply, waited_s))
-            except SharedStateUnavailable:
-                replies = ()
-            if ahead.replies is None:  # unless another task of the call has waited, too
-                received = zip(ahead.runs, replies, strict=False)
-                ahead.replies = {run: reply for run, reply in received if run is not None}
-        return ahead.replies
+        """Runs a script. Raises SharedStateUnavailable."""
+        self._require_no_pause()
+        try:
+            return await self._checked(self._send(self._command(run)), passes=_UNKNOWN_SCRIPT)
+        except RedisReplyError:  # the server no longer has the script; nothing has run
+            script, keys, arguments = run
+            return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
 
     def post(self, script: RedisScript, keys: Sequence[str], *arguments: Argument) -> bool:
         """Runs a script without waiting for it. It is sent at once, so that it runs before what a client asks for after
@@ -374,18 +270,6 @@ class RedisConnection:
             self.post(run.script, run.keys, *run.arguments)
         else:
             self._failed(str(error))
-
-    async def _execute(self, run: ScriptRun) -> Any:
-        self._require_no_pause()
-        return await self._receive(run, self._send(self._command(run)))
-
-    async def _receive(self, run: ScriptRun, reply: Awaitable[Any]) -> Any:
-        """Waits for the reply to a script."""
-        try:
-            return await self._checked(reply, passes=_UNKNOWN_SCRIPT)
-        except RedisReplyError:  # the server no longer has the script; nothing has run
-            script, keys, arguments = run
-            return await self._reply(("EVAL", script.text, len(keys), *keys, *arguments))
 
     def _command(self, run: ScriptRun) -> tuple[Argument, ...]:
         """The first use on a connection sends the text: a server that was restarted does not know the script."""
@@ -458,12 +342,12 @@ class RedisConnection:
             logger.info("the session server answers again")
         return reply
 
-    async def _within_timeout(self, reply: asyncio.Future[Any], waited_s: float = 0.0) -> Any:
+    async def _within_timeout(self, reply: asyncio.Future[Any]) -> Any:
         """A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while
         the event loop was busy: the loop reads sockets before it runs timers."""
         if reply.done():
             return reply.result()
-        timer = asyncio.get_running_loop().call_later(self._timeout_s - waited_s, _time_out, reply)
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, _time_out, reply)
         try:
             return await reply
         finally:

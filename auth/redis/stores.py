@@ -137,7 +137,6 @@ redis.call('SET', KEYS[1], string.format('%.0f', full_at), 'PX', math.max(1, mat
 return 0
 """,
     uses_now=True,
-    goes_on="reply == 0",
 )
 _GIVE_BACK = RedisScript("""
 local full_at = redis.call('GET', KEYS[1])

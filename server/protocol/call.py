@@ -16,7 +16,6 @@ from msgspec import Struct
 from auth.context import Owner, RequestContext
 from auth.tickets import StateKeys
 from config.errors import FlorilegiumError, InvalidParams, MissingCapability, Unavailable
-from server.call_limits import LimitCheck
 from server.protocol.messages import Era, RequestId, log_failure, notification_message
 from sessions.store import Session
 
@@ -144,8 +143,6 @@ class Call(Struct, eq=False):
     outcome: str = ""
     # For how long the same call would be refused again.
     refused_for_s: float = 0.0
-    # Set if the call has started before the rate limits have answered.
-    limit_check: LimitCheck | None = None
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress if the client asked for it."""

@@ -139,10 +139,7 @@ class ToolResult(Struct, frozen=True):
 
 class Tool(Struct, frozen=True, kw_only=True):
     """A tool. `schema` replaces the derived input schema where a Struct cannot express it. A tool of one source does
-    not exist for credentials that may not use that source.
-
-    A tool with `waits_for_limits` may be called before the rate limits have answered. It waits for `Call.limit_check`
-    before it changes anything, and only then uses what the session has stored."""
+    not exist for credentials that may not use that source."""
 
     name: str
     title: str
@@ -154,7 +151,6 @@ class Tool(Struct, frozen=True, kw_only=True):
     hints: Hints = READ_ONLY
     source: str | None = None
     schema: Mapping[str, Any] | None = None
-    waits_for_limits: bool = False
 
     def __post_init__(self) -> None:
         assert _TOOL_NAME.match(self.name), f"some clients would reject the tool name {self.name!r}"

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
-from server.call_limits import CallNeeds
 from server.protocol.call import Call
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
@@ -94,7 +93,7 @@ def _decode_and_measure(text: bytes | str) -> tuple[Any, int]:
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate limit.
-Admit = Callable[[CallNeeds], Awaitable[None]]
+Admit = Callable[[], Awaitable[None]]
 BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
@@ -291,23 +290,13 @@ class Connection:
     async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
-            await self._admit(self._needs(request))
+            await self._admit()
             return result_message(request.id, await self._result(request, request_id))
         except FlorilegiumError as error:
             return error_message(request.id, error)
         except Exception as error:
             log_failure(request.method, error)
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
-
-    def _needs(self, request: Request) -> CallNeeds:
-        if self._session is None or has_modern_meta(request.params):
-            profile, session_id = (
-                self._dispatcher.profiles.choose(self._principal, self._profile),
-                self._modern_session_id(),
-            )
-        else:
-            profile, session_id = self._session.profile, self._session.id
-        return self._dispatcher.needs(self._principal, request, profile, session_id)
 
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
         if has_modern_meta(request.params) or request.method == "server/discover":

@@ -19,7 +19,6 @@ from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
 from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
-from server.call_limits import CallNeeds
 from server.middleware import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
@@ -278,8 +277,8 @@ class _ConnectionHandler:
         with suppress(OSError):
             await self._send_raw({"type": "websocket.send", "text": encode(message).decode()})
 
-    async def _readmit(self, needs: CallNeeds) -> None:
-        await self._runtime.admission.readmit(needs)
+    async def _readmit(self) -> None:
+        await self._runtime.admission.readmit(self._request.principal)
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
         return self._runtime.admission.context(self._request, session_id, request_id=request_id)

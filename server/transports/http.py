@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from auth.context import RequestContext, SessionId
@@ -19,7 +18,6 @@ from config.errors import (
     retry_after_seconds,
 )
 from server.admission import AdmittedRequest, IncomingRequest
-from server.call_limits import CallNeeds, LimitCheck
 from server.middleware import raw_error_headers
 from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
 from server.protocol.catalog import LIST_KINDS, ChangeListener
@@ -98,9 +96,7 @@ class HttpTransport:
         response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
         profile = profile_in(scope["path"])
         try:
-            request = await self._admission.admit_uncharged(IncomingRequest.from_scope(scope), profile)
-            if scope["method"] != "POST":
-                await self._admission.charge(request.principal)
+            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
             match scope["method"]:
                 case "POST":
                     await self._post(request, receive, response)
@@ -122,37 +118,13 @@ class HttpTransport:
     # -- POST ---------------------------------------------------------------------------------------------------
 
     async def _post(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> None:
-        """A request is charged when its message is known, because the message says what else the stores are asked
-        for."""
-        try:
-            message = await self._read(request, receive, response)
-        except FlorilegiumError:
-            await self._admission.charge(request.principal)
-            raise
-        needs = self._needs(request, message)
-        if not isinstance(message, list) and _is_modern(message, request.headers.get(VERSION)):
-            await self._modern(request, message, receive, response, await self._admission.start_call(needs))
-            return
-        await self._admission.charge_call(needs)
+        message = await self._read(request, receive, response)
         if isinstance(message, list):
             await self._batch(request, message, response)
+        elif _is_modern(message, request.headers.get(VERSION)):
+            await self._modern(request, message, receive, response)
         else:
             await self._legacy(request, message, response)
-
-    def _needs(self, request: AdmittedRequest, message: Message | list[Any]) -> CallNeeds:
-        principal, session_id = request.principal, request.headers.get(SESSION)
-        if not isinstance(message, Request):
-            return CallNeeds(principal=principal)
-        if _is_modern(message, request.headers.get(VERSION)):
-            return self._dispatcher.needs(
-                principal, message, self._dispatcher.profiles.choose(principal, request.profile)
-            )
-        if session_id is None or message.method == "initialize":
-            return CallNeeds(principal=principal)
-        known = self._sessions.known(session_id, principal)
-        profile = known.profile if known is not None else None
-        needs = self._dispatcher.needs(principal, message, profile, SessionId(session_id))
-        return replace(needs, session=SessionId(session_id))
 
     async def _read(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> Message | list[Any]:
         headers = request.headers
@@ -176,12 +148,7 @@ class HttpTransport:
         return message
 
     async def _modern(
-        self,
-        request: AdmittedRequest,
-        message: Message,
-        receive: Receive,
-        response: PostResponse,
-        check: LimitCheck | None,
+        self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
     ) -> None:
         if isinstance(message, Response):
             raise InvalidRequest("in the modern era, clients do not send responses")
@@ -193,7 +160,8 @@ class HttpTransport:
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         watch = _DisconnectWatch(receive)
         try:
-            result = await self._serve_modern(request, message, response, check)
+            call = self._modern_call(request, message, response)
+            result = await self._dispatch(request, call, message)
         except asyncio.CancelledError:
             if not watch.has_disconnected:
                 raise
@@ -203,22 +171,8 @@ class HttpTransport:
             return
         finally:
             watch.stop()
-            if check is not None:
-                check.end()
         # No longer watched: a client that disconnects while it receives the result has nothing left to cancel.
         await response.finish(200, result_message(message.id, result), _retry_after(result))
-
-    async def _serve_modern(
-        self, request: AdmittedRequest, message: Request, response: PostResponse, check: LimitCheck | None
-    ) -> Mapping[str, Any]:
-        try:
-            call = self._modern_call(request, message, response)
-            call.limit_check = check
-            return await self._dispatch(request, call, message)
-        except FlorilegiumError:
-            if check is not None:  # the limit of the user comes before all other errors
-                await check.charge()
-            raise
 
     def _modern_call(self, request: AdmittedRequest, message: Request, response: PostResponse) -> Call:
         meta = read_request_meta(message.params)

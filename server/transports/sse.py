@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 from auth.context import RequestContext, SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
-from server.call_limits import CallNeeds
 from server.middleware import raw_error_headers
 from server.protocol.connection import Connection
 from server.protocol.messages import error_message
@@ -271,7 +270,7 @@ class _EventStream:
     async def _send_part(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         """The POST was admitted before, so only the server can have changed."""
         self._runtime.admission.require_running()
 

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 
 from auth.context import Principal, RequestContext, SessionId, build_context
 from config.errors import TooLarge
-from server.call_limits import CallNeeds
 from server.protocol.connection import Connection
 from server.protocol.messages import encode, error_message
 from server.runtime import Runtime
@@ -122,7 +121,7 @@ class _StdioServer:
             self._output.write(encode(message) + b"\n")
             self._output.flush()
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:

@@ -53,7 +53,6 @@ end
 return session
 """,
     uses_now=True,
-    goes_on="reply",
 )
 _END = RedisScript("""
 for index = 2, 3 do redis.call('ZREM', KEYS[index], KEYS[1]) end
@@ -124,10 +123,6 @@ class RedisSessionStore:
 
     def _build_run(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         return ScriptRun(GET_SESSION, tuple(self._keys(session_id, owner)), (self._ttl_ms,))
-
-    def known(self, session_id: str, owner: Owner) -> Session | None:
-        session = self._known.get(SessionId(session_id))
-        return session if session is not None and session.owner == owner else None
 
     async def holds(self, session: Session) -> bool:
         try:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from auth.context import Owner, Principal, RequestContext, SessionId, build_context
 from config.errors import RateLimited
 from config.paths import UserId
-from server.call_limits import CallNeeds
 from server.protocol.catalog import Change
 from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
@@ -75,7 +74,7 @@ class ConnectionClient:
         self.received.append(msgspec.json.decode(encode(body)))
         self._received.set()
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         self._allowed -= 1
         if self._allowed < 0:
             raise RateLimited("calls", 3.0)

@@ -1,10 +1,12 @@
-"""Links in the documentation resolve, every page is listed, and the architecture page shows every package."""
+"""Links in the documentation resolve, every page is listed, generated pages are current, and the architecture page
+shows every package and names only files that exist."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cases import each_case
+from tests.reference_pages import generated_parts, written_part
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
@@ -54,6 +56,16 @@ def test_every_relative_link_resolves(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     listed = {path for path, _ in relative_links(ROOT / "docs/README.md")}
     assert {page for page in ROOT.glob("docs/*.md") if page.name != "README.md"} <= listed
+
+
+def test_generated_pages_are_current() -> None:
+    """Tools, commands and REST operations. The settings and the compatibility page have tests of their own."""
+    outdated = [
+        page
+        for page, generated in generated_parts().items()
+        if (ROOT / "docs" / page).read_text() != written_part(page) + generated
+    ]
+    assert outdated == [], "run make docs"
 
 
 def test_the_threat_model_names_tests_and_attacks_that_exist() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from auth.context import READ
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli import COMMANDS, florilegium
@@ -67,7 +68,7 @@ def tools_part(catalog: Catalog) -> str:
 
 def _tool_section(tool: Tool, shown: dict[str, dict[str, str]]) -> str:
     """`shown` has the fields of earlier tools, to which later ones refer."""
-    text = f"\n## `{tool.name}`\n\n{tool.description}\n\nScope: `{tool.scope}`. {_effect(tool)}\n"
+    text = f"\n## `{tool.name}`\n\n{tool.description}\n{_effect(tool)}"
     text += f"\n{_fields('Arguments', _full_input(tool), tool.name, shown)}\n"
     return text + (f"\n{_fields('Result', output_schema(tool.output), tool.name, shown)}\n" if tool.output else "")
 
@@ -82,9 +83,11 @@ def _full_input(tool: Tool) -> dict[str, Any]:
 
 
 def _effect(tool: Tool) -> str:
-    if tool.hints.read_only_hint:
-        return "Read-only."
-    return "Writes, and can delete or overwrite data." if tool.hints.destructive_hint else "Writes."
+    """Returns a line for tools that write, or that need another scope than most."""
+    if tool.hints.read_only_hint and tool.scope == READ:
+        return ""
+    effect = "Writes, and can delete or overwrite data." if tool.hints.destructive_hint else "Writes."
+    return f"\nScope: `{tool.scope}`. {'Read-only.' if tool.hints.read_only_hint else effect}\n"
 
 
 def _fields(title: str, schema: Mapping[str, Any], tool: str, shown: dict[str, dict[str, str]]) -> str:
@@ -156,10 +159,9 @@ def cli_part() -> str:
 def _command_section(name: str, command: click.Command) -> str:
     options = [p for p in command.params if isinstance(p, click.Option) and not isinstance(p, SettingOption)]
     arguments = [piece for piece in command.collect_usage_pieces(click.Context(command)) if piece != "[OPTIONS]"]
-    common = [f"[{option.opts[0]}]" for option in options if option.opts[0] in _COMMON_OPTIONS[1:]]
     help_text = re.sub(r"\s+", " ", inspect.cleandoc(command.help or ""))
-    usage = " ".join((name, *(_short(piece) for piece in arguments), *common))
-    lines = [f"\n## {name}\n", f"`{usage}`: {help_text}"]
+    usage = f"`{' '.join(_short(piece) for piece in arguments)}`: " if arguments else ""
+    lines = [f"\n## {name}\n", usage + help_text]
     own = [option for option in options if option.opts[0] not in _COMMON_OPTIONS]
     return "\n".join([*lines, *([""] if own else []), *(_option_row(option) for option in own)]) + "\n"
 
@@ -194,8 +196,7 @@ def rest_part() -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             groups[operation["tags"][0]].append(_operation_row(method, path, operation))
-    head = "| request | operation | values |\n|---|---|---|\n"
-    return "".join(f"\n### Operations: {name}\n\n{head}{''.join(rows)}" for name, rows in groups.items())
+    return "".join(f"\n### Operations: {name}\n\n{''.join(rows)}" for name, rows in groups.items())
 
 
 async def _document() -> dict[str, Any]:
@@ -213,7 +214,7 @@ def _operation_row(method: str, path: str, operation: Mapping[str, Any]) -> str:
     if operation["operationId"] == "read_item_by_uri":
         values = "`?uri`, and those of `read_item`"
     name, summary = operation["operationId"], operation["summary"].rstrip(".")
-    return f"| `{method.upper()} {path}` | `{name}`: {summary} | {values} |\n"
+    return f"- `{method.upper()} {path}` `{name}`: {summary}" + (f"; {values}\n" if values else "\n")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,9 @@ def _fields(title: str, schema: Mapping[str, Any], tool: str, shown: dict[str, d
     rows = {name: _field(name, field, name in required) for name, field in schema.get("properties", {}).items()}
     if not rows:
         return f"{title}: none."
-    known = {other: [name for name in rows if rows[name] == fields.get(name)] for other, fields in shown.items()}
+    known = {
+        other: [name for name in rows if _is_equal(rows[name], fields.get(name))] for other, fields in shown.items()
+    }
     other = max(known, key=lambda name: len(known[name]), default="")
     shared = known.get(other, [])
     shown[tool] = shown.get(tool, {}) | rows
@@ -106,6 +108,13 @@ def _fields(title: str, schema: Mapping[str, Any], tool: str, shown: dict[str, d
         return f"{title}: as for `{other}`."
     rest = (row for name, row in rows.items() if name not in shared)
     return "\n".join([f"{title}: {_names(shared)} as for `{other}`, and:", "", *rest])
+
+
+def _is_equal(row: str, other: str | None) -> bool:
+    """Compares two rows. Of nested fields, ranges that only one tool states do not count."""
+    if other is None or "Fields:" not in row:
+        return row == other
+    return re.sub(r", \d+\.\.\d+", "", row) == re.sub(r", \d+\.\.\d+", "", other)
 
 
 def _names(names: Iterable[str]) -> str:

@@ -182,7 +182,7 @@ soak: $(DEVELOPMENT)
 
 docs: $(DEVELOPMENT)
 	$(BIN)/florilegium config docs > docs/settings.md
-	$(BIN)/python -m server.reference > docs/tools.md
+	$(BIN)/python -m tests.reference_pages
 	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
 
 # What wordllama and tokenizers need only to download models. Locks are installed as they are, without resolving

@@ -170,7 +170,7 @@ class NoPeers:
 # -- state stores ------------------------------------------------------------------------------------------------------
 # State between calls that is in no database: kept in this process, or in Redis if `session_url` is set.
 #
-# docs/several-processes.md lists what is shared and what each process has of its own.
+# docs/scaling.md lists what is shared and what each process has of its own.
 
 
 class StateStores(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import pytest_asyncio
 from msgspec import Struct
 
 from server.http_services import build_http_services
-from server.reference import product_catalog
 from server.rest.routes import rest_operations
 from tests.cases import each_case
 from tests.compatibility.sample_requests import (
@@ -29,6 +28,7 @@ from tests.compatibility.sample_requests import (
     fill_placeholders,
     send,
 )
+from tests.reference_pages import product_catalog
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

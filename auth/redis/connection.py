@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+import hiredis
 from loguru import logger
 
 from config.errors import ConfigurationError, SharedStateUnavailable
@@ -22,65 +23,26 @@ from config.settings import Settings
 
 # -- protocol ----------------------------------------------------------------------------------------------------------
 # The wire protocol of Redis (RESP2) over an asyncio transport. Commands are pipelined: replies come in their order.
+# hiredis encodes commands and parses replies.
 #
-# redis-py takes 0.27 ms and 0.22 ms of CPU time for one script, most of it in its own layers, and every call waits for
-# one. This takes 0.10 ms and 0.07 ms.
+# The client redis-py (8.1, with hiredis) takes 0.24 ms of CPU time for one script, and 0.21 ms with uvloop, most of it
+# in its own layers, and every call waits for one. This takes 0.12 ms and 0.07 ms.
 
 Argument = str | bytes | int | float
-_CRLF = b"\r\n"
+# What the reader returns while the rest of a reply has not arrived yet.
+_INCOMPLETE = object()
 
 
 class RedisReplyError(Exception):
     """An error that the server returned, such as `NOSCRIPT No matching script`."""
 
 
-class _Incomplete(Exception):
-    """The rest of a reply has not arrived yet."""
-
-
 def encode_command(arguments: tuple[Argument, ...]) -> bytes:
-    values = [value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in arguments]
-    return b"".join((b"*%d\r\n" % len(values), *(b"$%d\r\n%b\r\n" % (len(value), value) for value in values)))
-
-
-def parse_reply(data: bytes, start: int) -> tuple[Any, int]:
-    """Returns the reply at `start`, and where it ends. Errors are returned, because they can be part of an array."""
-    end = data.find(_CRLF, start)
-    if end < 0:
-        raise _Incomplete
-    kind, line, after = data[start : start + 1], data[start + 1 : end], end + 2
-    match kind:
-        case b"$":
-            return _parse_bulk(data, int(line), after)
-        case b":":
-            return int(line), after
-        case b"*":
-            return _parse_array(data, int(line), after)
-        case b"+":
-            return line, after
-        case b"-":
-            return RedisReplyError(line.decode(errors="replace")), after
-        case _:
-            raise ConnectionError(f"unexpected reply {kind!r}")
-
-
-def _parse_bulk(data: bytes, size: int, start: int) -> tuple[bytes | None, int]:
-    if size < 0:
-        return None, start
-    end = start + size
-    if len(data) < end + 2:
-        raise _Incomplete
-    return data[start:end], end + 2
-
-
-def _parse_array(data: bytes, size: int, start: int) -> tuple[list[Any] | None, int]:
-    if size < 0:
-        return None, start
-    values = []
-    for _ in range(size):
-        value, start = parse_reply(data, start)
-        values.append(value)
-    return values, start
+    try:
+        return hiredis.pack_command(arguments)
+    except UnicodeEncodeError:  # callers can send half of a surrogate pair
+        encoded = (value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in arguments)
+        return hiredis.pack_command(tuple(encoded))
 
 
 class RedisProtocol(asyncio.Protocol):
@@ -89,7 +51,8 @@ class RedisProtocol(asyncio.Protocol):
     def __init__(self, on_push: Callable[[Any], None] | None = None) -> None:
         self._on_push = on_push
         self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._buffer = b""
+        # Errors are returned, because they can be part of an array.
+        self._reader = hiredis.Reader(replyError=RedisReplyError, notEnoughData=_INCOMPLETE)
         self._transport: asyncio.Transport | None = None
         # The scripts that were sent on this connection.
         self.scripts: set[object] = set()
@@ -111,16 +74,12 @@ class RedisProtocol(asyncio.Protocol):
             self.closed.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        data, position = self._buffer + data if self._buffer else data, 0
+        self._reader.feed(data)
         try:
-            while position < len(data):
-                reply, position = parse_reply(data, position)
+            while (reply := self._reader.gets()) is not _INCOMPLETE:
                 self._deliver(reply)
-        except _Incomplete:
-            pass
-        except (ValueError, ConnectionError):
+        except (hiredis.HiredisError, MemoryError):  # not a reply of Redis
             self.close()
-        self._buffer = data[position:]
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Sends a command. The future has its reply, or raises ConnectionError or RedisReplyError."""

@@ -81,7 +81,16 @@ _SHARED = (
     "CREATE INDEX idempotency_by_age ON idempotency (made_at)",
 )
 
-_NOTES = _item_table("notes", *_texts("title", "content"), "title_seg TEXT", "content_seg TEXT")
+_NOTES = (
+    *_item_table("notes", *_texts("title", "content"), "title_seg TEXT", "content_seg TEXT"),
+    _table(
+        "note_images",
+        "note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE",
+        *_texts("name", "media_type", "digest"),
+        "data BLOB NOT NULL",
+        "PRIMARY KEY (note, name)",
+    ),
+)
 
 _CHATS = (
     *_item_table(
@@ -216,34 +225,21 @@ _AGENTS_AND_FILES = (
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
 )
 
-_NOTE_IMAGES = (
-    _table(
-        "note_images",
-        "note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE",
-        *_texts("name", "media_type", "digest"),
-        "data BLOB NOT NULL",
-        "PRIMARY KEY (note, name)",
-    ),
+# The statements create the schema FIRST_VERSION. After a release, neither they nor the migrations after it may change,
+# because they have already run. Only append migrations.
+FIRST_VERSION = 2
+LIBRARY_STATEMENTS = (
+    *_SHARED,
+    *_NOTES,
+    *_CHATS,
+    *_CHARACTERS,
+    *_OBSERVATIONS,
+    *_MEDIA,
+    *_PROMPTS,
+    *_AGENTS_AND_FILES,
+    *ENTRY_TABLES,
 )
-
-# Existing migrations must not change, because they have already run. Only append to them.
-LIBRARY_MIGRATIONS = (
-    LibraryMigration(
-        (
-            *_SHARED,
-            *_NOTES,
-            *_CHATS,
-            *_CHARACTERS,
-            *_OBSERVATIONS,
-            *_MEDIA,
-            *_PROMPTS,
-            *_AGENTS_AND_FILES,
-            *ENTRY_TABLES,
-        ),
-        compatible_with=1,
-    ),
-    LibraryMigration(_NOTE_IMAGES, compatible_with=1),
-)
+LIBRARY_MIGRATIONS: tuple[LibraryMigration, ...] = ()
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
@@ -275,17 +271,23 @@ class LibrarySchemas:
 
     def __init__(self, migrations: Sequence[LibraryMigration] = LIBRARY_MIGRATIONS) -> None:
         self._migrations = migrations
+        self._newest = FIRST_VERSION + len(migrations)
 
     def is_current(self, schema: LibrarySchema) -> bool:
-        return schema.version >= len(self._migrations)
+        return schema.version >= self._newest
 
     def find(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema | None:
         row = connection.execute(_FIND, (user_id,)).fetchone()
         if row is None:
             return None
         schema = LibrarySchema(*row)
-        if schema.version > len(self._migrations):
+        if schema.version > self._newest:
             self._require_compatible(connection, schema)
+        if schema.version < FIRST_VERSION:
+            raise StorageError(
+                f"the library has schema {schema.version}, which no version of Florilegium since 0.1.0 can read; "
+                f"expected {FIRST_VERSION} or newer"
+            )
         return schema
 
     def create(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:
@@ -298,16 +300,17 @@ class LibrarySchemas:
         state: dict[str, int | str] = {
             WRITES: 0,
             "segment_version": ENTRIES_VERSION,
-            _COMPATIBLE_WITH: self._migrations[-1].compatible_with,
+            _COMPATIBLE_WITH: self._migrations[-1].compatible_with if self._migrations else FIRST_VERSION,
         }
         _save_state(connection, schema, state)
         connection.execute(_INSERT, (user_id, schema.name, schema.version, time.time()))
         return schema
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        schema = LibrarySchema(_new_name(), len(self._migrations))
+        schema = LibrarySchema(_new_name(), self._newest)
         connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
-        _run_statements(connection, schema, [sql for migration in self._migrations for sql in migration.statements])
+        added = (sql for migration in self._migrations for sql in migration.statements)
+        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
         return schema
 
     def migrate(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:
@@ -318,7 +321,7 @@ class LibrarySchemas:
             return self.create(user_id, connection)
         if self.is_current(schema):
             return schema
-        migration = self._migrations[schema.version]
+        migration = self._migrations[schema.version - FIRST_VERSION]
         _run_statements(connection, schema, migration.statements)
         _save_state(connection, schema, {_COMPATIBLE_WITH: migration.compatible_with})
         connection.execute(_SET_VERSION, (schema.version + 1, user_id))
@@ -335,10 +338,10 @@ class LibrarySchemas:
         """A newer server may have migrated the library while this one is still running."""
         with _in_schema(connection, schema):
             row = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
-        if row is None or int(row[0]) > len(self._migrations):
+        if row is None or int(row[0]) > self._newest:
             raise StorageError(
                 f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
-                f"supports schemas up to {len(self._migrations)}: upgrade Florilegium"
+                f"supports schemas up to {self._newest}: upgrade Florilegium"
             )
 
 

@@ -6,7 +6,7 @@ from sources.records import Hit
 from sources.storage.contract import Search
 from sources.storage.search.candidates import FieldsCandidate, NamedFieldsCandidate, TextCandidate
 from sources.storage.search.engine import SearchTarget
-from sources.storage.sqlite.schema.chacha import CHARACTER_BODY
+from sources.storage.sqlite.schema.tables import CHARACTER_BODY
 from sources.storage.sqlite.vectors.kinds import (
     CHARACTER_VECTORS,
     CHUNK_VECTORS,

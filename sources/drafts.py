@@ -22,6 +22,20 @@ class Bookkeeping(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
+class ItemDraft(Struct, frozen=True, kw_only=True):
+    """A draft of any kind, in particular of those that have no draft of their own: the values of its fields by name,
+    and what all kinds have. `last_modified` is for imported items; see `NoteDraft`."""
+
+    values: Mapping[str, Any] = {}
+    tags: Sequence[str] | UnsetType = UNSET
+    metadata: Mapping[str, Any] | UnsetType = UNSET
+    preferred_id: int | UnsetType = UNSET
+    uuid: str | UnsetType = UNSET
+    created_at: str | UnsetType = UNSET
+    last_modified: str | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
+
+
 class NoteImage(Struct, frozen=True):
     """An image that a note shows. `name` is how the text refers to it."""
 

@@ -29,8 +29,9 @@ from sources.exporters.lines import (
     ExportLine,
     ExportManifest,
 )
+from sources.kinds import Record
 from sources.reading.documents import build_document
-from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
+from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, SavedPrompt
 from sources.storage.contract import Library
 
 # -- pages -------------------------------------------------------------------------------------------------------------

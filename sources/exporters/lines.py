@@ -21,6 +21,7 @@ from sources.drafts import (
     ObservationDraft,
     PromptDraft,
 )
+from sources.kinds import Record
 from sources.records import (
     Character,
     Conversation,
@@ -30,7 +31,6 @@ from sources.records import (
     Note,
     Observation,
     Origin,
-    Record,
     SavedPrompt,
     SavedPromptArgument,
     Segment,

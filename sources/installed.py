@@ -1,0 +1,84 @@
+"""What other installed distributions add, through entry points: sources, kinds of items, import formats, APIs of other
+programs and storage engines. `docs/plugins.md` is the guide for their authors.
+
+A distribution that cannot be loaded is logged and skipped, so that it does not keep the server from starting.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+from zlib import crc32
+
+from loguru import logger
+from msgspec.structs import replace
+
+from sources.kinds import Kind, validate_kind
+from sources.records import CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT
+
+SOURCES, KINDS, IMPORTERS = "florilegium.sources", "florilegium.kinds", "florilegium.importers"
+COMPATIBILITY, STORAGE = "florilegium.compatibility", "florilegium.storage"
+
+# The tables of a library have these names, or derive theirs from them.
+_TAKEN = frozenset(
+    (
+        *("chunks", "texts", "segments", "state", "idempotency", "agents", "namespaces", "messages", "conversations"),
+        *("observations", "vectors", "library", "titles", "items", "knowledge", "memory", "session", "server", "bus"),
+    )
+)
+# The numbers and letters of the built-in kinds in the index of PostgreSQL are below. Letters of the private use area
+# (Unicode 23.5) are in no word.
+_FIRST_NUMBER, _NUMBERS, _FIRST_LETTER = 1_000, 6_400, 0xE000
+
+
+def installed_points(group: str) -> tuple[EntryPoint, ...]:
+    return _points(group, tuple(sys.path))
+
+
+@cache
+def _points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Cached, because it reads a file of every installed distribution. `path` is where they are installed."""
+    return tuple(entry_points(group=group))
+
+
+def load_points(group: str) -> Iterator[tuple[EntryPoint, Any]]:
+    """Yields what the entry points of a group name. Third-party code can raise anything while it loads."""
+    for point in installed_points(group):
+        try:
+            yield point, point.load()
+        except (Exception, SystemExit) as error:
+            logger.opt(exception=error).error("skipped {} of {}: {}", group, point.value, error)
+
+
+def _load_kinds() -> Iterator[Kind]:
+    built_in = (NOTE, MEDIA, CONVERSATION, CHARACTER, PROMPT)
+    yield from built_in
+    names = {kind.source for kind in built_in} | _TAKEN
+    numbers: set[int] = set()
+    for point, loaded in load_points(KINDS):
+        try:
+            validate_kind(loaded)
+            number = crc32(loaded.source.encode()) % _NUMBERS
+            if loaded.source in names or number in numbers:
+                raise ValueError(f"the name {loaded.source!r} is taken")
+        except Exception as error:
+            logger.opt(exception=error).error("skipped the kind of {}: {}", point.value, error)
+            continue
+        names.add(loaded.source)
+        numbers.add(number)
+        yield replace(
+            loaded,
+            database="chacha",
+            is_source=True,
+            number=_FIRST_NUMBER + number,
+            prefix=chr(_FIRST_LETTER + number),
+        )
+
+
+# The kinds whose items are sources, by the name of the source.
+ITEM_KINDS: Mapping[str, Kind] = {kind.source: kind for kind in _load_kinds()}
+# Those of other distributions.
+ADDED_KINDS: tuple[Kind, ...] = tuple(kind for kind in ITEM_KINDS.values() if kind.number >= _FIRST_NUMBER)
+# The kinds with a table that derives from the declaration. Conversations, messages and media have more than one.
+TABLE_KINDS: tuple[Kind, ...] = (NOTE, CHARACTER, OBSERVATION, PROMPT, *ADDED_KINDS)

@@ -175,6 +175,24 @@ class ObservationDraft(Struct, frozen=True, kw_only=True):
     bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
+# The kinds whose drafts have a type of their own, by source; importers write these. All others have `ItemDraft`.
+_DRAFTS: Mapping[str, type[Struct]] = {
+    "notes": NoteDraft,
+    "media": MediaDraft,
+    "chats": ConversationDraft,
+    "messages": MessageDraft,
+    "characters": CharacterDraft,
+    "prompts": PromptDraft,
+    "observations": ObservationDraft,
+}
+
+
+def make_draft(source: str, values: Mapping[str, Any], **common: Any) -> Any:
+    """Returns a draft of the kind of `source` with the values of its own fields, and of those that all kinds have."""
+    draft = _DRAFTS.get(source)
+    return ItemDraft(values=values, **common) if draft is None else draft(**values, **common)
+
+
 UpsertOutcome = Literal["new", "updated", "unchanged", "kept", "deleted", "conflict", "refused"]
 
 

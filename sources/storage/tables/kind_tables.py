@@ -146,8 +146,11 @@ class KindTable(ItemTable[RecordT, DraftT]):
 CHARACTERS = KindTable[Character, CharacterDraft](CHARACTER)
 NOTES = KindTable[Note, NoteDraft](NOTE)
 PROMPTS = KindTable[SavedPrompt, PromptDraft](PROMPT)
-# Those of other distributions, by source.
-ADDED_TABLES: Mapping[str, KindTable[Record, ItemDraft]] = {kind.source: KindTable(kind) for kind in ADDED_KINDS}
+# The tables of items that need no more than the declaration, by source: also those of other distributions.
+PLAIN_TABLES: Mapping[str, ItemTable[Any, Any]] = {
+    "characters": CHARACTERS,
+    **{kind.source: KindTable[Record, ItemDraft](kind) for kind in ADDED_KINDS},
+}
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------

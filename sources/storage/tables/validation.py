@@ -128,6 +128,8 @@ def json_text(limits: FieldLimits, field: str, value: Any) -> str:
 
 def text_list(limits: FieldLimits, field: str, value: Any) -> str:
     """Encodes a list of long texts, such as greetings, as JSON."""
+    if not isinstance(value, list | tuple):
+        raise invalid_field(field, expected="a list of strings", got=_abbreviated(value))
     return json_text(limits, field, [long_text(limits, field, part) for part in value])
 
 

@@ -5,10 +5,10 @@ A distribution that cannot be loaded is logged and skipped, so that it does not 
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from loguru import logger
@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from sources.kinds import Kind, validate_kind
 from sources.records import CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT
+
+T = TypeVar("T")
 
 SOURCES, KINDS, IMPORTERS = "florilegium.sources", "florilegium.kinds", "florilegium.importers"
 COMPATIBILITY, STORAGE = "florilegium.compatibility", "florilegium.storage"
@@ -42,38 +44,36 @@ def _points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def load_points(group: str) -> Iterator[tuple[EntryPoint, Any]]:
-    """Yields what the entry points of a group name. Third-party code can raise anything while it loads."""
+def load_points(group: str, make: Callable[[Any], T]) -> Iterator[T]:
+    """Yields what `make` returns for the object that each entry point of a group names. Third-party code can raise
+    anything while it loads."""
     for point in installed_points(group):
         try:
-            yield point, point.load()
+            made = make(point.load())
         except (Exception, SystemExit) as error:
-            logger.opt(exception=error).error("skipped {} of {}: {}", group, point.value, error)
+            noun = group.removeprefix("florilegium.").removesuffix("s")
+            logger.opt(exception=error).error("skipped the {} of {}: {}", noun, point.value, error)
+        else:
+            yield made
 
 
 def _load_kinds() -> Iterator[Kind]:
     built_in = (NOTE, MEDIA, CONVERSATION, CHARACTER, PROMPT)
-    yield from built_in
-    names = {kind.source for kind in built_in} | _TAKEN
+    taken = {name for kind in built_in for name in (kind.source, kind.name)} | _TAKEN
     numbers: set[int] = set()
-    for point, loaded in load_points(KINDS):
-        try:
-            validate_kind(loaded)
-            number = crc32(loaded.source.encode()) % _NUMBERS
-            if loaded.source in names or number in numbers:
-                raise ValueError(f"the name {loaded.source!r} is taken")
-        except Exception as error:
-            logger.opt(exception=error).error("skipped the kind of {}: {}", point.value, error)
-            continue
-        names.add(loaded.source)
+
+    def prepare(kind: Kind) -> Kind:
+        validate_kind(kind)
+        number = crc32(kind.source.encode()) % _NUMBERS
+        if {kind.source, kind.name} & taken or number in numbers:
+            raise ValueError(f"the name {kind.source!r} or {kind.name!r} is taken")
         numbers.add(number)
-        yield replace(
-            loaded,
-            database="chacha",
-            is_source=True,
-            number=_FIRST_NUMBER + number,
-            prefix=chr(_FIRST_LETTER + number),
-        )
+        taken.update((kind.source, kind.name))
+        prefix = chr(_FIRST_LETTER + number)
+        return replace(kind, database="chacha", is_source=True, number=_FIRST_NUMBER + number, prefix=prefix)
+
+    yield from built_in
+    yield from load_points(KINDS, prepare)
 
 
 # The kinds whose items are sources, by the name of the source.

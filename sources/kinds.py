@@ -135,6 +135,10 @@ class Kind(Struct, frozen=True, kw_only=True):
         return declared_fields(self.record)
 
     @property
+    def table(self) -> str:
+        return "conversations" if self.source == "chats" else self.source
+
+    @property
     def noun(self) -> str:
         return self.label or self.name
 

@@ -7,17 +7,17 @@ the server from starting.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint
 
 import msgspec
 from loguru import logger
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from sources import installed
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
-from sources.isolated_source import IsolatedSource, SourceExited
+from sources.installed import SOURCES as ADDED_SOURCES
+from sources.installed import load_points
+from sources.isolated_source import IsolatedSource
 from sources.kinds import SOURCE_NAME
 from sources.media import MediaSource
 from sources.notes import NotesSource
@@ -51,10 +51,9 @@ SOURCES: Mapping[str, Callable[[Settings], Source]] = {
 def load_sources(settings: Settings) -> tuple[Source, ...]:
     """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
     sources = {name: create(settings.of_source(name)) for name, create in SOURCES.items()}
-    for point in installed.installed_points(installed.SOURCES):
-        source = _load_entry_point(point, settings)
-        if source is not None and sources.setdefault(source.name, source) is not source:
-            logger.error("skipped source {} of {}: the name is taken", source.name, point.value)
+    for source in load_points(ADDED_SOURCES, lambda create: _create(create, settings)):
+        if sources.setdefault(source.name, source) is not source:
+            logger.error("skipped a source of another distribution, {}: the name is taken", source.name)
     _require_known("sources_off", settings.sources_off, sources)
     _require_known("source_limits", [entry.partition(".")[0] for entry in settings.source_limits], sources)
     return tuple(source for name, source in sources.items() if name not in settings.sources_off)
@@ -66,21 +65,9 @@ def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Sou
         raise ConfigurationError(f"{setting}: expected one of {', '.join(sources)}, got {unknown!r}")
 
 
-def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
-    """Loads a source. Third-party code can raise anything while it loads."""
-    try:
-        return _create(point, settings)
-    except Exception as error:
-        logger.opt(exception=error).error("skipped the source of {}: {}", point.value, error)
-        return None
-
-
-def _create(point: EntryPoint, settings: Settings) -> Source:
-    try:
-        source: Source = point.load()(settings)
-        _validate(source)
-    except SystemExit as error:
-        raise SourceExited("the source raised SystemExit") from error
+def _create(create: Callable[[Settings], Source], settings: Settings) -> Source:
+    source = create(settings)
+    _validate(source)
     return IsolatedSource(source, settings)
 
 

@@ -8,7 +8,7 @@ from tests.cases import each_case
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
-PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
+PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
 
 
 def prose(page: Path) -> str:

@@ -122,6 +122,33 @@ def segmented_table(kind: Kind) -> SegmentedTable:
     return SegmentedTable(kind.source, forms, text_index(kind), is_counted=kind.is_source)
 
 
+# The columns of every item table, as SQLite declares them; PostgreSQL has other names for the types. `arrived` is the
+# import stamp (see `upsert.py`) of the draft that a row was last imported from.
+ITEM_COLUMNS = (
+    "uuid TEXT NOT NULL UNIQUE",
+    "tags TEXT NOT NULL DEFAULT '[]'",
+    "metadata TEXT NOT NULL DEFAULT '{}'",
+    "created_at TEXT NOT NULL",
+    "last_modified TEXT NOT NULL",
+    "version INTEGER NOT NULL DEFAULT 1",
+    "client_id TEXT NOT NULL",
+    "content_hash TEXT NOT NULL",
+    "deleted INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1))",
+    "arrived TEXT",
+)
+
+
+def column_definitions(kind: Kind) -> tuple[str, ...]:
+    """The columns of a kind's own fields and of their index forms."""
+    fields = []
+    for field in kind.fields:
+        default = _column(field).default
+        literal = default if isinstance(default, int) else "'{}'".format(str(default).replace("'", "''"))
+        column_type = "INTEGER" if field.shape in ("number", "flag") else "TEXT"
+        fields.append(f"{field.name} {column_type}" + ("" if default is None else f" NOT NULL DEFAULT {literal}"))
+    return (*fields, *(f"{column.form} TEXT" for column in index_columns(kind)))
+
+
 class KindTable(ItemTable[RecordT, DraftT]):
     """The table of a kind, as it is declared."""
 

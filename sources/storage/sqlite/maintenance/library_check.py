@@ -20,6 +20,7 @@ from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
 from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.kinds import create_kinds
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
@@ -165,9 +166,9 @@ def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | Non
     """Returns a trigger or view of a file, as "trigger NAME", that this schema version does not have. A file without a
     kind is the control database or the audit log, which have none at all."""
     known = _known_objects(kind, version) if kind is not None else frozenset()
-    for row in connection.execute(_TRIGGERS_AND_VIEWS):
-        if row not in known:
-            return f"{row[0]} {row[1]}"
+    for object_type, name, sql in connection.execute(_TRIGGERS_AND_VIEWS):
+        if (object_type, name, _normalized(sql)) not in known:
+            return f"{object_type} {name}"
     return None
 
 
@@ -177,8 +178,15 @@ def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate_to(schema, connection, version)
         if schema is CHACHA and version:
+            create_kinds(connection)
             for index in ON_DEMAND_INDEXES:
                 index.create(connection)
         if version:
             vector_tables(kind).create(connection, model="")
-        return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())
+        rows = connection.execute(_TRIGGERS_AND_VIEWS).fetchall()
+        return frozenset((object_type, name, _normalized(sql)) for object_type, name, sql in rows)
+
+
+def _normalized(sql: str) -> str:
+    """Two versions of this program may break the lines of a statement differently."""
+    return " ".join(sql.split())

@@ -22,6 +22,7 @@ from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
 from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
 from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS, DatabaseSchema, migrate_to, schema_version
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
@@ -44,10 +45,12 @@ class SchemaStatus(Struct, frozen=True):
     kind: DatabaseKind
     version: int
     newest: int
+    # Whether it has the tables of all installed kinds.
+    has_kinds: bool = True
 
     @property
     def is_current(self) -> bool:
-        return self.version == self.newest
+        return self.version == self.newest and self.has_kinds
 
     @property
     def is_unsupported(self) -> bool:
@@ -64,7 +67,9 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
             # Without a log, a file that is opened as immutable is complete and nothing is created next to it.
             mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
             with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
-                statuses.append(SchemaStatus(kind, schema_version(connection), len(schema.migrations)))
+                version, newest = schema_version(connection), len(schema.migrations)
+                has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection)
+                statuses.append(SchemaStatus(kind, version, newest, has_kinds))
     return statuses
 
 
@@ -183,6 +188,8 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
 def _create_schema(target: sqlite3.Connection, kind: DatabaseKind, version: int) -> list[str]:
     """Creates empty tables without triggers, which would queue every copied row. Returns the triggers."""
     migrate_to(SCHEMAS[kind], target, version)
+    if kind == "chacha":
+        create_kinds(target)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")

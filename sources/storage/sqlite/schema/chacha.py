@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from sources.installed import ADDED_KINDS
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
 from sources.storage.sqlite.schema.messages import BOUND_CONTEXTS, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
 from sources.storage.sqlite.schema.migrations import (
@@ -11,6 +12,7 @@ from sources.storage.sqlite.schema.migrations import (
     arrived_column,
     item_indexes,
 )
+from sources.storage.tables.kind_tables import segmented_table
 from sources.storage.tables.sql import (
     CHARACTER_FIELDS,
     CHARACTERS_INDEX,
@@ -295,5 +297,6 @@ CHACHA = DatabaseSchema(
             OBSERVATIONS_INDEX,
             is_counted=False,
         ),
+        *map(segmented_table, ADDED_KINDS),
     ),
 )

@@ -14,6 +14,7 @@ from loguru import logger
 
 from config.errors import FlorilegiumError
 from config.postgres.connection import PostgresConnection
+from sources.kinds import Kind
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
@@ -31,6 +32,7 @@ from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS
+from sources.storage.tables.kind_tables import segmented_table
 from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
 
 if TYPE_CHECKING:
@@ -141,6 +143,14 @@ def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnectio
     elif table.table != "media":
         connection.add_changes(table.table, rowids)
     return rowids[-1]
+
+
+def index_again(connection: LibraryConnection, kind: Kind) -> None:
+    """Computes the index forms and the entries of all rows of a kind, in the transaction of the connection."""
+    last: int | None = 0
+    while last is not None:
+        last = _index_batch(segmented_table(kind), last, connection)
+    index_changes(connection, connection.changes)
 
 
 def _save_version(connection: LibraryConnection) -> None:

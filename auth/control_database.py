@@ -11,8 +11,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 Migration = Sequence[str]
+
+
+class ControlSchema(Struct, frozen=True):
+    """The statements that create the schema `first_version`, and the migrations after it. After a release, neither may
+    change, because they have already run. Only append migrations."""
+
+    first_version: int
+    statements: Migration
+    migrations: tuple[Migration, ...] = ()
+
+    @property
+    def newest_version(self) -> int:
+        return self.first_version + len(self.migrations)
+
+    def migrations_after(self, version: int) -> tuple[Migration, ...]:
+        return self.migrations[version - self.first_version :]
 
 
 class ControlRows(Protocol):

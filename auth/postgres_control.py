@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeVar
 
 from auth.control_database import ControlConnection
-from auth.postgres_schema import CONTROL_SCHEMA_NAME, POSTGRES_MIGRATIONS
+from auth.postgres_schema import CONTROL_SCHEMA_NAME, POSTGRES_CONTROL_SCHEMA
 from config.errors import ControlDatabaseLocked, StorageError
 from config.postgres.connection import (
     ConnectionOptions,
@@ -162,7 +162,7 @@ def _is_current(connection: PostgresConnection) -> bool:
 
 def _has_current_tables(connection: PostgresConnection) -> bool:
     _require_unicode(connection)
-    return _schema_version(connection) == len(POSTGRES_MIGRATIONS)
+    return _schema_version(connection) == POSTGRES_CONTROL_SCHEMA.newest_version
 
 
 def _require_unicode(connection: PostgresConnection) -> None:
@@ -177,11 +177,16 @@ def _require_unicode(connection: PostgresConnection) -> None:
 
 def _migrate(connection: PostgresConnection) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
-    version = _schema_version(connection)
-    if version > len(POSTGRES_MIGRATIONS):
+    version, schema = _schema_version(connection), POSTGRES_CONTROL_SCHEMA
+    if version > schema.newest_version:
         raise StorageError(
             f"the control data in PostgreSQL has schema version {version}, written by a newer Florilegium; "
-            f"this one supports up to version {len(POSTGRES_MIGRATIONS)}: upgrade Florilegium"
+            f"this one supports up to version {schema.newest_version}: upgrade Florilegium"
+        )
+    if 0 < version < schema.first_version:
+        raise StorageError(
+            f"the control data in PostgreSQL has schema version {version}, which no version of Florilegium since 0.1.0 "
+            f"can read; expected {schema.first_version} or newer"
         )
     if version == 0:
         connection.run_script(f"CREATE SCHEMA IF NOT EXISTS {CONTROL_SCHEMA_NAME}")
@@ -189,10 +194,10 @@ def _migrate(connection: PostgresConnection) -> None:
         connection.execute("INSERT INTO control_state (id, version, revision) VALUES (1, 0, 1) ON CONFLICT DO NOTHING")
     # Second safeguard: a name without a schema is an error in every session of this role, not only in ours.
     connection.run_script(_SET_EMPTY_PATH)
-    for statements in POSTGRES_MIGRATIONS[version:]:
+    for statements in schema.migrations_after(version) if version else (schema.statements, *schema.migrations):
         for statement in statements:
             connection.execute(statement)
-    connection.execute("UPDATE control_state SET version = ? WHERE id = 1", (len(POSTGRES_MIGRATIONS),))
+    connection.execute("UPDATE control_state SET version = ? WHERE id = 1", (schema.newest_version,))
 
 
 def _schema_version(connection: PostgresConnection) -> int:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from auth.context import ROLE_SCOPES, SCOPES, Role
 from auth.control_database import ControlConnection, ControlDatabase
-from auth.control_schema import MIGRATIONS
+from auth.control_schema import CONTROL_SCHEMA
 from auth.library_files import record_existing_files
 from auth.postgres_control import PostgresControlDatabase
 from auth.sqlite_control import SqliteControlDatabase, storage_errors
@@ -467,7 +467,7 @@ async def _open_database(
         return
     data_root = DataRoot(location.parent)
     data_root.require_control()
-    async with SqliteControlDatabase.open(location, MIGRATIONS, busy_timeout_s) as file:
+    async with SqliteControlDatabase.open(location, CONTROL_SCHEMA, busy_timeout_s) as file:
         await file.read(partial(record_existing_files, data_root))
         yield file
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from auth.control_database import Migration, reserve_space, use_as_journal
+from auth.control_database import ControlSchema, reserve_space, use_as_journal
+from auth.conversion import convert_control
 from config.errors import ControlDatabaseLocked, StorageError
 from config.paths import save_copy_before_migration
 from config.sqlite_errors import DATABASE_ERRORS, result_code
@@ -100,7 +101,7 @@ class SqliteControlDatabase:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> AsyncIterator[Self]:
+    async def open(cls, path: Path, schema: ControlSchema, busy_timeout_s: float) -> AsyncIterator[Self]:
         """Opens the file, creating it if necessary, and migrates its schema."""
         with storage_errors():
             ensure_private_file(path)
@@ -108,7 +109,7 @@ class SqliteControlDatabase:
             await connection.start()
         try:
             with storage_errors():
-                await connection.run(partial(_migrate, path, migrations))
+                await connection.run(partial(_migrate, path, schema))
                 await connection.run(partial(reserve_space, path))
                 probe = sqlite3.connect(path, timeout=0, isolation_level=None)
             with closing(probe):
@@ -220,25 +221,29 @@ def _in_transaction(operation: Operation[T], connection: sqlite3.Connection) -> 
     return result
 
 
-def _migrate(path: Path, migrations: Sequence[Migration], connection: sqlite3.Connection) -> None:
+def _migrate(path: Path, schema: ControlSchema, connection: sqlite3.Connection) -> None:
     version = _schema_version(connection)
-    if 0 < version < len(migrations):
+    if 0 < version < schema.newest_version:
         save_copy_before_migration(connection, path, version, _COPIES_MAX)
-    if version != len(migrations):
-        _in_transaction(partial(_apply, migrations), connection)
+    if version != schema.newest_version:
+        _in_transaction(partial(_apply, schema), connection)
 
 
-def _apply(migrations: Sequence[Migration], connection: sqlite3.Connection) -> None:
+def _apply(schema: ControlSchema, connection: sqlite3.Connection) -> None:
     version = _schema_version(connection)  # read again: another process may have migrated meanwhile
-    if version > len(migrations):
+    if version > schema.newest_version:
         raise StorageError(
             f"the control database has schema version {version}, written by a newer Florilegium; "
-            f"this one supports up to version {len(migrations)}: upgrade Florilegium"
+            f"this one supports up to version {schema.newest_version}: upgrade Florilegium"
         )
-    for number, statements in enumerate(migrations[version:], start=version + 1):
+    if 0 < version < schema.first_version:
+        convert_control(schema.statements, connection, version)
+        version = schema.first_version
+    pending = schema.migrations_after(version) if version else (schema.statements, *schema.migrations)
+    for statements in pending:
         for statement in statements:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {number}")
+    connection.execute(f"PRAGMA user_version = {schema.newest_version}")
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

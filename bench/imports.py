@@ -38,8 +38,8 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import apply_queue
-from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.tables.sql import CHATS_INDEX, NOTES_INDEX, TextIndex
 
 NOTE_WORDS = 120

@@ -23,7 +23,7 @@ from config.postgres.sql import qualify
 from config.settings import Settings
 from server.lifespan import open_runtime
 from server.runtime import Runtime
-from sources.storage.postgres.schema import LIBRARY_MIGRATIONS
+from sources.storage.postgres.schema import FIRST_VERSION, LIBRARY_MIGRATIONS, LIBRARY_STATEMENTS
 
 # 1,000 items: 600 notes, 100 media, 50 conversations with 200 messages, 30 characters and 20 prompts.
 THOUSAND_ITEMS = Sizes(
@@ -100,7 +100,7 @@ class LibraryCopier:
         self._pool = pool
         self._original = original
         self._columns = columns
-        statements = [sql for migration in LIBRARY_MIGRATIONS for sql in migration.statements]
+        statements = _statements()
         self._indexes = [sql for sql in statements if sql.lstrip().startswith("CREATE INDEX")]
         self._tables = [sql for sql in statements if sql not in self._indexes]
 
@@ -125,7 +125,7 @@ class LibraryCopier:
                 "VALUES ($1, $2, $3, $4)",
                 user_id,
                 schema,
-                len(LIBRARY_MIGRATIONS),
+                FIRST_VERSION + len(LIBRARY_MIGRATIONS),
                 time.time(),
             )
 
@@ -145,6 +145,10 @@ class LibraryCopier:
 
 def new_schema() -> str:
     return "u_" + base64.b32encode(os.urandom(16)).decode().rstrip("=").lower()
+
+
+def _statements() -> list[str]:
+    return [*LIBRARY_STATEMENTS, *(sql for migration in LIBRARY_MIGRATIONS for sql in migration.statements)]
 
 
 def _script(statements: Sequence[str], schema: str) -> str:
@@ -179,7 +183,7 @@ async def _columns(pool: "asyncpg.Pool[Any]", schema: str) -> dict[str, list[str
 
 async def _measure_empty(pool: "asyncpg.Pool[Any]", count: int = 10) -> tuple[float, float]:
     """Returns the bytes of an empty schema, with its part of the catalogs, and its relations."""
-    before, statements = await _database_bytes(pool), [sql for one in LIBRARY_MIGRATIONS for sql in one.statements]
+    before, statements = await _database_bytes(pool), _statements()
     schemas = [new_schema() for _ in range(count)]
     for schema in schemas:
         await pool.execute(f'CREATE SCHEMA "{schema}"; {_script(statements, schema)}')

@@ -324,7 +324,7 @@ def _all(root: DataRoot) -> list[_FileSchema]:
     root.require_control()
     if not root.control_path.exists():  # new files are created with the current schema
         return []
-    control = _FileSchema("-", None, "control", read_control_schema(root.control_path), CONTROL_SCHEMA)
+    control = _FileSchema("-", None, "control", read_control_schema(root.control_path), CONTROL_SCHEMA.newest_version)
     return [
         control,
         *(

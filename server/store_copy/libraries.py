@@ -271,7 +271,7 @@ def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Itera
     path = data_root.ensure_database(user_id, kind)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        migrate_to(SCHEMAS[kind], connection, len(SCHEMAS[kind].migrations))
+        migrate_to(SCHEMAS[kind], connection, SCHEMAS[kind].newest_version)
         if kind == "chacha":
             create_kinds(connection)
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()

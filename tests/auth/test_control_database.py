@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.control_database import Migration
+from auth.control_database import ControlSchema, Migration
 from auth.library_files import record_file, recorded_files
 from auth.registry import Registry
 from auth.sqlite_control import CONTROL_LOCK, Operation, SqliteControlDatabase
@@ -21,7 +21,7 @@ BROKEN: Migration = ("INSERT INTO notes VALUES ('broken')", "CREATE TABLE notes 
 
 
 async def notes_after(path: Path, *migrations: Migration) -> list[str]:
-    async with SqliteControlDatabase.open(path, migrations, 5) as database:
+    async with SqliteControlDatabase.open(path, ControlSchema(1, migrations[0], migrations[1:]), 5) as database:
         return await database.read(all_notes)
 
 
@@ -66,7 +66,7 @@ async def test_write_that_raises_changes_nothing(control_path: Path) -> None:
         db.execute("INSERT INTO notes VALUES ('rolled back')")
         raise Conflict("failed")
 
-    async with SqliteControlDatabase.open(control_path, [FIRST], 5) as database:
+    async with SqliteControlDatabase.open(control_path, ControlSchema(1, FIRST), 5) as database:
         with pytest.raises(Conflict):
             await database.write(write_and_fail)
         await database.write(lambda db: db.execute("INSERT INTO notes VALUES ('kept')").rowcount)
@@ -79,7 +79,7 @@ async def test_full_disk_raises_storage_error_and_rolls_back(control_path: Path)
         db.execute("INSERT INTO notes VALUES ('before')")
         db.execute("INSERT INTO notes VALUES (?)", ("x" * 100_000,))
 
-    async with SqliteControlDatabase.open(control_path, [FIRST], 5) as database:
+    async with SqliteControlDatabase.open(control_path, ControlSchema(1, FIRST), 5) as database:
         await database.read(limit_pages)
         with pytest.raises(StorageError, match="disk of the control database is full"):
             await database.write(fill)
@@ -105,7 +105,7 @@ async def test_damaged_file_raises_storage_error(control_path: Path) -> None:
 
 
 async def test_cancelled_write_leaves_no_open_transaction(control_path: Path) -> None:
-    async with SqliteControlDatabase.open(control_path, [FIRST], 5) as database:
+    async with SqliteControlDatabase.open(control_path, ControlSchema(1, FIRST), 5) as database:
         tasks = [asyncio.create_task(database.write(insert(number))) for number in range(20)]
         await asyncio.sleep(0)
         for task in tasks[::2]:

@@ -13,7 +13,7 @@ import pytest
 
 from auth.authenticator import RegistryAuthenticator
 from auth.context import READ
-from auth.control_schema import CONTROL_SCHEMA, migrate_control_to
+from auth.control_schema import CONTROL_SCHEMA
 from auth.registry import Registry
 from config.errors import ControlDatabaseLocked, DatabaseUnavailable, StorageError, Unauthenticated
 from config.postgres.connection import ConnectionOptions
@@ -63,7 +63,8 @@ async def test_both_engines_have_the_same_columns(database_url: str) -> None:
     async with Registry.open(location):
         columns = await fetch(location, COLUMNS)
     with closing(sqlite3.connect(":memory:")) as db:
-        migrate_control_to(db, CONTROL_SCHEMA)
+        for statement in CONTROL_SCHEMA.statements:
+            db.execute(statement)
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         expected = [(name, row[1]) for name in names for row in db.execute(f"PRAGMA table_info({name})")]
 

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.context import ADMIN, READ, WRITE
-from auth.control_schema import migrate_control_to
 from auth.registry import ControlLocation, Registry, hash_key
 from config.errors import Conflict, InvalidParams, NotFound, StorageError
 from config.paths import UserId, new_user_id
@@ -280,25 +279,6 @@ async def test_invalid_profile_name_is_rejected(registry: Registry, profile: str
     with pytest.raises(InvalidParams, match="profile: expected "):
         await registry.create_key(alice.id, "key", [READ], profile=profile)
     assert await registry.list_keys() == []
-
-
-async def test_keys_from_schema_1_have_no_profile_and_all_sources(control_path: Path, clock: FakeClock) -> None:
-    users = {"alice": new_user_id(), "bob": new_user_id()}
-    with closing(sqlite3.connect(control_path)) as db, db:
-        migrate_control_to(db, 1)
-        for name, user_id in users.items():
-            db.execute("INSERT INTO users VALUES (?, ?, '', ?, ?, NULL, 0, 0.0)", (user_id, name, name, NOW))
-            values = (f"k_{name}", user_id, name, hash_key(name), READ if name == "alice" else f"{ADMIN} {READ}", NOW)
-            db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL)", values)
-        db.execute("PRAGMA user_version = 1")
-
-    async with Registry.open(control_path, clock=clock) as registry:
-        migrated = [await registry.key_by_hash(hash_key(name)) for name in users]
-
-    assert [key and (key.profile, key.sources, key.user.role) for key in migrated] == [
-        (None, None, "writer"),
-        (None, None, "admin"),
-    ]
 
 
 async def test_key_that_expires_in_the_past_is_rejected(registry: Registry) -> None:

@@ -19,7 +19,7 @@ from sources.drafts import NoteDraft
 from sources.storage.contract import Libraries, Library
 from sources.storage.job_queue import CallGroup, JobGroup, job_group
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
-from sources.storage.postgres.schema import LIBRARY_MIGRATIONS, LibraryMigration, LibrarySchemas
+from sources.storage.postgres.schema import LibraryMigration, LibrarySchemas
 from tests.servers.pgbouncer import run_pgbouncer
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, make_search, titles
 
@@ -41,7 +41,7 @@ def open_engine(url: str, root: Path, added: int = 0) -> tuple[PostgresLibraries
         LibraryMigration((f"ALTER TABLE notes ADD COLUMN added_{number} TEXT",), compatible_with=1)
         for number in range(added)
     )
-    schemas = LibrarySchemas((*LIBRARY_MIGRATIONS, *migrations))
+    schemas = LibrarySchemas(migrations)
     engine = PostgresLibraries(
         PostgresOptions(url=url, connections=CLIENTS, lock_timeout_ms=10_000), Settings(), schemas=schemas
     )

@@ -1,5 +1,5 @@
-"""A kind of another distribution works everywhere: bookmarks, which `tests/plugins/bookmarks` declares in two files, are
-stored, found, read, changed, exported, backed up and followed through the real program, on both engines."""
+"""A kind of another distribution works everywhere: bookmarks, which `tests/plugins/bookmarks` declares, are stored,
+found, read, changed, exported, backed up and followed through the real program, on both engines."""
 
 import json
 import os

@@ -23,6 +23,7 @@ from config.paths import UserId
 from config.postgres.sql import qualify, quote_schema
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind
+from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.index.entries import ENTRIES_VERSION, ENTRY_TABLES
 from sources.storage.postgres.index.index_update import index_again
@@ -82,7 +83,16 @@ _SHARED = (
     "CREATE INDEX idempotency_by_age ON idempotency (made_at)",
 )
 
-_NOTES = _item_table("notes", *_texts("title", "content"), "title_seg TEXT", "content_seg TEXT")
+_NOTES = (
+    *kind_table(NOTE),
+    _table(
+        "note_images",
+        "note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE",
+        *_texts("name", "media_type", "digest"),
+        "data BLOB NOT NULL",
+        "PRIMARY KEY (note, name)",
+    ),
+)
 
 _CHATS = (
     *_item_table(
@@ -118,26 +128,8 @@ _CHATS = (
     "CREATE INDEX messages_human_only ON messages (created_at, id) WHERE human_only = 1 AND deleted = 0",
 )
 
-_CHARACTERS = _item_table(
-    "characters",
-    *_texts("name", "description", "personality", "scenario", "first_message", "message_example", "system_prompt"),
-    *_texts("post_history_instructions", "creator_notes", "creator", "character_version", "nickname"),
-    *_texts("alternate_greetings", "group_only_greetings", "card"),
-    "name_seg TEXT",
-    "body_seg TEXT",
-)
-
 _OBSERVATIONS = (
-    *_item_table(
-        "observations",
-        *_texts("type", "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified"),
-        *_texts("project", "session_id", "origin"),
-        "conversation_id TEXT",
-        "line_start INTEGER",
-        "line_end INTEGER",
-        "title_seg TEXT",
-        "body_seg TEXT",
-    ),
+    *kind_table(OBSERVATION),
     "CREATE INDEX observations_by_time ON observations (created_at, id) WHERE deleted = 0",
     # The values that filters are compared with, in folded form.
     _table(
@@ -185,11 +177,7 @@ _MEDIA = (
 )
 
 _PROMPTS = (
-    *_item_table(
-        "prompts",
-        *_texts("name", "author", "details", "system_prompt", "user_prompt", "arguments"),
-        *(f"{name}_seg TEXT" for name in ("name", "author", "details", "system_prompt", "user_prompt", "tags")),
-    ),
+    *kind_table(PROMPT),
     "CREATE INDEX prompts_by_name ON prompts (lower(name)) WHERE deleted = 0",
 )
 
@@ -217,34 +205,21 @@ _AGENTS_AND_FILES = (
     "CREATE INDEX followed_items_by_uuid ON followed_items (uuid, kind)",
 )
 
-_NOTE_IMAGES = (
-    _table(
-        "note_images",
-        "note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE",
-        *_texts("name", "media_type", "digest"),
-        "data BLOB NOT NULL",
-        "PRIMARY KEY (note, name)",
-    ),
+# The statements create the schema FIRST_VERSION. After a release, neither they nor the migrations after it may change,
+# because they have already run. Only append migrations.
+FIRST_VERSION = 2
+LIBRARY_STATEMENTS = (
+    *_SHARED,
+    *_NOTES,
+    *_CHATS,
+    *kind_table(CHARACTER),
+    *_OBSERVATIONS,
+    *_MEDIA,
+    *_PROMPTS,
+    *_AGENTS_AND_FILES,
+    *ENTRY_TABLES,
 )
-
-# Existing migrations must not change, because they have already run. Only append to them.
-LIBRARY_MIGRATIONS = (
-    LibraryMigration(
-        (
-            *_SHARED,
-            *_NOTES,
-            *_CHATS,
-            *_CHARACTERS,
-            *_OBSERVATIONS,
-            *_MEDIA,
-            *_PROMPTS,
-            *_AGENTS_AND_FILES,
-            *ENTRY_TABLES,
-        ),
-        compatible_with=1,
-    ),
-    LibraryMigration(_NOTE_IMAGES, compatible_with=1),
-)
+LIBRARY_MIGRATIONS: tuple[LibraryMigration, ...] = ()
 
 
 # -- kinds of other distributions --------------------------------------------------------------------------------------
@@ -328,9 +303,10 @@ class LibrarySchemas:
 
     def __init__(self, migrations: Sequence[LibraryMigration] = LIBRARY_MIGRATIONS) -> None:
         self._migrations = migrations
+        self._newest = FIRST_VERSION + len(migrations)
 
     def is_current(self, schema: LibrarySchema) -> bool:
-        return schema.version >= len(self._migrations) and schema.kinds == _current_kinds()
+        return schema.version >= self._newest and schema.kinds == _current_kinds()
 
     def find(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema | None:
         find = f"SELECT schema_name, schema_version, {_kinds_sql()} FROM libraries WHERE user_id = ?"
@@ -338,8 +314,13 @@ class LibrarySchemas:
         if row is None:
             return None
         schema = LibrarySchema(*row)
-        if schema.version > len(self._migrations):
+        if schema.version > self._newest:
             self._require_compatible(connection, schema)
+        if schema.version < FIRST_VERSION:
+            raise StorageError(
+                f"the library has schema {schema.version}, which no version of Florilegium since 0.1.0 can read; "
+                f"expected {FIRST_VERSION} or newer"
+            )
         return schema
 
     def create(self, user_id: UserId, connection: LibraryConnection) -> LibrarySchema:
@@ -352,16 +333,17 @@ class LibrarySchemas:
         state: dict[str, int | str] = {
             WRITES: 0,
             "segment_version": ENTRIES_VERSION,
-            _COMPATIBLE_WITH: self._migrations[-1].compatible_with,
+            _COMPATIBLE_WITH: self._migrations[-1].compatible_with if self._migrations else FIRST_VERSION,
         }
         _save_state(connection, schema, state)
         connection.execute(_INSERT, (user_id, schema.name, schema.version, time.time()))
         return schema
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        schema = LibrarySchema(_new_name(), len(self._migrations), _current_kinds())
+        schema = LibrarySchema(_new_name(), self._newest, _current_kinds())
         connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
-        _run_statements(connection, schema, [sql for migration in self._migrations for sql in migration.statements])
+        added = (sql for migration in self._migrations for sql in migration.statements)
+        _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
         _create_kinds(connection, schema)
         return schema
 
@@ -373,10 +355,10 @@ class LibrarySchemas:
             return self.create(user_id, connection)
         if self.is_current(schema):
             return schema
-        if schema.version >= len(self._migrations):
+        if schema.version >= self._newest:
             _create_kinds(connection, schema)
             return LibrarySchema(schema.name, schema.version, _current_kinds())
-        migration = self._migrations[schema.version]
+        migration = self._migrations[schema.version - FIRST_VERSION]
         _run_statements(connection, schema, migration.statements)
         _save_state(connection, schema, {_COMPATIBLE_WITH: migration.compatible_with})
         connection.execute(_SET_VERSION, (schema.version + 1, user_id))
@@ -393,10 +375,10 @@ class LibrarySchemas:
         """A newer server may have migrated the library while this one is still running."""
         with _in_schema(connection, schema):
             row = connection.execute(_FIND_COMPATIBLE_WITH).fetchone()
-        if row is None or int(row[0]) > len(self._migrations):
+        if row is None or int(row[0]) > self._newest:
             raise StorageError(
                 f"the library has schema {schema.version}, written by a newer version of Florilegium; this version "
-                f"supports schemas up to {len(self._migrations)}: upgrade Florilegium"
+                f"supports schemas up to {self._newest}: upgrade Florilegium"
             )
 
 

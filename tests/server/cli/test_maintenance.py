@@ -122,18 +122,19 @@ def test_purge_leaves_no_trace_of_the_user_on_disk(program: Program) -> None:
 @pytest.mark.sqlite  # about files
 def test_migrate_lists_and_upgrades_outdated_libraries(program: Program) -> None:
     add_demo_users(program)
-    path = next(program.data_dir.glob("users/*/*/prompts.db"))
+    path = next(program.data_dir.glob("users/*/*/media.db"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("ALTER TABLE prompts DROP COLUMN arrived")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute("DROP INDEX media_without_weight")
+        connection.execute("ALTER TABLE media DROP COLUMN text_weight")
+        connection.execute("PRAGMA user_version = 2")
 
     behind = program.run("migrate", "--check")
     program.expect("migrate")
 
     assert behind.code == 1
-    assert behind.stdout.splitlines()[1].split() == ["ada", "prompts", "1", "2", "needs", "migration"]
+    assert behind.stdout.splitlines()[1].split() == ["ada", "media", "2", "3", "needs", "migration"]
     assert program.expect("migrate", "--check") == "All libraries are current."
-    assert path.with_name("prompts.db.schema-1").exists()
+    assert path.with_name("media.db.schema-2").exists()
 
 
 @pytest.mark.sqlite  # about files

@@ -12,7 +12,7 @@ import pytest
 
 from auth.accounts.links import AccountLinks
 from auth.context import SCOPES
-from auth.control_schema import migrate_control_to
+from auth.control_schema import CONTROL_SCHEMA
 from auth.follows import Deployment, Deployments, Follows
 from auth.registry import Registry, UserRecord
 from auth.tokens import mint_token
@@ -228,7 +228,10 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
     path = tmp_path / "control.db"
     users = [("operator", "", "writer"), ("person", "urn:x", "writer"), ("admin", "urn:x", "admin")]
     with closing(sqlite3.connect(path)) as db, db:
-        migrate_control_to(db, BEFORE_OWNERSHIP)
+        for statement in CONTROL_SCHEMA.statements:
+            db.execute(statement)
+        for table, column in (("users", "named_by"), ("follows", "needs_admin")):
+            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for name, issuer, role in users:
             values = (name, name, issuer, name, 0.0, 0, 0.0, "", role)
             columns = "id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role"
@@ -240,7 +243,9 @@ async def test_names_and_followed_sources_of_earlier_versions_are_classified(tmp
                     "deployment) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     row,
                 )
-        db.execute("INSERT INTO followed_deployments VALUES ('tldw-1', '/d', 'id', '{id}', 0, 0, NULL, 0.0, NULL)")
+        db.execute(
+            "INSERT INTO followed_deployments VALUES ('tldw-1', '/d', 'id', '{id}', 0, 0, NULL, 0.0, NULL, NULL)"
+        )
         db.execute(f"PRAGMA user_version = {BEFORE_OWNERSHIP}")
 
     async with Registry.open(path) as registry:

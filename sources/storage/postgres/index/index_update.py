@@ -30,8 +30,7 @@ from sources.storage.postgres.index.entries import (
 )
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
-from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS
+from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.tables.kind_tables import segmented_table
 from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
 

@@ -29,8 +29,7 @@ from sources.storage.sqlite.connection.database import Database, FileMeter
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.message_index import IndexBuilder
 from sources.storage.sqlite.index.text_index import LibraryIndexes
-from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS
+from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import CHATS_INDEX
 

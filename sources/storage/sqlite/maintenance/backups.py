@@ -158,7 +158,7 @@ def verify(folder: Path) -> BackupManifest:
     with _translated_errors("the backup cannot be read"):
         manifest = _read_manifest(folder)
         root = DataRoot(folder)
-        _require_supported("a control database", manifest.control.schema, CONTROL_SCHEMA)
+        _require_supported("a control database", manifest.control.schema, CONTROL_SCHEMA.newest_version)
         _verify_file(root.control_path, "control.db", manifest.control, None)
         if manifest.audit is not None:
             _require_supported("an audit log", manifest.audit.schema, AUDIT_SCHEMA)
@@ -374,7 +374,7 @@ def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | N
 def _verify_user(root: DataRoot, user_id: str, user: BackupUser) -> None:
     paths = _paths(root, user_id)
     for kind, file in user.files.items():
-        _require_supported(f"{kind} libraries", file.schema, len(SCHEMAS[kind].migrations))
+        _require_supported(f"{kind} libraries", file.schema, SCHEMAS[kind].newest_version)
         _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file, kind)
 
 

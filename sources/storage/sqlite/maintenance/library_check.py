@@ -19,9 +19,9 @@ from config.sqlite_errors import DATABASE_ERRORS, is_undecodable_text
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
-from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.kinds import create_kinds
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
+from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 # -- file faults -------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
         is_read_only_file = is_read_only(path)
         is_quick = is_quick or is_read_only_file
         with closing(connect_immutable(path) if is_read_only_file else _connect(path)) as connection:
-            if schema_version(connection) > len(SCHEMAS[kind].migrations):
+            if schema_version(connection) > SCHEMAS[kind].newest_version:
                 return FileCheck(kind, "newer", f"schema {schema_version(connection)}")
             faults = _integrity_faults(connection, is_quick=is_quick)
             if damage := [fault for fault in faults if not _INDEX_FAULT.search(fault)]:
@@ -164,8 +164,11 @@ _TRIGGERS_AND_VIEWS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN (
 
 def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | None, version: int) -> str | None:
     """Returns a trigger or view of a file, as "trigger NAME", that this schema version does not have. A file without a
-    kind is the control database or the audit log, which have none at all."""
-    known = _known_objects(kind, version) if kind is not None else frozenset()
+    kind is the control database or the audit log, which have none at all. A file from before the first schema loses
+    all of them when it is converted, before anything is written to it."""
+    if kind is not None and 0 < version < SCHEMAS[kind].first_version:
+        return None
+    known = _known_objects(kind, version) if kind is not None and version else frozenset()
     for object_type, name, sql in connection.execute(_TRIGGERS_AND_VIEWS):
         if (object_type, name, _normalized(sql)) not in known:
             return f"{object_type} {name}"
@@ -177,12 +180,11 @@ def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
     schema = SCHEMAS[kind]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate_to(schema, connection, version)
-        if schema is CHACHA and version:
+        if schema is CHACHA:
             create_kinds(connection)
             for index in ON_DEMAND_INDEXES:
                 index.create(connection)
-        if version:
-            vector_tables(kind).create(connection, model="")
+        vector_tables(kind).create(connection, model="")
         rows = connection.execute(_TRIGGERS_AND_VIEWS).fetchall()
         return frozenset((object_type, name, _normalized(sql)) for object_type, name, sql in rows)
 

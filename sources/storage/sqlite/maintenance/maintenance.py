@@ -21,9 +21,9 @@ from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
-from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
-from sources.storage.sqlite.schema.migrations import MEDIA, PROMPTS, DatabaseSchema, migrate_to, schema_version
+from sources.storage.sqlite.schema.migrations import DatabaseSchema, migrate_to, schema_version
+from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
@@ -35,6 +35,11 @@ ON_DEMAND_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 ROW_TABLES = (
     "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
     "AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '*_queue' ORDER BY name"
+)
+# The definitions of ordinary tables.
+_TABLE_STATEMENTS = (
+    "SELECT s.sql FROM sqlite_schema s JOIN pragma_table_list t ON t.name = s.name WHERE t.schema = 'main' "
+    "AND t.type = 'table' AND t.name NOT GLOB 'sqlite_*'"
 )
 _DEADLINE_S = 24 * 3600.0
 
@@ -67,7 +72,7 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
             # Without a log, a file that is opened as immutable is complete and nothing is created next to it.
             mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
             with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
-                version, newest = schema_version(connection), len(schema.migrations)
+                version, newest = schema_version(connection), schema.newest_version
                 has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection)
                 statuses.append(SchemaStatus(kind, version, newest, has_kinds))
     return statuses
@@ -167,9 +172,9 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
     os.close(os.open(target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE))
     with closing(_connect_damaged(path)) as source, closing(sqlite3.connect(target_path)) as target:
         version = schema_version(source)
-        if not 0 < version <= len(SCHEMAS[kind].migrations):
+        if not 0 < version <= SCHEMAS[kind].newest_version:
             raise StorageError(f"nothing can be salvaged from {kind}.db: its schema is {version}")
-        triggers = _create_schema(target, kind, version)
+        triggers = _create_schema(source, target, kind)
         rows, gaps = {}, {}
         for table, is_without_rowid in target.execute(ROW_TABLES).fetchall():
             reader = _TableReader(source, table, _columns(target, table))
@@ -185,11 +190,17 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
     return rows, {table: count for table, count in gaps.items() if count}
 
 
-def _create_schema(target: sqlite3.Connection, kind: DatabaseKind, version: int) -> list[str]:
+def _create_schema(source: sqlite3.Connection, target: sqlite3.Connection, kind: DatabaseKind) -> list[str]:
     """Creates empty tables without triggers, which would queue every copied row. Returns the triggers."""
-    migrate_to(SCHEMAS[kind], target, version)
-    if kind == "chacha":
-        create_kinds(target)
+    version = schema_version(source)
+    if version < SCHEMAS[kind].first_version:  # the file is converted when it is next opened
+        for (sql,) in source.execute(_TABLE_STATEMENTS).fetchall():
+            target.execute(sql)
+        target.execute(f"PRAGMA user_version = {version}")
+    else:
+        migrate_to(SCHEMAS[kind], target, version)
+        if kind == "chacha":
+            create_kinds(target)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")

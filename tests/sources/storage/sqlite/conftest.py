@@ -13,21 +13,21 @@ from sources.storage.search.vocabulary import VocabularyMemory
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.text_index import LibraryIndexes, fts_ddl, fts_triggers
-from sources.storage.sqlite.schema.migrations import SHARED_TABLES, DatabaseSchema
+from sources.storage.sqlite.schema.migrations import DatabaseSchema
+from sources.storage.sqlite.schema.tables import SHARED_TABLES
 from sources.storage.tables.sql import SegmentedTable, TextIndex
 from tests.sources.storage.library_fixture import OpenLibraries, open_sqlite
 
 INDEX = TextIndex("words_index", ("text",))
 WORDS = DatabaseSchema(
     kind="prompts",
-    migrations=(
-        (
-            *SHARED_TABLES,
-            "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL, text_seg TEXT) STRICT",
-            "CREATE VIEW words_index_source AS SELECT id, coalesce(text_seg, text) AS text FROM words",
-            *fts_ddl(INDEX),
-            *fts_triggers(INDEX, "words", "text, text_seg"),
-        ),
+    first_version=1,
+    statements=(
+        *SHARED_TABLES,
+        "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL, text_seg TEXT) STRICT",
+        "CREATE VIEW words_index_source AS SELECT id, coalesce(text_seg, text) AS text FROM words",
+        *fts_ddl(INDEX),
+        *fts_triggers(INDEX, "words", "text, text_seg"),
     ),
     segmented=(SegmentedTable("words", (("text_seg", "text"),), INDEX),),
 )

@@ -72,10 +72,10 @@ async def test_triggers_of_vectors_are_known_and_others_are_foreign(tmp_path: Pa
         paths = libraries.data_root.paths_of(libraries.context("ada").user_id)
     for kind, schema in SCHEMAS.items():
         with closing(sqlite3.connect(getattr(paths, kind), isolation_level=None)) as connection:
-            assert find_foreign_object(connection, kind, len(schema.migrations)) is None
+            assert find_foreign_object(connection, kind, schema.newest_version) is None
             table = vector_tables(kind).kinds[0].vectors
             connection.execute(f"CREATE TRIGGER {table}_spy AFTER INSERT ON {table} BEGIN SELECT 1; END")
-            assert find_foreign_object(connection, kind, len(schema.migrations)) == f"trigger {table}_spy"
+            assert find_foreign_object(connection, kind, schema.newest_version) == f"trigger {table}_spy"
 
 
 @pytest.mark.slow("kills processes")

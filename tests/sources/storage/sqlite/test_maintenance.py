@@ -11,7 +11,8 @@ from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraf
 from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
-from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.tables import CHACHA
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
 
@@ -90,14 +91,13 @@ async def test_reindex_works_while_the_library_is_open(tmp_path: Path) -> None:
 # -- schemas -----------------------------------------------------------------------------------------------------------
 
 
-def create_schema_1(libraries: LibraryFixture, owner: str) -> Path:
-    """Creates a file with the first schema."""
+def create_outdated(libraries: LibraryFixture, owner: str) -> Path:
+    """Creates a file with a schema from before release 0.1.0."""
     path = libraries.data_root.ensure_database(libraries.context(owner).user_id, "chacha")
     with open_file(path) as connection:
-        for statement in CHACHA.migrations[0]:
-            connection.execute(statement)
-        connection.execute("PRAGMA user_version = 1")
-        connection.execute("INSERT INTO state VALUES ('segment_version', '0')")
+        migrate(CHACHA, connection)
+        connection.execute("DROP TABLE note_images")
+        connection.execute("PRAGMA user_version = 8")
     return path
 
 
@@ -109,16 +109,16 @@ def copies(path: Path) -> list[str]:
 
 async def test_outdated_schema_is_reported_without_changing_the_file(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = create_schema_1(libraries, "ada")
+        path = create_outdated(libraries, "ada")
         await create_items(libraries, "ben")
 
         [ada] = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
         ben = schema_statuses(libraries.data_root, libraries.context("ben").user_id)
 
-    assert (ada.kind, ada.version, ada.newest, ada.is_current) == ("chacha", 1, len(CHACHA.migrations), False)
+    assert (ada.kind, ada.version, ada.newest, ada.is_current) == ("chacha", 8, CHACHA.newest_version, False)
     assert all(status.is_current for status in ben)
     with open_file(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (8,)
 
 
 async def test_unused_file_is_not_reported_as_outdated(tmp_path: Path) -> None:
@@ -136,25 +136,25 @@ async def test_unused_file_is_not_reported_as_outdated(tmp_path: Path) -> None:
 
 async def test_file_is_copied_before_its_schema_is_migrated(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = create_schema_1(libraries, "ada")
+        path = create_outdated(libraries, "ada")
         async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
 
-    assert copies(path) == ["chacha.db.schema-1"]
-    copy = path.with_name("chacha.db.schema-1")
+    assert copies(path) == ["chacha.db.schema-8"]
+    copy = path.with_name("chacha.db.schema-8")
     assert copy.stat().st_mode & 0o077 == 0
     with open_file(copy) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (8,)
         assert connection.execute("SELECT count(*) FROM notes").fetchone() == (0,)
 
 
 async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data", migration_copies_max=2) as libraries:
-        path = create_schema_1(libraries, "ada")
-        for number in (-1, 0):
-            path.with_name(f"chacha.db.schema-{number + 1}").write_bytes(b"old")
+        path = create_outdated(libraries, "ada")
+        for number in (6, 7):
+            path.with_name(f"chacha.db.schema-{number}").write_bytes(b"old")
         path.with_name("media.db.schema-1").write_bytes(b"of another file")
-        path.with_name("chacha.db.schema-7").write_bytes(b"newer")
+        path.with_name("chacha.db.schema-9").write_bytes(b"newer")
         upgrade(
             libraries.data_root,
             libraries.context("ada").user_id,
@@ -162,12 +162,12 @@ async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
             sqlite_options(Settings(migration_copies_max=2)),
         )
 
-    assert copies(path) == ["chacha.db.schema-1", "chacha.db.schema-7", "media.db.schema-1"]
+    assert copies(path) == ["chacha.db.schema-8", "chacha.db.schema-9", "media.db.schema-1"]
 
 
 async def test_no_copy_is_made_of_a_new_file_or_if_copies_are_disabled(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data", migration_copies_max=0) as libraries:
-        path = create_schema_1(libraries, "ada")
+        path = create_outdated(libraries, "ada")
         async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
         await create_items(libraries, "ben")
@@ -177,14 +177,14 @@ async def test_no_copy_is_made_of_a_new_file_or_if_copies_are_disabled(tmp_path:
 
 async def test_library_that_cannot_be_copied_is_not_migrated(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = create_schema_1(libraries, "ada")
-        path.with_name("chacha.db.schema-1").mkdir()
+        path = create_outdated(libraries, "ada")
+        path.with_name("chacha.db.schema-8").mkdir()
         with pytest.raises(StorageError, match="could not be copied first"):
             upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", OPTIONS)
 
-    assert copies(path) == ["chacha.db.schema-1"]
+    assert copies(path) == ["chacha.db.schema-8"]
     with open_file(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (8,)
 
 
 async def test_library_of_a_newer_version_is_reported_and_rejected(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
-from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.index.text_index import apply_queue, weigh_batch
-from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.schema.migrations import MEDIA, migrate
-from sources.storage.tables.sql import CHATS_INDEX
+from sources.storage.sqlite.index.text_index import weigh_batch
+from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.schema.tables import MEDIA
 from sources.text.segmentation import SEGMENT_VERSION
 from sources.text.token_estimates import TokenScale
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
@@ -21,10 +20,8 @@ from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
 from tests.sources.storage.sqlite.words import add_word, all_words
 
-NEWER = replace(
-    WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "INSERT INTO more VALUES (1)"))
-)
-BROKEN = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "no such statement")))
+NEWER = replace(WORDS, migrations=(("CREATE TABLE more (id INTEGER)", "INSERT INTO more VALUES (1)"),))
+BROKEN = replace(WORDS, migrations=(("CREATE TABLE more (id INTEGER)", "no such statement"),))
 
 # Takes about a second.
 SLOW_SELECT = (
@@ -130,109 +127,6 @@ async def _wait_for_update(library: object, *kinds: str) -> None:
         await database._updating
 
 
-async def test_chacha_file_of_schema_1_is_migrated_to_the_newest(tmp_path: Path) -> None:
-    first = replace(CHACHA, migrations=CHACHA.migrations[:1])
-    async with open_sqlite(tmp_path) as libraries:
-        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
-        with open_file(file) as connection:
-            migrate(first, connection)
-            for number, session in enumerate(("s", "s", "", "", "t"), start=1):
-                connection.execute(
-                    "INSERT INTO conversations (uuid, title, namespace, session_id, created_at, last_modified, "
-                    "client_id, content_hash) VALUES (?, 'old', ?, ?, ?2, ?, '', '')",
-                    (f"c{number}", "" if number < 5 else "work", session, f"2026-01-0{number}T00:00:00.000Z"),
-                )
-        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
-            page = await ada.chats.list(10, 0)
-            assert [(row.id, row.namespace, row.session_id) for row in page.rows] == [
-                ("c5", "work", "t"),
-                ("c4", "default", ""),
-                ("c3", "default", ""),
-                ("c2", "default", "s"),
-                ("c1", "default", ""),
-            ]
-            observation = await ada.observations.create(ObservationDraft(title="learned"))
-            assert await ada.observations.get(observation.id) == observation
-            assert (await ben.chats.list(0, 0)).total == 0
-        assert version(file) == len(CHACHA.migrations)
-
-
-async def test_human_only_messages_of_schema_3_are_separated_from_the_others(tmp_path: Path) -> None:
-    """Schema 3 has them in the index, also as the context of other messages, and has titles made from them."""
-    third = replace(CHACHA, migrations=CHACHA.migrations[:3])
-    secret, long_secret = "the password is mango", f"{'a pomelo ' * 10}!"
-    async with open_sqlite(tmp_path) as libraries:
-        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
-        with open_file(file) as connection:
-            migrate(third, connection)
-            for number, title in enumerate((secret, f"{long_secret[:50]}...", "Plans"), start=1):
-                connection.execute(
-                    "INSERT INTO conversations (id, uuid, title, namespace, session_id, created_at, last_modified, "
-                    "client_id, content_hash) VALUES (?1, 'c' || ?1, ?2, 'default', '', ?3, ?3, '', '')",
-                    (number, title, "2026-01-01T00:00:00.000Z"),
-                )
-            for number, (conversation, text, metadata) in enumerate(
-                (
-                    (1, secret, '{"audience":"Human"}'),
-                    (1, "a ripe fruit", "{}"),
-                    (2, long_secret, '{"human_only":true}'),
-                    (3, secret, '{"visibility":"human_only"}'),
-                    (3, "a human fruit", '{"note":"human"}'),
-                )
-            ):
-                connection.execute(
-                    "INSERT INTO messages (uuid, conversation_id, position, role, sender, content, attachments, "
-                    "citations, is_canonical, metadata, created_at, last_modified, client_id, content_hash) "
-                    "VALUES ('m' || ?1, ?2, ?1, 'user', 'Ana', ?3, '[]', '[]', 1, ?4, ?5, ?5, '', '')",
-                    (number, conversation, text, metadata, "2026-01-01T00:00:00.000Z"),
-                )
-            apply_queue(connection, replace(CHATS_INDEX, companions=()))
-        agent = libraries.context("ada", is_agent=True)
-        async with libraries.library("ada") as ada, libraries.engine.library(agent) as library:
-            titles = {row.id: row.title for row in (await ada.chats.list(10, 0)).rows}
-            assert titles == {"c1": "", "c2": "", "c3": "Plans"}
-            assert {hit.message_id for hit in (await ada.chats.search(make_search("mango"))).hits} == {"m0", "m3"}
-            for query in ("mango", "password", "pomelo", "title:password"):
-                page = await library.chats.search(make_search(query))
-                assert (page.hits, page.total) == ((), 0)
-            found = (await library.chats.search(make_search("fruit"))).hits
-            assert {hit.message_id for hit in found} == {"m1", "m4"}
-    check_files(tmp_path)
-
-
-async def test_contexts_of_schema_7_are_bounded(tmp_path: Path) -> None:
-    """Schema 7 has the whole text of the two messages before a message in its index entry."""
-    long = f"{'Steam rises from the kettle. ' * 30} mango"
-    seventh = replace(CHACHA, migrations=CHACHA.migrations[:7])
-    async with open_sqlite(tmp_path) as libraries:
-        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
-        with open_file(file) as connection:
-            migrate(seventh, connection)
-            connection.execute(
-                "INSERT INTO conversations (id, uuid, title, namespace, session_id, created_at, last_modified, "
-                "client_id, content_hash) VALUES (1, 'c1', 'Tea', 'default', '', ?1, ?1, '', '')",
-                ("2026-01-01T00:00:00.000Z",),
-            )
-            for number, text in enumerate(("fig", "quince", long, "yes", "no")):
-                connection.execute(
-                    "INSERT INTO messages (uuid, conversation_id, position, role, sender, content, attachments, "
-                    "citations, is_canonical, created_at, last_modified, client_id, content_hash) "
-                    "VALUES ('m' || ?1, 1, ?1, 'user', 'Ana', ?2, '[]', '[]', 1, ?3, ?3, '', '')",
-                    (number, text, "2026-01-01T00:00:00.000Z"),
-                )
-            apply_queue(connection, CHATS_INDEX)
-            before = connection.execute("SELECT count(*) FROM chats_index WHERE chats_index MATCH 'mango'").fetchone()
-        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
-            found = {
-                word: sorted(hit.message_id or "" for hit in (await ada.chats.search(make_search(word))).hits)
-                for word in ("mango", "fig", "quince")
-            }
-            assert (await ben.chats.search(make_search("mango"))).hits == ()
-    assert before == (3,)
-    assert found == {"mango": ["m2"], "fig": ["m0", "m1", "m2"], "quince": ["m1", "m2"]}
-    check_files(tmp_path)
-
-
 async def test_texts_of_a_media_file_of_schema_2_are_weighed_in_batches(tmp_path: Path) -> None:
     texts = {f"Ship {n}": f"The galleon {n} left. " * (n % 5 + 1) for n in range(250)}
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
@@ -270,7 +164,7 @@ async def test_migration_continues_after_its_caller_timed_out(make_database: Mak
     old = make_database()
     await add_word(old, "tea")
     await old.close()
-    slow = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more AS " + SLOW_SELECT,)))
+    slow = replace(WORDS, migrations=(("CREATE TABLE more AS " + SLOW_SELECT,),))
     new = make_database(slow, deadline_ms=50)
     with pytest.raises(SourceTimeout):
         await all_words(new)

@@ -12,7 +12,7 @@ A distribution announces what it adds through entry points; each group is one ki
     [project.entry-points."florilegium.sources"]         # a callable that takes the settings and returns a `Source`
     [project.entry-points."florilegium.importers"]       # an `Importer`
     [project.entry-points."florilegium.compatibility"]   # a callable that takes the runtime and returns routes
-    [project.entry-points."florilegium.storage"]         # a callable that opens libraries; its name is a URL scheme
+    [project.entry-points."florilegium.storage"]         # opens libraries; its name is a scheme of storage_url
 
 `docs/plugins.md` is a guide of ten minutes.
 

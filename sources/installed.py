@@ -19,8 +19,9 @@ from sources.records import CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, P
 
 T = TypeVar("T")
 
+# The groups of entry points; that of storage engines is in `config.settings`.
 SOURCES, KINDS, IMPORTERS = "florilegium.sources", "florilegium.kinds", "florilegium.importers"
-COMPATIBILITY, STORAGE = "florilegium.compatibility", "florilegium.storage"
+COMPATIBILITY = "florilegium.compatibility"
 
 # The tables of a library have these names, or derive theirs from them.
 _TAKEN = frozenset(

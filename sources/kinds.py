@@ -219,7 +219,10 @@ def _shape(name: str, plain: Any, declared: Field) -> FieldShape:
 
 
 def validate_kind(kind: Kind) -> None:
-    """Raises ValueError or TypeError if a declaration cannot work, so that a defect disables it and not the server."""
+    """Raises ValueError or TypeError if a declaration of another distribution cannot work, so that a defect disables it
+    and not the server."""
+    if not isinstance(kind, Kind) or not issubclass(kind.record, Record):
+        raise TypeError(f"expected a Kind with a Record, got {kind!r}")
     for name in (kind.source, kind.name):
         if not SOURCE_NAME.fullmatch(name):
             raise ValueError(f"name of a kind: expected {SOURCE_NAME.pattern}, got {name!r}")
@@ -227,9 +230,14 @@ def validate_kind(kind: Kind) -> None:
     for name in names:
         if not _FIELD_NAME.fullmatch(name) or name in _RESERVED:
             raise ValueError(f"field of {kind.source}: {name!r} cannot be the name of a column")
+    if kind.layout != "body":
+        raise ValueError(f"{kind.source}: expected the layout 'body', got {kind.layout!r}")
+    unknown = next((name for name in filter(None, (kind.title, kind.content)) if name not in names), None)
+    if unknown is not None:
+        raise ValueError(f"{kind.source}: expected a declared field as title and content, got {unknown!r}")
     for name in filter(None, (kind.title, kind.content, *kind.embedded)):
-        if kind.field(name).shape not in ("line", "text", "list"):
-            raise ValueError(f"{kind.source}.{name}: expected a text")
+        if kind.field(name).shape not in ("line", "text"):
+            raise ValueError(f"{kind.source}.{name}: expected a text as title, content and embedded field")
     if any(field.default is NODEFAULT and not field.declared.is_required for field in kind.fields):
         raise ValueError(f"{kind.source}: a field that is not required needs a default")
 

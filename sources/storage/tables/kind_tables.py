@@ -139,9 +139,10 @@ ITEM_COLUMNS = (
 
 
 def column_definitions(kind: Kind) -> tuple[str, ...]:
-    """The columns of a kind's own fields and of their index forms."""
+    """The columns of a kind's own fields and of their index forms. Long ones come last: SQLite reads a row up to the
+    column that it needs."""
     fields = []
-    for field in kind.fields:
+    for field in sorted(kind.fields, key=lambda field: field.shape in ("text", "list", "object", "objects")):
         default = _column(field).default
         literal = default if isinstance(default, int) else "'{}'".format(str(default).replace("'", "''"))
         column_type = "INTEGER" if field.shape in ("number", "flag") else "TEXT"

@@ -45,7 +45,7 @@ def item_indexes(table: str) -> tuple[str, ...]:
 def kind_statements(kind: Kind) -> tuple[str, ...]:
     """The statements that create everything for a kind. Numbers that are public ids are never used again."""
     number = "id INTEGER PRIMARY KEY AUTOINCREMENT" if kind.key == "id" else "id INTEGER PRIMARY KEY"
-    columns = ",\n    ".join((number, *column_definitions(kind), *ITEM_COLUMNS))
+    columns = ",\n    ".join((number, *ITEM_COLUMNS, *column_definitions(kind)))
     return (
         f"CREATE TABLE {kind.source} (\n    {columns}\n) STRICT",
         *item_indexes(kind.source),

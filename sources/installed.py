@@ -14,7 +14,7 @@ from zlib import crc32
 from loguru import logger
 from msgspec.structs import replace
 
-from sources.kinds import Kind, validate_kind
+from sources.kinds import ADDED_NUMBERS, Kind, validate_kind
 from sources.records import CHARACTER, CONVERSATION, MEDIA, NOTE, OBSERVATION, PROMPT
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ _TAKEN = frozenset(
         *("observations", "vectors", "library", "titles", "items", "knowledge", "memory", "session", "server", "bus"),
     )
 )
-# The numbers and letters of the built-in kinds in the index of PostgreSQL are below. Letters of the private use area
-# (Unicode 23.5) are in no word.
-_FIRST_NUMBER, _NUMBERS, _FIRST_LETTER = 1_000, 6_400, 0xE000
+# A kind has a number in the index of PostgreSQL, and a letter before its words: one of the private use area (Unicode
+# 23.5), which is in no word. Both follow from its name, so that they stay the same on every server.
+_NUMBERS, _FIRST_LETTER = 6_400, 0xE000
 
 
 def installed_points(group: str) -> tuple[EntryPoint, ...]:
@@ -71,7 +71,7 @@ def _load_kinds() -> Iterator[Kind]:
         numbers.add(number)
         taken.update((kind.source, kind.name))
         prefix = chr(_FIRST_LETTER + number)
-        return replace(kind, database="chacha", is_source=True, number=_FIRST_NUMBER + number, prefix=prefix)
+        return replace(kind, database="chacha", is_source=True, number=ADDED_NUMBERS + number, prefix=prefix)
 
     yield from built_in
     yield from load_points(KINDS, prepare)
@@ -80,6 +80,6 @@ def _load_kinds() -> Iterator[Kind]:
 # The kinds whose items are sources, by the name of the source.
 ITEM_KINDS: Mapping[str, Kind] = {kind.source: kind for kind in _load_kinds()}
 # Those of other distributions.
-ADDED_KINDS: tuple[Kind, ...] = tuple(kind for kind in ITEM_KINDS.values() if kind.number >= _FIRST_NUMBER)
+ADDED_KINDS: tuple[Kind, ...] = tuple(kind for kind in ITEM_KINDS.values() if kind.is_added)
 # The kinds with a table that derives from the declaration. Conversations, messages and media have more than one.
 TABLE_KINDS: tuple[Kind, ...] = (NOTE, CHARACTER, OBSERVATION, PROMPT, *ADDED_KINDS)

@@ -31,6 +31,8 @@ from config.paths import DatabaseKind
 SOURCE_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
+# The numbers of kinds that other distributions add begin here.
+ADDED_NUMBERS = 1_000
 # What a field holds, and so how it is stored, checked and edited. An `object` and `objects` are JSON.
 FieldShape = Literal["line", "text", "list", "number", "flag", "choice", "object", "objects"]
 
@@ -126,13 +128,18 @@ class Kind(Struct, frozen=True, kw_only=True):
     is_source: bool = True
     # The file of SQLite that has its table.
     database: DatabaseKind = "chacha"
-    # The number of its entries in the index of PostgreSQL and the letter before its words; see `index_number`.
+    # The number of its entries in the index of PostgreSQL and the letter before its words; see `sources.installed`.
     number: int = 0
     prefix: str = ""
 
     @property
     def fields(self) -> tuple[KindField, ...]:
         return declared_fields(self.record)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether another distribution declares it."""
+        return self.number >= ADDED_NUMBERS
 
     @property
     def table(self) -> str:
@@ -218,7 +225,7 @@ def _shape(name: str, plain: Any, declared: Field) -> FieldShape:
     raise TypeError(f"{name}: expected a text, a number, a flag, a choice, a tuple or a mapping, got {plain!r}")
 
 
-def validate_kind(kind: Kind) -> None:
+def validate_kind(kind: Any) -> None:
     """Raises ValueError or TypeError if a declaration of another distribution cannot work, so that a defect disables it
     and not the server."""
     if not isinstance(kind, Kind) or not issubclass(kind.record, Record):

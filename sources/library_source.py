@@ -219,8 +219,8 @@ class KindSource(LibrarySource):
 
     kind: ClassVar[Kind]
     mime_type = "text/markdown"
-    search_input = KindSearch
-    get_input = KindGet
+    search_input: ClassVar[type[Any]] = KindSearch
+    get_input: ClassVar[type[Any]] = KindGet
     id_argument = "id"
 
     def __init__(self, settings: Settings) -> None:

@@ -201,7 +201,7 @@ def item_draft(data: Mapping[str, Any]) -> tuple[str, Any]:
     Raises msgspec.ValidationError."""
     name = data["kind"]
     common = msgspec.convert(data, ExportLine)
-    fields = {"tags": common.tags, "metadata": common.metadata, "uuid": common.uuid, "created_at": common.created_at}
+    fields: dict[str, Any] = {name: getattr(common, name) for name in ("tags", "metadata", "uuid", "created_at")}
     kind = LINE_KINDS.get(name)
     if kind is None:
         values = {key: value for key, value in data.items() if key not in _COMMON}

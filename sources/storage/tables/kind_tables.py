@@ -146,7 +146,9 @@ def column_definitions(kind: Kind) -> tuple[str, ...]:
         default = _column(field).default
         literal = default if isinstance(default, int) else "'{}'".format(str(default).replace("'", "''"))
         column_type = "INTEGER" if field.shape in ("number", "flag") else "TEXT"
-        fields.append(f"{field.name} {column_type}" + ("" if default is None else f" NOT NULL DEFAULT {literal}"))
+        # A column that is added to a table needs a default.
+        added = f" DEFAULT {literal}" if kind.is_added else ""
+        fields.append(f"{field.name} {column_type}" + ("" if default is None else f" NOT NULL{added}"))
     return (*fields, *(f"{column.form} TEXT" for column in index_columns(kind)))
 
 

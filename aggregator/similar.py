@@ -105,7 +105,7 @@ class SimilarItems:
             is_own_chat = source.name == item.meta.source == "chats"
             limit = _DEPTH + _OWN_MESSAGES_MAX if is_own_chat else _DEPTH
             return await source.find_hits(
-                getattr(library, source.name), replace(query, search=replace(query.search, limit=limit))
+                library.collection(source.name), replace(query, search=replace(query.search, limit=limit))
             )
 
         pages = await asyncio.gather(*(search(source) for source in sources))

@@ -72,8 +72,8 @@ _TARGETS = (
     targets.POSTGRES_NOTES,
     targets.POSTGRES_MEDIA,
     targets.POSTGRES_CHATS,
-    targets.POSTGRES_CHARACTERS,
-    targets.POSTGRES_PROMPTS,
+    targets.POSTGRES_KINDS["characters"],
+    targets.POSTGRES_KINDS["prompts"],
 )
 
 

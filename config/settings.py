@@ -5,6 +5,7 @@
 
 import ipaddress
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,6 +19,8 @@ from config.postgres.errors import require_postgres_url
 from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
 from config.times import load_time_zone
 
+# The entry points of storage engines that other distributions add. The name of each is a scheme of `storage_url`.
+STORAGE_ENGINES = "florilegium.storage"
 _HOUR_S = 3600
 _DAY_S = 86_400
 _KIB = 1024
@@ -1859,7 +1862,8 @@ def _second_factor_problems(settings: Settings) -> Iterator[str]:
 
 
 def _storage_url_problems(settings: Settings) -> Iterator[str]:
-    if settings.storage_url:
+    scheme = settings.storage_url.partition("://")[0]
+    if settings.storage_url and scheme not in entry_points(group=STORAGE_ENGINES).names:
         try:
             require_postgres_url("storage_url", settings.storage_url)
         except ConfigurationError as error:

@@ -1,5 +1,7 @@
 """The ASGI application: all HTTP routes in one table. The runtime must be open before; see `server.lifespan`."""
 
+from itertools import chain
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -27,6 +29,7 @@ from server.transports.bounded_websocket import WebSocketTransport
 from server.transports.headers import MCP_PATH
 from server.transports.http import HttpTransport
 from server.transports.sse import SseTransport, is_sse_path
+from sources.installed import COMPATIBILITY, load_points
 
 TICKET_PATH = "/mcp/ticket"
 
@@ -53,6 +56,8 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         *console_routes(runtime, services),
         *library_page_routes(runtime, services),
         *rest_routes(runtime, services),
+        # APIs of other distributions. A path that is above comes first.
+        *chain.from_iterable(load_points(COMPATIBILITY, lambda make_routes: list(make_routes(runtime)))),
     ]
     metrics.watch(runtime)
     errors = ErrorHandlers(runtime.settings)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from auth.tokens import InProcessUsedTokens, UsedTokens
 from config.errors import ConfigurationError
 from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
-from config.settings import Settings
+from config.settings import STORAGE_ENGINES, Settings
 from server.compat.agentchatbus.agents import ReplyTokenStore
 from server.import_board import ImportBoard, NoImportBoard
 from server.protocol.catalog import LIST_KINDS, Change, ChangeFeed
@@ -31,16 +32,28 @@ if TYPE_CHECKING:
 
 
 def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation:
-    return connection_options(settings) if settings.storage_url else data_root.control_path
+    return connection_options(settings) if _is_in_postgres(settings) else data_root.control_path
 
 
 def has_control_data(settings: Settings, data_root: DataRoot) -> bool:
     """Whether there may be users. The tables of PostgreSQL are created on first use."""
-    return bool(settings.storage_url) or data_root.control_path.exists()
+    return _is_in_postgres(settings) or data_root.control_path.exists()
+
+
+def _is_in_postgres(settings: Settings) -> bool:
+    """An engine that another distribution adds stores libraries only: users and keys are then in files."""
+    return bool(settings.storage_url) and _added_engine(settings) is None
+
+
+def _added_engine(settings: Settings) -> EntryPoint | None:
+    """Returns the engine of another distribution that has the scheme of the URL."""
+    scheme, separator, _ = settings.storage_url.partition("://")
+    points = (point for point in entry_points(group=STORAGE_ENGINES) if separator and point.name == scheme)
+    return next(points, None)
 
 
 def open_audit_log(settings: Settings, data_root: DataRoot) -> AuditLog:
-    if settings.storage_url:
+    if _is_in_postgres(settings):
         return PostgresAuditLog(connection_options(settings))
     return AuditFile(data_root.audit_path)
 
@@ -59,6 +72,11 @@ def open_libraries(
         return SqliteLibraries(
             data_root, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
         )
+    if (engine := _added_engine(settings)) is not None:
+        added: Libraries = engine.load()(
+            data_root, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
+        )
+        return added
     from sources.storage.postgres import PostgresLibraries, PostgresOptions  # noqa: PLC0415 - as above
 
     options = PostgresOptions(

@@ -1,43 +1,17 @@
 """The source `characters`: character cards, searchable by their text or by tags."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext
-from config.errors import NotFound
 from sources.item_ids import SourceGetArguments
-from sources.items import GetResponse, Loc, request_defaults
-from sources.library_source import LibrarySource, ToolText, field_snippet
-from sources.reading.documents import Document, build_document, read_document
-from sources.reading.responses import item_meta
-from sources.reading.retrieval import plan_retrieval
-from sources.records import Character, Hit, ListPage
+from sources.library_source import KindSource, ToolText
+from sources.records import CHARACTER
 from sources.search.arguments import SearchArguments, SourceQuery, build_query
-from sources.search.snippets import Highlighter, Snippet
-from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
+from sources.source import SourceHits
 from sources.storage.contract import Library
-from sources.text.chunking import run_text_work
-from sources.text.token_estimates import TokenScale
-
-# The text fields of a card, in reading order.
-TEXT_FIELDS = (
-    "description",
-    "personality",
-    "scenario",
-    "first_message",
-    "message_example",
-    "system_prompt",
-    "post_history_instructions",
-    "creator_notes",
-    "creator",
-    "character_version",
-    "nickname",
-)
-
-_DOCUMENT_FIELDS = (*TEXT_FIELDS, "alternate_greetings", "group_only_greetings", "tags")
 
 
 class CharactersSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,10 +27,10 @@ class CharactersGet(SourceGetArguments, frozen=True, kw_only=True):
     character_id: Annotated[int | str | None, Meta(description="id of a hit.")] = None
 
 
-class CharactersSource(LibrarySource):
+class CharactersSource(KindSource):
+    kind = CHARACTER
     name = "characters"
     title = "Characters"
-    mime_type = "text/markdown"
     search_input = CharactersSearch
     get_input = CharactersGet
     id_argument = "character_id"
@@ -96,46 +70,6 @@ class CharactersSource(LibrarySource):
         )
         query = build_query(self.name, arguments, context, self._settings, tags=tags)
         return replace(query, read_as=read_as) if read_as else query
-
-    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-        return field_snippet(hit, query, highlighter)
-
-    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
-        return scale.estimate_tokens(_document(hit.title, hit.fields).text)
-
-    async def get(
-        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
-    ) -> GetResponse:
-        number = numeric_id(item_id)
-        if number is None:
-            raise NotFound("character", str(item_id))
-        character = await library.characters.get(number)
-        document = character_document(character)
-        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, "full")
-
-        def read() -> GetResponse:
-            cost_tokens = plan.scale.estimate_tokens(document.text)
-            meta = item_meta(self.name, character, character.id, character.name, cost_tokens)
-            return read_document(document, meta, plan, args, self._settings)
-
-        return await run_text_work(len(document.text), read)
-
-    async def list_items(
-        self, context: RequestContext, library: Library, limit: int, offset: int
-    ) -> ListPage[ItemEntry]:
-        return entry_page(self.name, await library.characters.list(limit, offset), lambda character: character.name)
-
-
-def character_document(character: Character) -> Document:
-    fields = {field: str(getattr(character, field)) for field in TEXT_FIELDS}
-    fields["alternate_greetings"] = "\n\n".join(character.alternate_greetings)
-    fields["group_only_greetings"] = "\n\n".join(character.group_only_greetings)
-    fields["tags"] = ", ".join(character.tags)
-    return _document(character.name, fields)
-
-
-def _document(name: str, fields: Mapping[str, str]) -> Document:
-    return build_document("name", name, ((field, fields[field]) for field in _DOCUMENT_FIELDS))
 
 
 def _tags(query: str | list[str]) -> tuple[str, ...]:

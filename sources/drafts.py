@@ -22,6 +22,20 @@ class Bookkeeping(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
+class ItemDraft(Struct, frozen=True, kw_only=True):
+    """A draft of any kind, in particular of those that have no draft of their own: the values of its fields by name,
+    and what all kinds have. `last_modified` is for imported items; see `NoteDraft`."""
+
+    values: Mapping[str, Any] = {}
+    tags: Sequence[str] | UnsetType = UNSET
+    metadata: Mapping[str, Any] | UnsetType = UNSET
+    preferred_id: int | UnsetType = UNSET
+    uuid: str | UnsetType = UNSET
+    created_at: str | UnsetType = UNSET
+    last_modified: str | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
+
+
 class NoteImage(Struct, frozen=True):
     """An image that a note shows. `name` is how the text refers to it."""
 
@@ -159,6 +173,24 @@ class ObservationDraft(Struct, frozen=True, kw_only=True):
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     bookkeeping: Bookkeeping | UnsetType = UNSET
+
+
+# The kinds whose drafts have a type of their own, by source; importers write these. All others have `ItemDraft`.
+_DRAFTS: Mapping[str, type[Struct]] = {
+    "notes": NoteDraft,
+    "media": MediaDraft,
+    "chats": ConversationDraft,
+    "messages": MessageDraft,
+    "characters": CharacterDraft,
+    "prompts": PromptDraft,
+    "observations": ObservationDraft,
+}
+
+
+def make_draft(source: str, values: Mapping[str, Any], **common: Any) -> Any:
+    """Returns a draft of the kind of `source` with the values of its own fields, and of those that all kinds have."""
+    draft = _DRAFTS.get(source)
+    return ItemDraft(values=values, **common) if draft is None else draft(**values, **common)
 
 
 UpsertOutcome = Literal["new", "updated", "unchanged", "kept", "deleted", "conflict", "refused"]

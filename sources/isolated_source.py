@@ -195,7 +195,7 @@ class IsolatedSource:
         return text
 
     async def _run(self, library: Library, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        remote = _RemoteObject(library, asyncio.get_running_loop())
+        remote = _RemoteLibrary(library, asyncio.get_running_loop())
         return await self._thread.run(lambda: work(remote))
 
 
@@ -218,6 +218,11 @@ class _RemoteObject:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), self._loop))
 
         return call
+
+
+class _RemoteLibrary(_RemoteObject):
+    def collection(self, source: str) -> _RemoteObject:
+        return _RemoteObject(self._target.collection(source), self._loop)
 
 
 def _rendered_off_loop(page: Any) -> Any:

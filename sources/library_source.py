@@ -2,22 +2,46 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from functools import lru_cache, partial
+from typing import Annotated, Any, ClassVar, Protocol
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
-from sources.item_ids import whole_item_id
-from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_time, short_title, uri_of
+from sources.item_ids import SourceGetArguments, whole_item_id
+from sources.items import (
+    TAGS_MAX,
+    GetResponse,
+    Loc,
+    ResultItem,
+    SearchResponse,
+    request_defaults,
+    short_time,
+    short_title,
+    uri_of,
+)
+from sources.kinds import Kind, Record, read_texts, title_of
 from sources.query import Term
+from sources.reading.documents import build_document, read_document
+from sources.reading.responses import item_meta
+from sources.reading.retrieval import plan_retrieval
 from sources.records import Hit, HitPage, ListPage, RankedMatch
-from sources.search.arguments import SourceQuery, first_match_offset
+from sources.search.arguments import SearchArguments, SourceQuery, build_query, first_match_offset
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
+from sources.source import (
+    GetArguments,
+    ItemEntry,
+    RankedHit,
+    SourceHits,
+    SourceResource,
+    SourceTool,
+    entry_page,
+    numeric_id,
+    search_response,
+)
 from sources.storage.contract import Library, Search
 from sources.text.chunking import run_text_work
 from sources.text.token_estimates import TokenScale
@@ -181,17 +205,84 @@ class LibrarySource(ABC):
         )
 
 
-def field_snippet(hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-    """The snippet and the place of a hit in an item with several fields. A short field, such as an author, says little
-    about the item, so the beginning of a longer one follows."""
-    snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
-    loc = Loc(field=hit.field, approx_offset=first_match_offset(snippet))
-    room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
-    longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
-    if room > len(snippet.text) and longer:
-        beginning = Highlighter(()).snippet(longer, room).text
-        snippet = replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text)
-    return snippet, loc
+class KindSearch(SearchArguments, frozen=True, kw_only=True):
+    tags: Annotated[tuple[str, ...], Meta(description="Only items with all of these.")] = ()
+
+
+class KindGet(SourceGetArguments, frozen=True, kw_only=True):
+    id: Annotated[str | int | None, Meta(description="id of a hit.")] = None
+
+
+class KindSource(LibrarySource):
+    """The source of a kind whose items are several fields. A subclass sets `kind` and `title`; the rest can be
+    overridden. An item is read as one text with its fields under headings."""
+
+    kind: ClassVar[Kind]
+    mime_type = "text/markdown"
+    search_input: ClassVar[type[Any]] = KindSearch
+    get_input: ClassVar[type[Any]] = KindGet
+    id_argument = "id"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        kind = self.kind
+        if not hasattr(self, "name"):
+            self.name = kind.source  # type: ignore[misc]  # the built-in sources are registered by the name of the class
+        if not hasattr(self, "search_tool"):
+            self.search_tool = ToolText(  # type: ignore[misc]  # as above
+                f"Search {kind.source}", f'Search the user\'s {kind.source}. Example: {{"query": "some words"}}'
+            )
+            example = '{"id": 3}' if kind.key == "id" else '{"id": "6f1c…"}'
+            self.get_tool = ToolText(  # type: ignore[misc]  # as above
+                f"Read a {kind.noun}", f"Read a {kind.noun}: all of it unless retrieval is set. Example: {example}"
+            )
+
+    async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits:
+        query = build_query(self.name, args, context, self._settings, tags=args.tags)
+        return await self.find_hits(library.collection(self.name), query)
+
+    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+        """The snippet and the place of a hit. A short field, such as an author, says little about the item, so the
+        beginning of a longer one follows."""
+        snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
+        loc = Loc(field=hit.field, approx_offset=first_match_offset(snippet))
+        room = query.snippet_chars - len(snippet.text) - len(_FIELD_MARK)
+        longer = next((text for text in hit.fields.values() if len(text) > len(hit.text)), "")
+        if room > len(snippet.text) and longer:
+            beginning = Highlighter(()).snippet(longer, room).text
+            snippet = replace(snippet, text=f"{snippet.text}{_FIELD_MARK}{beginning}" if beginning else snippet.text)
+        return snippet, loc
+
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
+        return scale.estimate_tokens(build_document(self.kind.title, hit.title, hit.fields.items()).text)
+
+    async def find_item(self, library: Library, item_id: str | int) -> Record:
+        """Returns an item by the id that a client sends."""
+        key = numeric_id(item_id) if self.kind.key == "id" else str(item_id)
+        if key is None:
+            raise NotFound(self.kind.name, str(item_id))
+        item: Record = await library.collection(self.name).get(key)
+        return item
+
+    async def get(
+        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
+    ) -> GetResponse:
+        item = await self.find_item(library, item_id)
+        title = title_of(self.kind, item)
+        document = build_document(self.kind.title, title, read_texts(self.kind, item))
+        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, "full")
+
+        def read() -> GetResponse:
+            meta = item_meta(self.name, item, item.id, title, plan.scale.estimate_tokens(document.text))
+            return read_document(document, meta, plan, args, self._settings)
+
+        return await run_text_work(len(document.text), read)
+
+    async def list_items(
+        self, context: RequestContext, library: Library, limit: int, offset: int
+    ) -> ListPage[ItemEntry]:
+        page = await library.collection(self.name).list(limit, offset)
+        return entry_page(self.name, page, partial(title_of, self.kind))
 
 
 class _ContentKey:

@@ -1,13 +1,16 @@
-"""Stored records of a library, and the hits of a search. What a caller writes is a draft (see `sources.drafts`).
+"""The built-in kinds of items with their records (see `sources.kinds`), and the hits of a search. What a caller writes
+is a draft (see `sources.drafts`).
 
 Times are ISO 8601 in UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so that they sort as text. The ids of notes,
 conversations, messages and observations are UUIDs; those of media, characters and prompts are integers, as in tldw.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from sources.kinds import Field, Kind, Record
 
 if TYPE_CHECKING:
     from sources.query import ParsedQuery
@@ -18,39 +21,35 @@ Origin = Literal["client", "derived", "imported"]
 T = TypeVar("T")
 
 
-class Record(Struct, frozen=True, kw_only=True):
-    """Fields of every record. `version` increases with each change. A deleted record is hidden everywhere until it is
-    purged. `arrived` is the import stamp of the last imported draft; it recognizes the same draft when it is imported
-    again."""
-
-    uuid: str
-    tags: tuple[str, ...] = ()
-    created_at: str
-    last_modified: str
-    version: int
-    client_id: str
-    content_hash: str
-    metadata: Mapping[str, Any] = {}
-    arrived: str | None = None
-
-
 class Note(Record, frozen=True, kw_only=True):
-    title: str
-    content: str
+    title: Annotated[str, Field("Title")] = ""
+    content: Annotated[str, Field("Text (Markdown)", is_long=True, is_searched=True, is_embedded=True)] = ""
 
     @property
     def id(self) -> str:
         return self.uuid
 
 
+NOTE = Kind(
+    name="note",
+    source="notes",
+    record=Note,
+    content="content",
+    layout="text",
+    hashed=("title", "content"),
+    number=1,
+    prefix="N",
+)
+
+
 class Conversation(Record, frozen=True, kw_only=True):
     """A person can pin conversations to the top of their list, and archive those that the list no longer needs to
     show. Searches find both."""
 
-    title: str
-    namespace: str
+    title: Annotated[str, Field("Title")]
+    namespace: Annotated[str, Field("Namespace")]
     session_id: str
-    character_id: int | None
+    character_id: Annotated[int | None, Field("Number of the character")]
     is_pinned: bool = False
     is_archived: bool = False
     message_count: int
@@ -58,6 +57,15 @@ class Conversation(Record, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         return self.uuid
+
+
+CONVERSATION = Kind(
+    name="conversation",
+    source="chats",
+    record=Conversation,
+    content_label="First message",
+    content_hint="the text of a conversation is in its messages; change one of them, or use chats_append",
+)
 
 
 # Follows the speaker of a message that is not on the canonical branch, wherever a conversation is read as text: a
@@ -74,10 +82,10 @@ class Message(Record, frozen=True, kw_only=True):
     number: int = 0
     conversation_id: str
     position: int
-    role: str
-    sender: str
-    content: str
-    model: str | None = None
+    role: Annotated[str, Field("Role", choices=get_args(Role))]
+    sender: Annotated[str, Field("Sender")]
+    content: Annotated[str, Field("Text", is_long=True)]
+    model: Annotated[str | None, Field("Model")] = None
     tool: str | None = None
     attachments: tuple[Mapping[str, Any], ...] = ()
     citations: tuple[Mapping[str, Any], ...] = ()
@@ -101,6 +109,18 @@ class Message(Record, frozen=True, kw_only=True):
     def labels(self) -> str:
         """The labels of a message in an export for people."""
         return self.branch_label + (HUMAN_ONLY_LABEL if self.is_human_only else "")
+
+
+# Messages are no source of their own: they belong to conversations.
+MESSAGE = Kind(
+    name="message",
+    source="messages",
+    record=Message,
+    title="",
+    content="content",
+    content_hint="a message has none",
+    is_source=False,
+)
 
 
 class RegisteredAgent(Struct, frozen=True, kw_only=True):
@@ -161,45 +181,80 @@ class Observation(Record, frozen=True, kw_only=True):
     """What was learned in a session: short statements with their evidence. `conversation_id`, `line_start` and
     `line_end` (from 1, both inclusive) refer to the conversation it was derived from, if any."""
 
-    type: str
-    title: str
-    subtitle: str = ""
-    narrative: str = ""
-    facts: tuple[str, ...] = ()
-    concepts: tuple[str, ...] = ()
-    files_read: tuple[str, ...] = ()
-    files_modified: tuple[str, ...] = ()
-    project: str = ""
+    title: Annotated[str, Field("Title", is_required=True)]
+    subtitle: Annotated[str, Field("Subtitle", is_searched=True, is_embedded=True)] = ""
+    narrative: Annotated[str, Field("Narrative", is_long=True, is_searched=True, is_embedded=True)] = ""
+    facts: Annotated[tuple[str, ...], Field("Facts", is_searched=True, is_embedded=True)] = ()
+    concepts: Annotated[tuple[str, ...], Field("Concepts", is_searched=True)] = ()
+    files_read: Annotated[tuple[str, ...], Field("Files read", is_searched=True)] = ()
+    files_modified: Annotated[tuple[str, ...], Field("Files modified", is_searched=True)] = ()
+    type: Annotated[str, Field("Type", is_required=True, is_searched=True)] = "general"
+    project: Annotated[str, Field("Project", is_searched=True)] = ""
     session_id: str = ""
     origin: Origin = "client"
     conversation_id: str | None = None
-    line_start: int | None = None
-    line_end: int | None = None
+    line_start: Annotated[int, Meta(ge=1)] | None = None
+    line_end: Annotated[int, Meta(ge=1)] | None = None
 
     @property
     def id(self) -> str:
         return self.uuid
 
 
+OBSERVATION = Kind(
+    name="observation",
+    source="observations",
+    record=Observation,
+    content="narrative",
+    hashed=(
+        *("title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project"),
+    ),
+    searches_tags=False,
+    is_source=False,
+    number=5,
+    prefix="O",
+)
+
+
 class Character(Record, frozen=True, kw_only=True):
     """The fields of a character card, version 3. `card` holds those without a column, including unknown ones."""
 
     id: int
-    name: str
-    description: str = ""
-    personality: str = ""
-    scenario: str = ""
-    first_message: str = ""
-    message_example: str = ""
-    system_prompt: str = ""
-    post_history_instructions: str = ""
-    creator_notes: str = ""
-    creator: str = ""
-    character_version: str = ""
-    nickname: str = ""
-    alternate_greetings: tuple[str, ...] = ()
-    group_only_greetings: tuple[str, ...] = ()
+    name: Annotated[str, Field("Name", is_required=True)]
+    description: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""
+    personality: Annotated[str, Field("Personality", is_long=True, is_searched=True, is_embedded=True)] = ""
+    scenario: Annotated[str, Field("Scenario", is_long=True, is_searched=True)] = ""
+    first_message: Annotated[str, Field("First message", is_long=True, is_searched=True, is_embedded=True)] = ""
+    message_example: Annotated[str, Field("Example messages", is_long=True, is_searched=True)] = ""
+    system_prompt: Annotated[str, Field("System prompt", is_long=True, is_searched=True)] = ""
+    post_history_instructions: Annotated[
+        str, Field("Instructions after the history", is_long=True, is_searched=True)
+    ] = ""
+    creator_notes: Annotated[str, Field("Notes of the creator", is_long=True, is_searched=True)] = ""
+    creator: Annotated[str, Field("Creator", is_searched=True, is_author=True)] = ""
+    character_version: Annotated[str, Field("Version")] = ""
+    nickname: Annotated[str, Field("Nickname", is_searched=True)] = ""
+    alternate_greetings: Annotated[tuple[str, ...], Field("Alternate greetings", is_searched=True)] = ()
+    group_only_greetings: Annotated[tuple[str, ...], Field("Greetings in groups")] = ()
     card: Mapping[str, Any] = {}
+
+
+CHARACTER = Kind(
+    name="character",
+    source="characters",
+    record=Character,
+    title="name",
+    content="description",
+    key="id",
+    hashed=(
+        *("name", "description", "personality", "scenario", "first_message", "message_example", "system_prompt"),
+        *("post_history_instructions", "creator_notes", "creator", "nickname", "alternate_greetings", "tags"),
+        *("group_only_greetings", "card"),
+    ),
+    sized=("description", "personality", "scenario", "first_message"),
+    number=4,
+    prefix="P",
+)
 
 
 class SavedPromptArgument(Struct, frozen=True, kw_only=True):
@@ -212,12 +267,32 @@ class SavedPrompt(Record, frozen=True, kw_only=True):
     """A prompt saved by the user; `tags` are its keywords."""
 
     id: int
-    name: str
-    author: str = ""
-    details: str = ""
-    system_prompt: str = ""
-    user_prompt: str = ""
-    arguments: tuple[SavedPromptArgument, ...] = ()
+    name: Annotated[str, Field("Name", is_required=True)]
+    author: Annotated[str, Field("Author", is_searched=True, is_author=True)] = ""
+    details: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""
+    system_prompt: Annotated[str, Field("System prompt", is_long=True, is_searched=True, is_embedded=True)] = ""
+    user_prompt: Annotated[
+        str, Field("Prompt ({{name}} is a placeholder)", is_long=True, is_searched=True, is_embedded=True)
+    ] = ""
+    arguments: Annotated[tuple[SavedPromptArgument, ...], Field("Arguments of the prompt")] = ()
+
+
+PROMPT = Kind(
+    name="prompt",
+    source="prompts",
+    record=SavedPrompt,
+    title="name",
+    content="user_prompt",
+    key="id",
+    layout="columns",
+    hashed=("name", "author", "details", "system_prompt", "user_prompt", "arguments", "tags"),
+    reading_order=("details", "system_prompt", "user_prompt", "author", "tags"),
+    tags_name="keywords",
+    sized=("system_prompt", "user_prompt"),
+    database="prompts",
+    number=7,
+    prefix="T",
+)
 
 
 class MediaItem(Record, frozen=True, kw_only=True):
@@ -225,14 +300,20 @@ class MediaItem(Record, frozen=True, kw_only=True):
     `text_weight` its weight (see `sources.text.token_estimates`), None if it is not computed yet."""
 
     id: int
-    title: str
-    media_type: str
-    url: str = ""
-    author: str = ""
+    title: Annotated[str, Field("Title")]
+    media_type: Annotated[str, Field("Type")]
+    url: Annotated[str, Field("Address of the original")] = ""
+    author: Annotated[str, Field("Author")] = ""
     length_chars: int = 0
     text_weight: int | None = None
     chunk_count: int = 0
     has_transcript: bool = False
+
+
+# The text of a media item, `content` of its draft, is stored and searched in chunks.
+MEDIA = Kind(
+    name="media", source="media", record=MediaItem, label="media item", content="content", key="id", database="media"
+)
 
 
 class MediaChunk(Struct, frozen=True, kw_only=True):

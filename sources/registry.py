@@ -6,10 +6,7 @@ the server from starting.
 """
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from loguru import logger
@@ -18,16 +15,15 @@ from config.errors import ConfigurationError
 from config.settings import Settings
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
-from sources.isolated_source import IsolatedSource, SourceExited
+from sources.installed import SOURCES as ADDED_SOURCES
+from sources.installed import load_points
+from sources.isolated_source import IsolatedSource
+from sources.kinds import SOURCE_NAME
 from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
 from sources.source import Source, SourceResource
 
-ENTRY_POINTS = "florilegium.sources"
-
-# A URI scheme (RFC 3986 section 3.1) without the characters that a tool name cannot have.
-_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 # Longer descriptions are truncated by some clients.
 _DESCRIPTION_MAX_CHARS = 1000
 _MEMBERS = (
@@ -55,19 +51,12 @@ SOURCES: Mapping[str, Callable[[Settings], Source]] = {
 def load_sources(settings: Settings) -> tuple[Source, ...]:
     """Constructs the sources that are not switched off. If two have the same name, the first one wins."""
     sources = {name: create(settings.of_source(name)) for name, create in SOURCES.items()}
-    for point in _entry_points(tuple(sys.path)):
-        source = _load_entry_point(point, settings)
-        if source is not None and sources.setdefault(source.name, source) is not source:
-            logger.error("skipped source {} of {}: the name is taken", source.name, point.value)
+    for source in load_points(ADDED_SOURCES, lambda create: _create(create, settings)):
+        if sources.setdefault(source.name, source) is not source:
+            logger.error("skipped a source of another distribution, {}: the name is taken", source.name)
     _require_known("sources_off", settings.sources_off, sources)
     _require_known("source_limits", [entry.partition(".")[0] for entry in settings.source_limits], sources)
     return tuple(source for name, source in sources.items() if name not in settings.sources_off)
-
-
-@cache
-def _entry_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """Cached, because it reads a file of every installed distribution. `path` is where they are installed."""
-    return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Source]) -> None:
@@ -76,21 +65,9 @@ def _require_known(setting: str, names: Iterable[str], sources: Mapping[str, Sou
         raise ConfigurationError(f"{setting}: expected one of {', '.join(sources)}, got {unknown!r}")
 
 
-def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
-    """Loads a source. Third-party code can raise anything while it loads."""
-    try:
-        return _create(point, settings)
-    except Exception as error:
-        logger.opt(exception=error).error("skipped the source of {}: {}", point.value, error)
-        return None
-
-
-def _create(point: EntryPoint, settings: Settings) -> Source:
-    try:
-        source: Source = point.load()(settings)
-        _validate(source)
-    except SystemExit as error:
-        raise SourceExited("the source raised SystemExit") from error
+def _create(create: Callable[[Settings], Source], settings: Settings) -> Source:
+    source = create(settings)
+    _validate(source)
     return IsolatedSource(source, settings)
 
 
@@ -99,8 +76,8 @@ def _validate(source: Source) -> None:
     missing = [name for name in _MEMBERS if not hasattr(source, name)]
     if missing:
         raise TypeError(f"{source!r} has no {missing[0]}")
-    if not _NAME.fullmatch(source.name):
-        raise ValueError(f"source name: expected {_NAME.pattern}, as it is a URI scheme, got {source.name!r}")
+    if not SOURCE_NAME.fullmatch(source.name):
+        raise ValueError(f"source name: expected {SOURCE_NAME.pattern}, as it is a URI scheme, got {source.name!r}")
     for tool in source.tools:
         if not re.fullmatch(rf"{source.name}_[a-z0-9_]{{1,24}}", tool.name):
             raise ValueError(f"tool name: expected {source.name}_ and lower-case letters, got {tool.name!r}")

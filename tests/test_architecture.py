@@ -18,7 +18,7 @@ from server.protocol.messages import error_message
 from tests.reference_pages import product_catalog
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
+PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
 PARSES_EVERY_FILE = pytest.mark.slow("parses every file of the product")
 
 
@@ -83,7 +83,7 @@ def test_only_outermost_handlers_catch_any_exception() -> None:
         "server/protocol/connection.py",  # one request of a WebSocket, HTTP+SSE or stdio connection
         "server/protocol/call.py",  # one tool, resource, prompt or completion
         "server/protocol/listing.py",  # one source in a list
-        "sources/registry.py",  # one third-party source, at start-up
+        "sources/installed.py",  # one third-party source, kind or format, at start-up
     }
 
 

@@ -10,7 +10,7 @@ from tests.reference_pages import generated_parts, written_part
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
-PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
+PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
 _CODE_SUFFIXES = (".py", ".toml", ".html", ".js", ".json", ".yaml", ".yml", ".sh")
 # A program of PostgreSQL, and a tool of AgentChatBus that is not offered.
 _NAMES_OF_OTHERS = frozenset(("pg_basebackup", "msg_edit"))

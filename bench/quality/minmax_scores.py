@@ -36,8 +36,8 @@ _COLUMNS: Mapping[str, _IdColumn] = {
     "notes": _IdColumn("chacha", targets.NOTES_TARGET, "r.uuid"),
     "media": _IdColumn("media", targets.MEDIA_TARGET, "r.id"),
     "chats": _IdColumn("chacha", chat_targets.CHATS_TARGET, "c.uuid"),
-    "characters": _IdColumn("chacha", targets.CHARACTERS_TARGET, "r.id"),
-    "prompts": _IdColumn("prompts", targets.PROMPTS_TARGET, "r.id"),
+    "characters": _IdColumn("chacha", targets.KIND_TARGETS["characters"], "r.id"),
+    "prompts": _IdColumn("prompts", targets.KIND_TARGETS["prompts"], "r.id"),
 }
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "check": "server.cli.maintenance:check",
     "repair": "server.cli.maintenance:repair",
     "reindex": "server.cli.reindex:reindex",
+    "schema": "server.cli.reindex:schema",
     "migrate": "server.cli.backup:migrate",
     "migrate-store": "server.cli.backup:migrate_store",
     "model": "server.cli.model:model",

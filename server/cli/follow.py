@@ -33,7 +33,7 @@ from server.following.operations import FollowedSource, describe
 from server.following.runs import resolve_conflict, run_source
 from server.stores import control_location
 from sources.following.state import SourceBusy, SyncReport
-from sources.importers.registry import FORMATS, all_importers, importer_by_name
+from sources.importers.registry import all_importers, format_names, importer_by_name
 
 # -- follow deployments ------------------------------------------------------------------------------------------------
 # Followed deployments of tldw on the command line. Their ids tell them apart from followed sources of users.
@@ -197,8 +197,8 @@ def follow() -> None:
 @click.option(
     "--format",
     "format_name",
-    type=NamedValue(tuple(FORMATS)),
-    help=f"Read all files as this format: {', '.join(FORMATS)}. Default: detect it by content.",
+    type=NamedValue(format_names()),
+    help=f"Read all files as this format: {', '.join(format_names())}. Default: detect it by content.",
 )
 @click.option("--every", type=Duration(), metavar="DURATION", help="Time between two scans, such as 30s, 5m or 1h.")
 @click.option("--keep-deleted", is_flag=True, help="Keep items whose files are deleted.")

@@ -19,7 +19,7 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.reader_process import find_files
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
-from sources.importers.registry import FORMATS
+from sources.importers.registry import format_names
 
 # These columns are always shown: new, updated, unchanged.
 _MAIN_OUTCOMES = OUTCOMES[:3]
@@ -33,8 +33,8 @@ _DRY_RUN = "Dry run: nothing was written."
 @click.option(
     "--format",
     "format_name",
-    type=NamedValue(tuple(FORMATS)),
-    help=f"Read all files as this format: {', '.join(FORMATS)}. Default: detect it by content.",
+    type=NamedValue(format_names()),
+    help=f"Read all files as this format: {', '.join(format_names())}. Default: detect it by content.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")

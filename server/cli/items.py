@@ -32,6 +32,7 @@ from server.tools.items import (
     tag_item,
     update_item,
 )
+from sources.installed import ITEM_KINDS
 from sources.records import ListPage
 from sources.registry import load_sources
 from sources.source import ItemEntry
@@ -39,11 +40,11 @@ from sources.storage.contract import Library
 
 T = TypeVar("T")
 
-_SINGULARS = {"note": "notes", "chat": "chats", "character": "characters", "prompt": "prompts"}
+_SINGULARS = {**{kind.name: source for source, kind in ITEM_KINDS.items()}, "chat": "chats"}
 _STDIN = "-"
 
 
-class Kind(click.Choice[str]):
+class KindName(click.Choice[str]):
     """The name of a source, in the singular or plural."""
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Kind(click.Choice[str]):
         return super().convert(_SINGULARS.get(value, value), param, ctx)
 
 
-class Field(click.ParamType[tuple[str, Any]]):
+class FieldValue(click.ParamType[tuple[str, Any]]):
     """NAME=VALUE. A value that is a JSON list, object or number is read as such."""
 
     name = "name=value"
@@ -73,12 +74,12 @@ class Field(click.ParamType[tuple[str, Any]]):
 
 
 _field_option = click.option(
-    "--field", "fields", type=Field(), multiple=True, help="Another field, such as author=Ada; can be repeated."
+    "--field", "fields", type=FieldValue(), multiple=True, help="Another field, such as author=Ada; can be repeated."
 )
 
 
 @click.command(cls=SettingsCommand)
-@click.argument("kind", type=Kind())
+@click.argument("kind", type=KindName())
 @click.argument("content", required=False)
 @click.option("--title", default="", help="Title, or name of a character or prompt.")
 @click.option("--tag", "tags", multiple=True, help="Tag; can be repeated.")
@@ -109,7 +110,7 @@ def add(
 
 
 @click.command("list", cls=SettingsCommand)
-@click.argument("kind", type=Kind())
+@click.argument("kind", type=KindName())
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
 @user_option

@@ -1,4 +1,4 @@
-"""`florilegium reindex`: rebuilds the full-text indexes of a library."""
+"""`florilegium reindex`, which rebuilds the full-text indexes of a library, and `florilegium schema`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,10 +12,14 @@ from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_optio
 from server.cli.local_library import open_local, user_option
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
+from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries
+from sources.storage.postgres.schema import LIBRARY_STATEMENTS
+from sources.storage.postgres.schema import kind_table as postgres_statements
 from sources.storage.sqlite.connection.pool import sqlite_options
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, schema_statuses
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
-from sources.storage.sqlite.maintenance.maintenance import schema_statuses
+from sources.storage.sqlite.schema.kinds import kind_statements as sqlite_statements
 
 
 @click.command(cls=SettingsCommand)
@@ -59,3 +63,24 @@ def _reindex_files(settings: Settings, user_id: UserId) -> Mapping[str, int]:
     root = data_root(settings)
     options = sqlite_options(settings)
     return {status.kind: reindex_file(root, user_id, status.kind, options) for status in schema_statuses(root, user_id)}
+
+
+@click.command()
+@click.argument("source", required=False)
+@click.option("--engine", type=click.Choice(("sqlite", "postgres")), default="sqlite", show_default=True)
+def schema(source: str | None, engine: str) -> None:
+    """Print the SQL that creates the tables of a library, or those of SOURCE.
+
+    The tables of notes, characters, prompts, observations and the kinds of other distributions derive from their
+    declarations.
+    """
+    kinds = {kind.source: kind for kind in TABLE_KINDS}
+    if source is not None and source not in kinds:
+        raise click.BadParameter(f"expected one of {', '.join(kinds)}, got {source!r}", param_hint="SOURCE")
+    of_kind = sqlite_statements if engine == "sqlite" else postgres_statements
+    whole = LIBRARY_STATEMENTS
+    if engine == "sqlite":
+        whole = tuple(sql for database in SCHEMAS.values() for sql in database.statements)
+    added = [sql for kind in ADDED_KINDS for sql in of_kind(kind)]
+    for statement in of_kind(kinds[source]) if source is not None else (*whole, *added):
+        click.echo(f"{statement.strip()};\n")

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlencode
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,71 +29,17 @@ from server.tools.items import (
 )
 from server.tools.research import Permalinks
 from server.tools.writing import LibraryWriter
+from sources.installed import ITEM_KINDS
 from sources.items import uri_of
-from sources.records import Role
+from sources.kinds import FieldShape, Kind
+from sources.records import MESSAGE
 
 _LINKS = Permalinks("")
 _DIGITS_MAX = 15
 
 
-class FieldLabels(Struct, frozen=True, kw_only=True):
-    """The form of one kind of item. A label that is empty means that there is no such field. `texts` are long ones,
-    `lists` are lists of long ones, `numbers` are whole numbers, and `choices` have their values besides the label."""
-
-    name: str
-    title: str = "Title"
-    content: str = "Text"
-    texts: Mapping[str, str] = {}
-    lists: Mapping[str, str] = {}
-    lines: Mapping[str, str] = {}
-    numbers: Mapping[str, str] = {}
-    choices: Mapping[str, tuple[str, tuple[str, ...]]] = {}
-    has_arguments: bool = False
-
-
-FORMS = {
-    "notes": FieldLabels(name="note", content="Text (Markdown)"),
-    "media": FieldLabels(
-        name="media item", lines={"media_type": "Type", "url": "Address of the original", "author": "Author"}
-    ),
-    "chats": FieldLabels(
-        name="conversation",
-        content="First message",
-        lines={"namespace": "Namespace"},
-        numbers={"character_id": "Number of the character"},
-    ),
-    "characters": FieldLabels(
-        name="character",
-        title="Name",
-        content="Description",
-        texts={
-            "personality": "Personality",
-            "scenario": "Scenario",
-            "first_message": "First message",
-            "message_example": "Example messages",
-            "system_prompt": "System prompt",
-            "post_history_instructions": "Instructions after the history",
-            "creator_notes": "Notes of the creator",
-        },
-        lists={"alternate_greetings": "Alternate greetings", "group_only_greetings": "Greetings in groups"},
-        lines={"nickname": "Nickname", "creator": "Creator", "character_version": "Version"},
-    ),
-    "prompts": FieldLabels(
-        name="prompt",
-        title="Name",
-        content="Prompt ({{name}} is a placeholder)",
-        texts={"system_prompt": "System prompt", "details": "Description"},
-        lines={"author": "Author"},
-        has_arguments=True,
-    ),
-}
-_MESSAGE = FieldLabels(
-    name="message",
-    title="",
-    choices={"role": ("Role", get_args(Role))},
-    lines={"sender": "Sender", "model": "Model"},
-)
-_ARGUMENTS = "arguments"
+# The order of the fields of a form by what they hold: long texts first.
+_SHAPES: tuple[FieldShape, ...] = ("text", "list", "objects", "choice", "number", "flag", "line")
 # The number of a part of a list in the name of its field, such as alternate_greetings.2 and arguments.0.name.
 _PART = re.compile(r"(\w+)\.(\d{1,4})(?:\.(\w+))?\Z")
 
@@ -120,17 +66,17 @@ class EditPages(LibraryPage):
         viewer, values = await self._admit_form(request, self._create)
         source = values.get("source", "notes")
         item = _entered_item(values, _empty_item(source if source in SOURCE_NAMES else "notes"))
-        labels = FORMS[item.source]
+        names = {field.name for field in ITEM_KINDS[item.source].editable}
         try:
             created: WriteResult = await self.run(
                 viewer,
                 self._create,
                 ItemsCreate(
-                    source=item.source,  # type: ignore[arg-type]  # one of the names
+                    source=item.source,
                     title=item.title,
                     content=item.content,
                     tags=item.tags,
-                    fields={name: value for name, value in item.fields.items() if value and name in _names(labels)},
+                    fields={name: value for name, value in item.fields.items() if value and name in names},
                 ),
             )
         except (InvalidParams, Conflict) as error:
@@ -219,17 +165,19 @@ class EditPages(LibraryPage):
         conflict: EditableItem | None = None,
         status: int = 200,
     ) -> Response:
-        labels = _labels(item)
+        kind = _kind(item)
         return await self.render(
             request,
             viewer,
             "edit.html",
             status=status,
             item=item,
-            labels=labels,
-            forms=FORMS,
+            noun=kind.noun,
+            title_label=kind.field(kind.title).declared.label if kind.title else "",
+            content_label=_content_label(kind, is_new=section == "new"),
+            fields=sorted(kind.editable, key=lambda field: _SHAPES.index(field.shape)),
+            kinds=ITEM_KINDS,
             is_new=section == "new",
-            has_content=bool(labels.content) and (section == "new" or item.source != "chats" or labels is _MESSAGE),
             error=error,
             conflict=conflict,
             version=(conflict or item).version,
@@ -244,44 +192,48 @@ def _uri(request: Request) -> str:
     return uri_of(request.path_params["source"], *request.path_params["id"].split("/"))
 
 
-def _labels(item: EditableItem) -> FieldLabels:
-    return _MESSAGE if "/" in item.uri.partition("://")[2] else FORMS[item.source]
+def _kind(item: EditableItem) -> Kind:
+    return MESSAGE if "/" in item.uri.partition("://")[2] else ITEM_KINDS[item.source]
 
 
-def _names(labels: FieldLabels) -> set[str]:
-    """Returns the fields that the form has."""
-    arguments = {_ARGUMENTS} if labels.has_arguments else set[str]()
-    return {*labels.texts, *labels.lists, *labels.lines, *labels.numbers, *labels.choices, *arguments}
+def _content_label(kind: Kind, *, is_new: bool) -> str:
+    """The label of the text; empty if the form has none. A conversation has one only when it begins."""
+    if kind.content_label:
+        return kind.content_label if is_new else ""
+    names = {field.name: field.declared.label for field in kind.fields}
+    return names.get(kind.content or "", "Text")
 
 
 def _empty_item(source: str) -> EditableItem:
-    lists = {*FORMS[source].lists, _ARGUMENTS}
-    fields: dict[str, Any] = {name: [] if name in lists else "" for name in _names(FORMS[source])}
+    fields: dict[str, Any] = {
+        field.name: [] if field.shape in ("list", "objects") else "" for field in ITEM_KINDS[source].editable
+    }
     return EditableItem(uri=f"{source}://", source=source, title="", content="", tags=(), fields=fields, version=0)
 
 
 def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
-    labels = _labels(stored)
+    shapes = {field.name: field.shape for field in _kind(stored).editable}
     return EditableItem(
         uri=stored.uri,
         source=stored.source,
         title=values.get("title", stored.title),
         content=values.get("content", stored.content),
         tags=_tags(values["tags"]) if "tags" in values else stored.tags,
-        fields={name: _entered_field(labels, values, name, value) for name, value in stored.fields.items()},
+        fields={name: _entered_field(shapes[name], values, name, value) for name, value in stored.fields.items()},
         version=stored.version,
     )
 
 
-def _entered_field(labels: FieldLabels, values: Mapping[str, str], name: str, stored: Any) -> Any:
+def _entered_field(shape: FieldShape, values: Mapping[str, str], name: str, stored: Any) -> Any:
     if parts := _parts(values, name):
-        is_list = name in labels.lists
-        return [text for text in parts.values() if text.strip()] if is_list else _arguments(parts)
-    if name in labels.numbers and name in values:
+        return [text for text in parts.values() if text.strip()] if shape == "list" else _arguments(parts)
+    if shape == "flag" and values:
+        return name in values
+    if shape == "number" and name in values:
         text = values[name].strip()
         return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else text or None
-    return values.get(name, stored) if name in _names(labels) else stored
+    return values.get(name, stored)
 
 
 def _parts(values: Mapping[str, str], name: str) -> dict[tuple[int, str], str]:

@@ -29,6 +29,7 @@ from server.rest.knowledge import ItemRequest, KnowledgeOperations
 from server.runtime import Runtime
 from server.tools.research import PASSAGE, Permalinks, title_of
 from server.web_addresses import is_web_address
+from sources.installed import TABLE_KINDS
 from sources.items import GetResponse, Loc, Mode
 from sources.query import Term
 from sources.reading.retrieval import WINDOW_MAX
@@ -45,7 +46,7 @@ _PASSAGE_CHARS = 160
 _MATCHES_MAX = 500
 
 # The sources whose items are texts with a title.
-_TITLED = frozenset(("characters", "prompts"))
+_TITLED = frozenset(kind.source for kind in TABLE_KINDS if kind.layout != "text")
 
 Attachment = Mapping[str, Any]
 

@@ -48,7 +48,7 @@ class LibraryForm(PageForm, frozen=True, kw_only=True):
 
     def request(self) -> LibraryItemsRequest:
         return LibraryItemsRequest(
-            source=self.source if self.source in SOURCE_NAMES else None,  # type: ignore[arg-type]  # one of the names
+            source=self.source if self.source in SOURCE_NAMES else None,
             tag=self.tag or None,
             media_type=self.type or None,
             namespace=self.namespace or None,

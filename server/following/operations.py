@@ -17,7 +17,7 @@ from server.following.locations import allowed_location
 from server.following.runs import resolve_conflict
 from sources.following.state import SourceState, load_state
 from sources.importers.engine.files import printable_name
-from sources.importers.registry import FORMATS
+from sources.importers.registry import format_names
 from sources.storage.contract import FollowedFile, Libraries, Library
 from sources.storage.job_queue import background_jobs
 
@@ -130,8 +130,8 @@ class FollowOperations:
         keeps_deleted: bool,
         writes_back: bool,
     ) -> FollowedSource:
-        if format_name is not None and format_name not in FORMATS:
-            raise InvalidParams(f"format: expected one of {', '.join(FORMATS)}, got {format_name[:60]!r}")
+        if format_name is not None and format_name not in format_names():
+            raise InvalidParams(f"format: expected one of {', '.join(format_names())}, got {format_name[:60]!r}")
         is_administrator = context.principal.has_scope(ADMIN) and not context.principal.is_for_agents
         allowed = allowed_location(
             self._settings,

@@ -152,17 +152,35 @@ def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:
     try:
         return msgspec.convert(values, declared, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidParams(_error_message(str(error), values, declared)) from error
+        raise InvalidParams(_error_message(str(error), values, input_schema(declared))) from error
 
 
-def _error_message(problem: str, values: Mapping[str, Any], declared: type[Any]) -> str:
+def read_values(arguments: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts arguments whose types are known by name, as `read_arguments` does for those of a Struct."""
+    read = {}
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if name not in types:
+            raise InvalidParams(_unknown_argument(None, name, list(types)))
+        try:
+            read[name] = msgspec.convert(value, types[name], strict=False)
+        except (msgspec.ValidationError, RecursionError) as error:
+            problem, _, path = str(error).partition(" - at `$")
+            schema = {"properties": {name: _inline(types[name])}}
+            message = f"{problem} - at `$.{name}{path or '`'}"
+            raise InvalidParams(_error_message(message, arguments, schema)) from error
+    return read
+
+
+def _error_message(problem: str, values: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if match := _MISSING.match(problem):
         return f"{_join_path(match['path'], match['field'])}: required argument is missing"
     if match := _UNKNOWN.match(problem):
-        known = list(_schema_at(input_schema(declared), match["path"] or "").get("properties", ()))
+        known = list(_schema_at(schema, match["path"] or "").get("properties", ()))
         return _unknown_argument(match["path"], match["field"], known)
     if match := _WRONG_CHOICE.match(problem):
-        choices = ", ".join(map(str, _schema_at(input_schema(declared), match["path"]).get("enum", ())))
+        choices = ", ".join(map(str, _schema_at(schema, match["path"]).get("enum", ())))
         return f"{match['path']}: expected one of {choices}, got {_shorten(match['got'])}"
     if (mismatch := _type_mismatch(problem)) and mismatch.path:
         value = values.get(mismatch.path.split(".")[0].split("[")[0])

@@ -1,7 +1,7 @@
 """The audit log over REST: a user's own events and reads, and for administrators those of all users."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -16,9 +16,9 @@ from config.times import format_timestamp, parse_time
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.tools.items import parse_item_uri
+from sources.installed import ITEM_KINDS
 from sources.items import short_title
-from sources.records import Character, SavedPrompt
-from sources.source import numeric_id
+from sources.kinds import title_of
 from sources.storage.contract import Libraries, Library
 
 # There is no such tool, so a key restricted to some tools cannot see the log.
@@ -26,7 +26,6 @@ ACCOUNT_TOOLS = ("account",)
 _LIMIT_MAX = 1_000
 # Titles are looked up one by one.
 _TITLES_MAX = 100
-_NUMBERED_SOURCES = frozenset(("media", "characters", "prompts"))
 
 _Since = Annotated[str | None, Meta(description="Only events since this time, such as 2026-01-31T00:00:00Z.")]
 _Limit = Annotated[int, Meta(description="Events per page, 1..1000.")]
@@ -234,13 +233,10 @@ async def _title(library: Library, uri: str) -> str | None:
     """Returns the title of an item, or of the conversation of a message; None if there is no such item."""
     try:
         address = parse_item_uri(uri)
-        key = numeric_id(address.item_id) if address.source in _NUMBERED_SOURCES else address.item_id
-        item: Any = await getattr(library, address.source).get(key) if key is not None else None
+        item = await library.collection(address.source).get(address.key)
     except (NotFound, InvalidParams):
         return None
-    if item is None:
-        return None
-    return short_title(item.name if isinstance(item, Character | SavedPrompt) else item.title)
+    return short_title(title_of(ITEM_KINDS[address.source], item))
 
 
 def _since(text: str | None) -> float | None:

@@ -14,9 +14,11 @@ from config.numbers import clamp
 from config.settings import Settings
 from server.rest.operation import Operation
 from server.runtime import Runtime
-from server.tools.items import SOURCE_NAMES, Item, SourceName
+from server.tools.items import SOURCE_NAMES, SourceName
+from sources.installed import ITEM_KINDS
 from sources.items import local_time, short_title, uri_of
-from sources.records import Character, Conversation, MediaItem, Note, SavedPrompt
+from sources.kinds import text_chars, title_of
+from sources.records import Conversation, MediaItem
 from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ItemFilter, Libraries, Library, LibraryUsage, TagCount
 
@@ -96,8 +98,8 @@ class LibraryEndpoints:
             types = await library.media.types() if "media" in sources else {}
             namespaces = await library.chats.namespaces() if "chats" in sources else ()
             pages = await _pages(library, sources, ItemFilter(), _RECENT_MAX)
-            tags = await asyncio.gather(*(getattr(library, name).tags(_TAGS_MAX) for name in sources))
-            words = await asyncio.gather(*(getattr(library, name).words() for name in sources))
+            tags = await asyncio.gather(*(library.collection(name).tags(_TAGS_MAX) for name in sources))
+            words = await asyncio.gather(*(library.collection(name).words() for name in sources))
         return LibraryOverview(
             items=sum(total for _, total in pages.values()),
             bytes=usage.bytes,
@@ -125,8 +127,7 @@ class LibraryEndpoints:
             if request.source in self._settings.sources_off:
                 raise NotFound("source", request.source)
             if request.source is not None:
-                collection: Any = getattr(library, request.source)
-                page = await collection.browse(where, limit, offset)
+                page = await library.collection(request.source).browse(where, limit, offset)
                 items, total = [_listed(request.source, row) for row in page.rows], page.total
             else:
                 if offset + limit > _MERGED_MAX:
@@ -146,7 +147,7 @@ async def _pages(
     library: Library, sources: Sequence[str], where: ItemFilter, limit: int
 ) -> dict[str, tuple[list[LibraryItem], int]]:
     """Returns the newest items of each source, and how many there are."""
-    pages = await asyncio.gather(*(getattr(library, name).browse(where, limit, 0) for name in sources))
+    pages = await asyncio.gather(*(library.collection(name).browse(where, limit, 0) for name in sources))
     return {
         name: ([_listed(name, row) for row in page.rows], page.total) for name, page in zip(sources, pages, strict=True)
     }
@@ -168,11 +169,11 @@ def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]
     return tuple(TagCount(spellings[folded], items) for folded, items in totals.most_common(_TAGS_MAX))
 
 
-def _listed(source: str, item: Item) -> LibraryItem:
+def _listed(source: str, item: Any) -> LibraryItem:
     return LibraryItem(
         uri=uri_of(source, item.id),
         source=source,
-        title=short_title(item.name if isinstance(item, Character | SavedPrompt) else item.title),
+        title=short_title(title_of(ITEM_KINDS[source], item)),
         tags=item.tags,
         created_at=item.created_at,
         last_modified=item.last_modified,
@@ -180,22 +181,14 @@ def _listed(source: str, item: Item) -> LibraryItem:
         media_type=item.media_type if isinstance(item, MediaItem) else None,
         namespace=item.namespace if isinstance(item, Conversation) else None,
         messages=item.message_count if isinstance(item, Conversation) else None,
-        chars=_length(item),
+        chars=_length(source, item),
     )
 
 
-def _length(item: Item) -> int | None:
-    match item:
-        case Note():
-            return len(item.content)
-        case MediaItem():
-            return item.length_chars
-        case SavedPrompt():
-            return len(item.system_prompt) + len(item.user_prompt)
-        case Character():
-            return len(item.description) + len(item.personality) + len(item.scenario) + len(item.first_message)
-        case _:
-            return None
+def _length(source: str, item: Any) -> int | None:
+    if isinstance(item, MediaItem):
+        return item.length_chars
+    return None if isinstance(item, Conversation) else text_chars(ITEM_KINDS[source], item)
 
 
 def library_operations(runtime: Runtime) -> list[Operation]:

@@ -29,6 +29,7 @@ from server.store_copy.tables import (
     copy_tables,
 )
 from sources.storage.postgres.connection import WRITES, LibraryConnection
+from sources.storage.postgres.index.entries import TABLE_ENTRIES
 from sources.storage.postgres.index.index_update import index_changes
 from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
@@ -36,6 +37,7 @@ from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.maintenance.backups import open_snapshots
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
+from sources.storage.sqlite.schema.kinds import create_kinds
 from sources.storage.sqlite.schema.migrations import migrate_to
 from sources.text.segmentation import SEGMENT_VERSION
 
@@ -182,7 +184,7 @@ def _build_index(target: LibraryConnection) -> None:
         target.execute(f"DELETE FROM {table}")  # noqa: S608 - constants only
     rowids = {
         table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {table}")]  # noqa: S608 - constants only
-        for table in ("notes", "characters", "observations", "prompts", "conversations", "messages", "media")
+        for table in (*TABLE_ENTRIES, "conversations", "messages", "media")
     }
     index_changes(target, rowids)
 
@@ -270,6 +272,8 @@ def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Itera
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         migrate_to(SCHEMAS[kind], connection, SCHEMAS[kind].newest_version)
+        if kind == "chacha":
+            create_kinds(connection)
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")

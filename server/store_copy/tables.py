@@ -14,6 +14,7 @@ from msgspec import Struct
 from config.errors import StorageError
 from config.paths import DatabaseKind
 from config.postgres.connection import PostgresConnection
+from sources.installed import ADDED_KINDS, ITEM_KINDS
 
 Row = Sequence[Any]
 
@@ -152,12 +153,15 @@ FILE_TABLES: dict[DatabaseKind, tuple[str, ...]] = {
         *("conversations", "conversations_tags", "messages", "namespaces"),
         *("observations", "observations_tags", "observations_values"),
         *("agents", "followed_files", "followed_items"),
+        *(table for kind in ADDED_KINDS for table in (kind.table, f"{kind.table}_tags")),
     ),
     "prompts": ("prompts", "prompts_tags"),
 }
 LIBRARY_TABLES = tuple(name for names in FILE_TABLES.values() for name in names)
 # The tables whose ids SQLite never uses again. PostgreSQL keeps the last ids of all tables.
-TABLES_WITH_LAST_ID: dict[str, DatabaseKind] = {"media": "media", "characters": "chacha", "prompts": "prompts"}
+TABLES_WITH_LAST_ID: dict[str, DatabaseKind] = {
+    kind.table: kind.database for kind in ITEM_KINDS.values() if kind.key == "id"
+}
 _KIND_OF_TABLE = {name: kind for kind, names in FILE_TABLES.items() for name in names}
 
 

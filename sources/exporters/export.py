@@ -12,25 +12,38 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 from unicodedata import normalize
 
 import msgspec
+from msgspec import Struct
 
 from config.errors import Conflict, NotFound, StorageError
 from sources.drafts import NoteImage
 from sources.exporters import lines
 from sources.exporters.lines import (
-    FILES,
+    FILE_SUFFIX,
     FORMAT,
     FORMAT_VERSION,
     MANIFEST,
     UNFINISHED_MANIFEST,
-    ExportLine,
     ExportManifest,
 )
+from sources.installed import ADDED_KINDS
+from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
-from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
+from sources.records import (
+    CHARACTER,
+    NOTE,
+    OBSERVATION,
+    PROMPT,
+    Character,
+    Conversation,
+    MediaItem,
+    Message,
+    Note,
+    Observation,
+)
 from sources.storage.contract import Library
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -38,11 +51,6 @@ from sources.storage.contract import Library
 
 _NAME_CHARS = 60
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
-_CHARACTER_FIELDS = (
-    *("description", "personality", "scenario", "first_message", "message_example", "system_prompt"),
-    *("post_history_instructions", "creator_notes", "creator", "character_version", "nickname"),
-)
-_PROMPT_FIELDS = ("author", "details", "system_prompt", "user_prompt")
 
 
 def file_name(title: str, uuid: str) -> str:
@@ -62,14 +70,12 @@ def media_page(item: MediaItem, content: str) -> Iterator[str]:
     yield content
 
 
-def character_page(character: Character) -> Iterator[str]:
-    yield front_matter(character, character.name)
-    yield from _fields(character, character.name, _CHARACTER_FIELDS)
-
-
-def prompt_page(prompt: SavedPrompt) -> Iterator[str]:
-    yield front_matter(prompt, prompt.name)
-    yield from _fields(prompt, prompt.name, _PROMPT_FIELDS)
+def item_page(kind: Kind, item: Record) -> Iterator[str]:
+    """The texts of an item under headings. Lists, which are long or technical, are in the JSON line only."""
+    title = title_of(kind, item)
+    names = [field.name for field in kind.fields if field.shape in ("line", "text") and field.name != kind.title]
+    yield front_matter(item, title)
+    yield build_document(kind.title, title, [(name, getattr(item, name) or "") for name in names]).text + "\n"
 
 
 def observation_page(observation: Observation) -> Iterator[str]:
@@ -105,10 +111,6 @@ def front_matter(row: Record, title: str, **more_fields: str) -> str:
     return "".join(("---\n", *lines, "---\n\n"))
 
 
-def _fields(row: Record, title: str, names: Iterable[str]) -> Iterator[str]:
-    yield build_document("name", title, [(name, getattr(row, name)) for name in names]).text + "\n"
-
-
 R = TypeVar("R", bound=Record)
 
 # Rows held in memory at once.
@@ -125,12 +127,12 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
     with _disk_errors():
         await asyncio.to_thread(_create_folder, folder)
         export = _LibraryExport(library, folder)
-        await export.export_characters()
+        await export.export_items(CHARACTER)
         await export.export_chats()
         await export.export_media()
         await export.export_notes()
-        await export.export_observations()
-        await export.export_prompts()
+        for kind in (OBSERVATION, PROMPT, *ADDED_KINDS):
+            await export.export_items(kind)
         return await asyncio.to_thread(_write_manifest, folder, export.counts)
 
 
@@ -139,7 +141,7 @@ def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
         format=FORMAT,
         format_version=FORMAT_VERSION,
         counts=counts,
-        sha256={name: _digest(path) for name in FILES if (path := folder / name).exists()},
+        sha256={path.name: _digest(path) for path in sorted(folder.glob(f"*{FILE_SUFFIX}"))},
     )
     unfinished = folder / UNFINISHED_MANIFEST
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
@@ -156,19 +158,27 @@ class _LibraryExport:
         self._folder = folder
         self._character_uuids: dict[int, str] = {}
 
-    async def export_characters(self) -> None:
-        def write(file: IO[bytes], row: Character) -> None:
-            self._character_uuids[row.id] = row.uuid
-            self._write_line(file, "characters", lines.character_line(row))
-            self._write_page("characters", row.name, row.uuid, character_page(row))
+    async def export_items(self, kind: Kind) -> None:
+        """Exports a kind whose items have all their fields in one record."""
 
-        await self._export_rows("characters", self._library.characters.list_after, write)
+        def write(rows: Sequence[Record], file: IO[bytes]) -> None:
+            for row in rows:
+                if isinstance(row, Character):
+                    self._character_uuids[row.id] = row.uuid
+                page = observation_page(row) if isinstance(row, Observation) else item_page(kind, row)
+                self._write_line(file, kind.source, lines.item_line(kind, row))
+                self._write_page(kind.source, title_of(kind, row), row.uuid, page)
+
+        async with self._open_kind(kind.source) as file:
+            async for rows in _pages(self._library.collection(kind.source).list_after):
+                await asyncio.to_thread(write, rows, file)
 
     async def export_notes(self) -> None:
         notes = self._library.notes
 
         def write(file: IO[bytes], row: Note, images: Sequence[NoteImage]) -> None:
-            self._write_line(file, "notes", lines.note_line(row, images))
+            more = {"images": tuple(images)} if images else {}
+            self._write_line(file, "notes", lines.item_line(NOTE, row, **more))
             self._write_page("notes", row.title, row.uuid, note_page(row))
 
         async with self._open_kind("notes") as file:
@@ -179,20 +189,6 @@ class _LibraryExport:
                     except NotFound:
                         images = []  # changed since its names were read
                     await asyncio.to_thread(write, file, row, images)
-
-    async def export_prompts(self) -> None:
-        def write(file: IO[bytes], row: SavedPrompt) -> None:
-            self._write_line(file, "prompts", lines.prompt_line(row))
-            self._write_page("prompts", row.name, row.uuid, prompt_page(row))
-
-        await self._export_rows("prompts", self._library.prompts.list_after, write)
-
-    async def export_observations(self) -> None:
-        def write(file: IO[bytes], row: Observation) -> None:
-            self._write_line(file, "observations", lines.observation_line(row))
-            self._write_page("observations", row.title, row.uuid, observation_page(row))
-
-        await self._export_rows("observations", self._library.observations.list_after, write)
 
     async def export_media(self) -> None:
         async with self._open_kind("media") as file:
@@ -236,20 +232,6 @@ class _LibraryExport:
                 await asyncio.to_thread(self._write_messages, file, page, messages)
                 position = messages[-1].position + 1
 
-    async def _export_rows(
-        self,
-        kind: str,
-        list_after: Callable[[str, int], Awaitable[Sequence[R]]],
-        write: Callable[[IO[bytes], R], None],
-    ) -> None:
-        def write_all(file: IO[bytes], rows: Sequence[R]) -> None:
-            for row in rows:
-                write(file, row)
-
-        async with self._open_kind(kind) as file:
-            async for rows in _pages(list_after):
-                await asyncio.to_thread(write_all, file, rows)
-
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _write_chat_head(self, file: IO[bytes], page: IO[bytes], chat: Conversation) -> None:
@@ -262,7 +244,7 @@ class _LibraryExport:
             self._write_line(file, "messages", lines.message_line(message))
             page.write(message_section(message).encode())
 
-    def _write_line(self, file: IO[bytes], kind: str, line: ExportLine) -> None:
+    def _write_line(self, file: IO[bytes], kind: str, line: Struct | Mapping[str, Any]) -> None:
         file.write(lines.encode(line))
         self.counts[kind] += 1
 
@@ -270,7 +252,7 @@ class _LibraryExport:
     async def _open_kind(self, kind: str) -> AsyncIterator[IO[bytes]]:
         """Opens the file and folder of a kind, and removes them if they stay empty: an empty file is not valid JSON."""
         self.counts[kind] = 0
-        folder, path = self._folder / kind, self._folder / f"{kind}.jsonl"
+        folder, path = self._folder / kind, self._folder / f"{kind}{FILE_SUFFIX}"
         folder.mkdir(_FOLDER_MODE)
         with _create_file(path) as file:
             yield file

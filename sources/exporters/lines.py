@@ -12,27 +12,23 @@ from msgspec import UNSET, Struct, UnsetType
 
 from sources.drafts import (
     Bookkeeping,
-    CharacterDraft,
     ConversationDraft,
+    ItemDraft,
     MediaDraft,
     MessageDraft,
-    NoteDraft,
     NoteImage,
-    ObservationDraft,
-    PromptDraft,
+    make_draft,
 )
+from sources.kinds import Kind, KindField, Record
 from sources.records import (
-    Character,
+    CHARACTER,
+    NOTE,
+    OBSERVATION,
+    PROMPT,
     Conversation,
     MediaChunk,
     MediaItem,
     Message,
-    Note,
-    Observation,
-    Origin,
-    Record,
-    SavedPrompt,
-    SavedPromptArgument,
     Segment,
 )
 
@@ -41,13 +37,16 @@ FORMAT_VERSION = 1
 MANIFEST = "florilegium.json"
 # The name of the manifest until everything is written. It marks an export that was interrupted.
 UNFINISHED_MANIFEST = "florilegium.json.unfinished"
-# In the order of import: characters before the conversations that refer to them.
-FILES = ("characters.jsonl", "chats.jsonl", "media.jsonl", "notes.jsonl", "observations.jsonl", "prompts.jsonl")
+# The file of the items of a source. Characters are imported before the conversations that refer to them, because files
+# are read in the order of their names.
+FILE_SUFFIX = ".jsonl"
+# The kinds whose lines have the fields of their records.
+LINE_KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (NOTE, CHARACTER, PROMPT, OBSERVATION)}
 
 
-class ExportLine(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Fields of every item. The hash is for comparing items; it is recomputed on import. `arrived` is present only for
-    imported items, and absent in older exports."""
+class ExportLine(Struct, frozen=True, kw_only=True):
+    """Fields of every item, besides its `kind`. The hash is for comparing items; it is recomputed on import. `arrived`
+    is present only for imported items, and absent in older exports."""
 
     uuid: str
     tags: tuple[str, ...]
@@ -67,15 +66,7 @@ class ExportLine(Struct, frozen=True, kw_only=True, tag_field="kind"):
         )
 
 
-class NoteLine(ExportLine, frozen=True, kw_only=True, tag="note"):
-    """The data of images is in Base64. Notes without images have no such field, and nor have older exports."""
-
-    title: str
-    content: str
-    images: tuple[NoteImage, ...] | UnsetType = UNSET
-
-
-class ConversationLine(ExportLine, frozen=True, kw_only=True, tag="conversation"):
+class ConversationLine(ExportLine, frozen=True, kw_only=True, tag_field="kind", tag="conversation"):
     title: str
     namespace: str
     session_id: str
@@ -84,7 +75,7 @@ class ConversationLine(ExportLine, frozen=True, kw_only=True, tag="conversation"
     is_archived: bool | UnsetType = UNSET
 
 
-class MessageLine(ExportLine, frozen=True, kw_only=True, tag="message"):
+class MessageLine(ExportLine, frozen=True, kw_only=True, tag_field="kind", tag="message"):
     conversation_id: str
     role: str
     sender: str
@@ -95,33 +86,6 @@ class MessageLine(ExportLine, frozen=True, kw_only=True, tag="message"):
     citations: tuple[Mapping[str, Any], ...]
     parent_id: str | None
     is_canonical: bool
-
-
-class CharacterLine(ExportLine, frozen=True, kw_only=True, tag="character"):
-    name: str
-    description: str
-    personality: str
-    scenario: str
-    first_message: str
-    message_example: str
-    system_prompt: str
-    post_history_instructions: str
-    creator_notes: str
-    creator: str
-    character_version: str
-    nickname: str
-    alternate_greetings: tuple[str, ...]
-    group_only_greetings: tuple[str, ...]
-    card: Mapping[str, Any]
-
-
-class PromptLine(ExportLine, frozen=True, kw_only=True, tag="prompt"):
-    name: str
-    author: str
-    details: str
-    system_prompt: str
-    user_prompt: str
-    arguments: tuple[SavedPromptArgument, ...]
 
 
 class ExportedChunk(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,7 +100,7 @@ class ExportedChunk(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | UnsetType = UNSET
 
 
-class MediaLine(ExportLine, frozen=True, kw_only=True, tag="media"):
+class MediaLine(ExportLine, frozen=True, kw_only=True, tag_field="kind", tag="media"):
     """The text of a transcript consists of its segments and is not repeated in `content`."""
 
     title: str
@@ -148,24 +112,12 @@ class MediaLine(ExportLine, frozen=True, kw_only=True, tag="media"):
     chunks: tuple[ExportedChunk, ...] = ()
 
 
-class ObservationLine(ExportLine, frozen=True, kw_only=True, tag="observation"):
-    type: str
-    title: str
-    subtitle: str
-    narrative: str
-    facts: tuple[str, ...]
-    concepts: tuple[str, ...]
-    files_read: tuple[str, ...]
-    files_modified: tuple[str, ...]
-    project: str
-    session_id: str
-    origin: Origin
-    conversation_id: str | None
-    line_start: int | None
-    line_end: int | None
+class LineHead(Struct, frozen=True):
+    """What says how to read the rest of a line."""
+
+    kind: str
 
 
-AnyLine = NoteLine | ConversationLine | MessageLine | CharacterLine | PromptLine | MediaLine | ObservationLine
 L = TypeVar("L", bound=ExportLine)
 D = TypeVar("D", bound=Struct)
 
@@ -179,7 +131,7 @@ class ExportManifest(Struct, frozen=True, kw_only=True):
     sha256: Mapping[str, str]
 
 
-def encode(line: Struct) -> bytes:
+def encode(line: Struct | Mapping[str, Any]) -> bytes:
     """Keeps the order of keys, also in user-defined objects, because content hashes depend on it."""
     return msgspec.json.encode(line) + b"\n"
 
@@ -187,8 +139,11 @@ def encode(line: Struct) -> bytes:
 # -- items as lines ----------------------------------------------------------------------------------------------------
 
 
-def note_line(note: Note, images: Sequence[NoteImage] = ()) -> NoteLine:
-    return _line(NoteLine, note, images=tuple(images) or UNSET)
+def item_line(kind: Kind, record: Record, **more: Any) -> dict[str, Any]:
+    """Returns the line of an item whose fields are all in its record. `more` are fields besides those."""
+    common = _line(ExportLine, record)
+    own = {field.name: getattr(record, field.name) for field in kind.fields}
+    return {"kind": kind.name, **_set_fields(common), **own, **more}
 
 
 def conversation_line(chat: Conversation, character: str | None) -> ConversationLine:
@@ -203,18 +158,6 @@ def conversation_line(chat: Conversation, character: str | None) -> Conversation
 
 def message_line(message: Message) -> MessageLine:
     return _line(MessageLine, message)
-
-
-def character_line(character: Character) -> CharacterLine:
-    return _line(CharacterLine, character)
-
-
-def prompt_line(prompt: SavedPrompt) -> PromptLine:
-    return _line(PromptLine, prompt)
-
-
-def observation_line(observation: Observation) -> ObservationLine:
-    return _line(ObservationLine, observation)
 
 
 def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunks: Sequence[MediaChunk]) -> MediaLine:
@@ -233,6 +176,10 @@ def _line(line_type: type[L], row: Record, **fields: Any) -> L:
     return line_type(**{name: getattr(row, name) for name in names}, **fields)
 
 
+def _set_fields(line: Struct) -> dict[str, Any]:
+    return {name: value for name in line.__struct_fields__ if (value := getattr(line, name)) is not UNSET}
+
+
 def _exported_chunk(chunk: MediaChunk, content: str) -> ExportedChunk:
     return ExportedChunk(
         uuid=chunk.uuid,
@@ -248,8 +195,41 @@ def _exported_chunk(chunk: MediaChunk, content: str) -> ExportedChunk:
 # -- lines as drafts ---------------------------------------------------------------------------------------------------
 
 
-def note_draft(line: NoteLine) -> NoteDraft:
-    return _draft(NoteDraft, line)
+def item_draft(data: Mapping[str, Any]) -> tuple[str, Any]:
+    """Returns the source and the draft of a line whose fields are those of a record. The values of a kind that another
+    distribution adds are checked when they are written, and its name is returned instead of that of its source.
+    Raises msgspec.ValidationError."""
+    name = data["kind"]
+    common = msgspec.convert(data, ExportLine)
+    fields: dict[str, Any] = {name: getattr(common, name) for name in ("tags", "metadata", "uuid", "created_at")}
+    kind = LINE_KINDS.get(name)
+    if kind is None:
+        values = {key: value for key, value in data.items() if key not in _COMMON}
+        return name, ItemDraft(values=values, **fields, bookkeeping=common.bookkeeping)
+    missing = next((field.name for field in kind.fields if field.name not in data), None)
+    if missing is not None:
+        raise msgspec.ValidationError(f"Object missing required field `{missing}`")
+    values = {field.name: _read(field, data[field.name]) for field in kind.fields}
+    return kind.source, make_draft(kind.source, values, **fields, bookkeeping=common.bookkeeping)
+
+
+def note_images(data: Mapping[str, Any]) -> tuple[NoteImage, ...] | None:
+    """Returns the images of the line of a note. Their data is in Base64. Notes without images have no such field, and
+    nor have older exports."""
+    return msgspec.convert(data["images"], tuple[NoteImage, ...]) if "images" in data else None
+
+
+_COMMON = frozenset(("kind", *ExportLine.__struct_fields__))
+
+
+def _read(field: KindField, value: Any) -> Any:
+    if value is None and field.is_optional:
+        return None
+    try:
+        return msgspec.convert(value, field.type)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{problem} - at `$.{field.name}{path or '`'}") from None
 
 
 def conversation_draft(line: ConversationLine) -> ConversationDraft:
@@ -260,18 +240,6 @@ def conversation_draft(line: ConversationLine) -> ConversationDraft:
 
 def message_draft(line: MessageLine) -> MessageDraft:
     return _draft(MessageDraft, line)
-
-
-def character_draft(line: CharacterLine) -> CharacterDraft:
-    return _draft(CharacterDraft, line)
-
-
-def prompt_draft(line: PromptLine) -> PromptDraft:
-    return _draft(PromptDraft, line)
-
-
-def observation_draft(line: ObservationLine) -> ObservationDraft:
-    return _draft(ObservationDraft, line)
 
 
 def media_draft(line: MediaLine) -> MediaDraft:

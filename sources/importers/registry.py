@@ -7,6 +7,7 @@ from importlib import import_module
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.importer import Importer
+from sources.installed import IMPORTERS, installed_points, load_points
 
 # The name of a format, and its module in `sources.importers.formats`. If two importers are equally confident, the first
 # one listed here reads the file.
@@ -66,13 +67,32 @@ FORMATS: Mapping[str, str] = {
 
 @cache
 def all_importers() -> tuple[Importer, ...]:
-    return tuple(map(load_importer, FORMATS))
+    """The built-in formats, then those of other distributions."""
+    return (*map(load_importer, FORMATS), *_added_importers().values())
 
 
 @cache
 def load_importer(name: str) -> Importer:
     """Returns a registered importer without loading the others, which takes longer than reading most files."""
-    return _load(name, FORMATS[name])
+    return _load(name, FORMATS[name]) if name in FORMATS else _added_importers()[name]
+
+
+@cache
+def _added_importers() -> Mapping[str, Importer]:
+    return {importer.name: importer for importer in load_points(IMPORTERS, _require_new)}
+
+
+def format_names() -> tuple[str, ...]:
+    """The names of all formats, without loading any. The name of an entry point is that of its format."""
+    return (*FORMATS, *(point.name for point in installed_points(IMPORTERS)))
+
+
+def _require_new(importer: Importer) -> Importer:
+    if not isinstance(importer, Importer):
+        raise TypeError(f"expected an Importer, got {importer!r}")
+    if importer.name in FORMATS:
+        raise ValueError(f"the name {importer.name!r} is taken")
+    return importer
 
 
 def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:

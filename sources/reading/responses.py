@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.items import TAGS_MAX, Anchor, GetResponse, PageInfo, ResultItem, short_time, short_title, uri_of
+from sources.kinds import Record
 from sources.reading.cursors import Position, write_cursor
 from sources.reading.retrieval import ContentBudget, Excerpt, RetrievalPlan
-from sources.records import Record
 
 # The share of a budget that content fills if there is enough of it.
 CONTENT_SHARE = 0.8

@@ -7,7 +7,7 @@ returns the result of the first call. `Conflict` is raised if the expected versi
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -314,10 +314,6 @@ class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
         ...
 
     async def image(self, item_id: str, name: str) -> NoteImage: ...
-
-
-class Characters(ItemCollection[Character, CharacterDraft, int], Protocol):
-    """Character cards."""
 
 
 class Prompts(ItemCollection[SavedPrompt, PromptDraft, int], Protocol):
@@ -639,7 +635,7 @@ class Library(Protocol):
     @property
     def chats(self) -> Chats: ...
     @property
-    def characters(self) -> Characters: ...
+    def characters(self) -> ItemCollection[Character, CharacterDraft, int]: ...
     @property
     def prompts(self) -> Prompts: ...
     @property
@@ -651,8 +647,13 @@ class Library(Protocol):
     @property
     def followed_files(self) -> FollowedFiles: ...
 
+    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+        """Returns the items of a source, or the observations, by name (`sources.installed.ITEM_KINDS`). Kinds of other
+        distributions have `ItemDraft` as their draft. Of `chats`, it returns the conversations."""
+        ...
+
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        """Returns how common the terms of a query are in all five sources together, or in those that the caller's
+        """Returns how common the terms of a query are in all sources together, or in those that the caller's
         credential permits."""
         ...
 

@@ -33,10 +33,10 @@ from sources.source import (
 from sources.storage.contract import (
     Agents,
     Bookmarks,
-    Characters,
     Chats,
     Corpus,
     FollowedFiles,
+    ItemCollection,
     LibrariesState,
     Library,
     LibraryUsage,
@@ -242,7 +242,10 @@ class FakeLibrary:
         return self._no_collection()
 
     @property
-    def characters(self) -> Characters:
+    def characters(self) -> ItemCollection[Any, Any, int]:
+        return self._no_collection()
+
+    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
         return self._no_collection()
 
     @property

@@ -22,7 +22,7 @@ from tests.live import NO_CERTIFICATES, free_port
 pytestmark = pytest.mark.slow("builds and installs a wheel")
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
+PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
 HTML = {"Accept": "text/html"}
 # Links to follow, from page to page. Items and searches are of the same kind, so some are enough.
 PAGES_MAX = 40

@@ -10,7 +10,6 @@ from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
 from sources.drafts import MessageDraft
 from sources.importers.engine.files import (
-    KINDS,
     Checkpoint,
     DeletedItem,
     DoubtfulItem,
@@ -22,6 +21,7 @@ from sources.importers.engine.files import (
     ImportedNote,
     ImportedObservation,
     ImportedPrompt,
+    ImportedRecord,
     ImportEvent,
     ImportReport,
     ItemKind,
@@ -29,6 +29,7 @@ from sources.importers.engine.files import (
     ReadPosition,
     SkippedItem,
     collected_doubts,
+    kind_of,
 )
 from sources.importers.engine.limits import ImportLimits
 
@@ -81,7 +82,7 @@ class BatchReader:
                     case Checkpoint(position):
                         batch.position = position
                     case _:
-                        batch.items.setdefault(KINDS[type(event)], []).append(event)
+                        batch.items.setdefault(kind_of(event), []).append(event)
                         rows += row_count(event)
                         chars += _char_count(event)
                 if rows >= self._limits.rows or chars >= self._limits.chars:
@@ -140,6 +141,8 @@ def _char_count(item: ImportedItem) -> int:
         case ImportedMedia(draft):
             segments = () if draft.segments is UNSET else draft.segments
             return _length(draft.content) + sum(len(segment.text) for segment in segments)
+        case ImportedRecord(_, draft):
+            return sum(len(value) for value in draft.values.values() if isinstance(value, str))
         case ImportedCharacter() | ImportedPrompt() | ImportedObservation():
             return sum(len(value) for value in msgspec.structs.astuple(item.draft) if isinstance(value, str))
 

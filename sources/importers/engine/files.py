@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import file_digest, sha1
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
@@ -20,6 +20,7 @@ from config.times import format_timestamp
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
+    ItemDraft,
     MediaDraft,
     MessageDraft,
     NoteDraft,
@@ -38,7 +39,8 @@ from sources.importers.engine.values import parse_json
 # These are plain values; nothing here touches a library. Reading the same file twice yields the same items, and a
 # newer export yields the same ids for the items it shares with an older one.
 
-ItemKind = Literal["notes", "media", "chats", "characters", "prompts", "observations"]
+# The name of a source, "observations", or the name of a kind of another distribution.
+ItemKind = str
 # Must never change: with another namespace every re-import would create duplicates.
 _NAMESPACE_BYTES = UUID("6f0d9c5e-0b5a-5d0f-9a63-5f2f3c1b7e41").bytes
 
@@ -86,6 +88,14 @@ class ImportedObservation(Struct, frozen=True, tag=True):
     draft: ObservationDraft
 
 
+class ImportedRecord(Struct, frozen=True, tag=True):
+    """An item of a kind that another distribution adds. `kind` is its name. The process that reads files does not know
+    these kinds: what they hold is checked when it is written."""
+
+    kind: str
+    draft: ItemDraft
+
+
 class SkippedItem(Struct, frozen=True, tag=True):
     """An item that is deliberately not imported. `reason` is a singular noun phrase without an article, such as
     "empty message" or "message of a deleted conversation"; equal reasons are counted together."""
@@ -113,7 +123,7 @@ class DeletedItem(Struct, frozen=True, tag=True):
     """An item that its source marks as deleted, so that a followed source withdraws it even if only the part of the
     file was read that changed. `uuid` is the id under which it would be yielded."""
 
-    kind: ItemKind | Literal["messages"]
+    kind: ItemKind
     uuid: str
 
 
@@ -141,12 +151,18 @@ class PreviouslyImported(Struct, frozen=True, tag=True):
 
 
 ImportedItem = (
-    ImportedNote | ImportedConversation | ImportedMedia | ImportedCharacter | ImportedPrompt | ImportedObservation
+    ImportedNote
+    | ImportedConversation
+    | ImportedMedia
+    | ImportedCharacter
+    | ImportedPrompt
+    | ImportedObservation
+    | ImportedRecord
 )
 ImportReport = SkippedItem | FailedItem | DoubtfulItem | DeletedItem | PreviouslyImported
 ImportEvent = ImportedItem | ImportReport | Checkpoint
 
-KINDS: dict[type[Struct], ItemKind] = {
+_KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",
     ImportedConversation: "chats",
     ImportedMedia: "media",
@@ -154,6 +170,10 @@ KINDS: dict[type[Struct], ItemKind] = {
     ImportedPrompt: "prompts",
     ImportedObservation: "observations",
 }
+
+
+def kind_of(item: ImportedItem) -> ItemKind:
+    return item.kind if isinstance(item, ImportedRecord) else _KINDS[type(item)]
 
 
 # The longest UTF-8 form of a character.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.errors import SourceTimeout
 from config.settings import Settings
-from sources.drafts import MessageDraft, ThreadDraft, UpsertResult
+from sources.drafts import ItemDraft, MessageDraft, ThreadDraft, UpsertResult
 from sources.importers.engine.batches import Batch, BatchLimits, BatchReader, batch_limits, limit_events, row_count
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, IgnoredFiles
 from sources.importers.engine.files import (
@@ -47,9 +47,13 @@ from sources.importers.engine.reader_process import (
     open_reader_process,
 )
 from sources.importers.engine.summary import ImportProblem, ImportSummary
+from sources.installed import ADDED_KINDS, ITEM_KINDS
+from sources.records import OBSERVATION
 from sources.storage.contract import Bookmarks, Library
 
 _LABEL_CHARS = 80
+# The sources of the kinds that other distributions add, by the name of the kind.
+_SOURCES = {kind.name: kind.source for kind in ADDED_KINDS}
 # The outcomes after which an item is as in the file.
 _CURRENT = ("new", "updated", "unchanged")
 
@@ -253,7 +257,8 @@ class _FileImport:
             await self._progress.before_batch()
         for report in batch.reports:
             self._add_report(report)
-        for kind, items in batch.items.items():
+        for name, items in batch.items.items():
+            kind = _SOURCES.get(name, name)
             assigned: Sequence[ImportedItem] = items
             if self._library is not None:
                 assigned = await keep_former_ids(self._library, items)
@@ -339,14 +344,17 @@ async def _upsert_many(
         threads = [ThreadDraft(item.draft, item.messages) for item in items]
         thread_results = await library.chats.upsert_many(threads, keeps_edits=keeps_edits)
         return [(result.conversation, result.messages) for result in thread_results]
-    collection: Any = getattr(library, kind)
-    results = await collection.upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
+    if kind not in ITEM_KINDS and kind != OBSERVATION.source:
+        problem = f"no installed distribution adds the kind {kind[:_LABEL_CHARS]!r}"
+        return [(UpsertResult("refused", problem), ())] * len(items)
+    results = await library.collection(kind).upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
     return [(result, ()) for result in results]
 
 
 def _label(kind: str, item: ImportedItem | MessageDraft) -> str:
     """Names an item by its kind, its title or name if it has one, and its id."""
     draft = item if isinstance(item, MessageDraft) else item.draft
-    title = getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+    values = draft.values if isinstance(draft, ItemDraft) else {}
+    title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
     quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
     return f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})"

@@ -1,27 +1,24 @@
 """Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
 Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from msgspec import UNSET
+import msgspec
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.exporters import lines
 from sources.exporters.lines import (
-    FILES,
+    FILE_SUFFIX,
     MANIFEST,
     UNFINISHED_MANIFEST,
-    AnyLine,
-    CharacterLine,
     ConversationLine,
+    LineHead,
     MediaLine,
     MessageLine,
-    NoteLine,
-    ObservationLine,
-    PromptLine,
 )
 from sources.importers.engine.archives import open_archive
 from sources.importers.engine.export_files import base_name, is_zip_file, read_export
@@ -34,6 +31,7 @@ from sources.importers.engine.files import (
     ImportedNote,
     ImportedObservation,
     ImportedPrompt,
+    ImportedRecord,
     ImportEvent,
     ReadPosition,
 )
@@ -44,7 +42,6 @@ from sources.importers.engine.progress import ProgressCallback
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
-_LINE_TYPE: type[AnyLine] = AnyLine  # type: ignore[assignment] # a union is not a class, but msgspec accepts it as one
 _PART_MESSAGES = 500
 
 
@@ -57,7 +54,7 @@ class OwnExportImporter(Importer):
         names = {base_name(name) for name in probe.names}
         if UNFINISHED_MANIFEST in names:  # otherwise its Markdown pages would be taken for notes
             return 1.0
-        return 1.0 if MANIFEST in names and names & set(FILES) else 0.0
+        return 1.0 if MANIFEST in names and any(map(_is_export_file, names)) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -69,7 +66,7 @@ class OwnExportImporter(Importer):
         limits = replace(limits, line_max_bytes=line_max_bytes)
 
         def read(data: bytes, _: str) -> Iterator[ImportEvent]:
-            return _read_line(decode_object(data, _LINE_TYPE), conversation)
+            return _read_line(data, conversation)
 
         yield from read_export(path, limits, progress, _is_export_file, "line", read)
         yield from conversation.end()
@@ -91,25 +88,38 @@ IMPORTER = OwnExportImporter()
 
 
 def _is_export_file(name: str) -> bool:
-    return base_name(name) in FILES
+    return base_name(name).endswith(FILE_SUFFIX)
 
 
-def _read_line(line: AnyLine, conversation: "_ConversationBuilder") -> Iterator[ImportedItem]:
-    match line:
-        case MessageLine():
-            yield from conversation.add(line)
-        case ConversationLine():
-            yield from conversation.begin(line)
-        case NoteLine():
-            yield ImportedNote(lines.note_draft(line), None if line.images is UNSET else line.images)
-        case MediaLine():
-            yield ImportedMedia(lines.media_draft(line))
-        case CharacterLine():
-            yield ImportedCharacter(lines.character_draft(line))
-        case PromptLine():
-            yield ImportedPrompt(lines.prompt_draft(line))
-        case ObservationLine():
-            yield ImportedObservation(lines.observation_draft(line))
+def _read_line(data: bytes, conversation: "_ConversationBuilder") -> Iterator[ImportedItem]:
+    match decode_object(data, LineHead).kind:
+        case "message":
+            yield from conversation.add(decode_object(data, MessageLine))
+        case "conversation":
+            yield from conversation.begin(decode_object(data, ConversationLine))
+        case "media":
+            yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))
+        case _:
+            yield _read_item(decode_object(data, dict[str, Any]))
+
+
+def _read_item(data: Mapping[str, Any]) -> ImportedItem:
+    try:
+        source, draft = lines.item_draft(data)
+        images = lines.note_images(data) if source == "notes" else None
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"unexpected structure: {error}") from error
+    match source:
+        case "notes":
+            return ImportedNote(draft, images)
+        case "characters":
+            return ImportedCharacter(draft)
+        case "prompts":
+            return ImportedPrompt(draft)
+        case "observations":
+            return ImportedObservation(draft)
+        case kind:
+            return ImportedRecord(kind, draft)
 
 
 class _ConversationBuilder:

@@ -156,7 +156,7 @@ def _capability_calls() -> tuple[int, int]:
 
 
 Result = TypeVar("Result")
-_OWN_PACKAGES = (_ROOT / "config", _ROOT / "sources")
+_OWN_PACKAGES = (_ROOT / "config", _ROOT / "florilegium", _ROOT / "sources")
 _SYSTEM_FILES = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store", "/etc/ld.so.cache"),
     *("/usr/share/zoneinfo", "/etc/localtime", "/dev/null", "/dev/urandom"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -56,7 +56,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
 class StoredCollection(Generic[RecordT, DraftT, IdT]):
     """Base class of chats and of the item collections."""
 
-    source: ClassVar[str]
+    source: str
     table: ItemTable[RecordT, DraftT]
 
     def __init__(self, database: UserDatabase, settings: StorageSettings, client_id: str) -> None:

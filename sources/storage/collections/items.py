@@ -8,9 +8,8 @@ from hashlib import sha256
 from uuid import uuid4
 
 from config.errors import NotFound
-from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, NoteImage, ObservationDraft, PromptDraft
+from sources.drafts import MediaDraft, NoteDraft, NoteImage, ObservationDraft, PromptDraft
 from sources.records import (
-    Character,
     ListPage,
     MediaChunk,
     MediaItem,
@@ -24,17 +23,11 @@ from sources.storage.collections.collection import StoredItems, UserDatabase
 from sources.storage.contract import ALL_OBSERVATIONS, ObservationFilter
 from sources.storage.tables import validation
 from sources.storage.tables.item_table import WriteContext
-from sources.storage.tables.kind_tables import CHARACTERS, NOTES, OBSERVATIONS, PROMPTS, observation_conditions
+from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PROMPTS, observation_conditions
 from sources.storage.tables.media_table import MEDIA_ITEMS
 from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, NOTES_INDEX, SqlConnection, json_array, placeholders
 from sources.storage.tables.upsert import rows_by_uuid
 from sources.storage.tables.validation import COUNT_MAX, clamp_count, is_storable
-
-
-class StoredCharacters(StoredItems[Character, CharacterDraft, int]):
-    source = "characters"
-    table = CHARACTERS
-
 
 # -- notes -------------------------------------------------------------------------------------------------------------
 # Notes: a title and a text, and the images that the text shows.

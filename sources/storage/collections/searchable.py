@@ -37,7 +37,7 @@ class SearchSettings(StorageSettings, frozen=True, kw_only=True):
 class SearchableCollection(StoredCollection[RecordT, DraftT, IdT]):
     """Subclasses know the counts of the library and how meanings are compared."""
 
-    target: ClassVar[SearchTarget]
+    target: SearchTarget
     _search_settings: SearchSettings
 
     @property

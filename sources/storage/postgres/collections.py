@@ -1,7 +1,6 @@
 """The collections of a library in PostgreSQL, with their searches."""
 
 from sources.drafts import (
-    CharacterDraft,
     ConversationDraft,
     MediaDraft,
     NoteDraft,
@@ -9,7 +8,6 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.records import (
-    Character,
     Conversation,
     ExactHit,
     ExactHits,
@@ -23,9 +21,8 @@ from sources.records import (
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections.chats import StoredChats
-from sources.storage.collections.collection import IdT
+from sources.storage.collections.collection import IdT, StoredItems
 from sources.storage.collections.items import (
-    StoredCharacters,
     StoredMedia,
     StoredNotes,
     StoredObservations,
@@ -48,6 +45,7 @@ from sources.storage.postgres.vectors.vector_tables import previous_model
 from sources.storage.search.exact_snippets import ExactHighlighter
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT
+from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection
 
 # The title of a message's conversation, in a SELECT of MESSAGES.
@@ -97,12 +95,17 @@ class PostgresMedia(PostgresCollection[MediaItem, MediaDraft, int], StoredMedia)
     target = targets.POSTGRES_MEDIA
 
 
-class PostgresCharacters(PostgresCollection[Character, CharacterDraft, int], StoredCharacters):
-    target = targets.POSTGRES_CHARACTERS
+class PostgresItems(PostgresCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
+    """The items of a kind that needs no more than its declaration."""
+
+    def __init__(self, source: str, database: PostgresDatabase, settings: SearchSettings, client_id: str) -> None:
+        super().__init__(database, settings, client_id)
+        self.source, self.table = source, PLAIN_TABLES[source]
+        self.target = targets.POSTGRES_KINDS[source]
 
 
 class PostgresPrompts(PostgresCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = targets.POSTGRES_PROMPTS
+    target = targets.POSTGRES_KINDS["prompts"]
 
 
 class PostgresObservations(

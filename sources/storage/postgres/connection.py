@@ -25,7 +25,7 @@ from config.postgres.sql import quote_schema
 from sources.storage.job_queue import BackgroundPace
 from sources.storage.tables.conversation_tables import CONVERSATIONS, MESSAGES
 from sources.storage.tables.item_table import ItemTable
-from sources.storage.tables.kind_tables import CHARACTERS, NOTES, OBSERVATIONS, PROMPTS
+from sources.storage.tables.kind_tables import NOTES, OBSERVATIONS, PLAIN_TABLES, PROMPTS
 from sources.storage.tables.media_table import MEDIA_ITEMS
 from sources.storage.tables.sql import SqlValue
 
@@ -41,10 +41,10 @@ _TABLES: tuple[ItemTable[Any, Any], ...] = (
     NOTES,
     CONVERSATIONS,
     MESSAGES,
-    CHARACTERS,
     OBSERVATIONS,
     MEDIA_ITEMS,
     PROMPTS,
+    *PLAIN_TABLES.values(),
 )
 _KINDS = {table.name: table.kind for table in _TABLES}
 

@@ -15,6 +15,7 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
+from sources.installed import ITEM_KINDS
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, current_call, current_job_group, job_group
 from sources.storage.postgres.connection import (
     LibraryConnection,
@@ -42,7 +43,7 @@ from sources.storage.tables.sql import TextIndex
 # Measures what a user stores in a schema.
 
 _SOURCE = "library"
-_ITEM_TABLES = ("notes", "conversations", "characters", "media", "prompts")
+_ITEM_TABLES = tuple(kind.table for kind in ITEM_KINDS.values())
 # With indexes and the tables for long texts, which count as relations of their own.
 _USED_BYTES = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint

@@ -1,18 +1,22 @@
 """One user's library in PostgreSQL: the collections in its schema, on behalf of one client."""
 
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from config.errors import NotFound
+from sources.drafts import CharacterDraft
+from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
+from sources.records import OBSERVATION, Character
 from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.collections.items import StoredAgents, StoredBookmarks
 from sources.storage.collections.searchable import SearchSettings
-from sources.storage.contract import Chats, Corpus, LibraryUsage
+from sources.storage.contract import Chats, Corpus, ItemCollection, LibraryUsage
 from sources.storage.postgres.collections import (
-    PostgresCharacters,
     PostgresChats,
+    PostgresItems,
     PostgresMedia,
     PostgresNotes,
     PostgresObservations,
@@ -21,6 +25,7 @@ from sources.storage.postgres.collections import (
 from sources.storage.postgres.database import PostgresDatabase
 from sources.storage.postgres.search.statistics import EntryStatistics
 from sources.storage.redaction import redact_for_agents
+from sources.storage.tables.kind_tables import PLAIN_TABLES
 
 
 class PostgresLibrary:
@@ -58,9 +63,20 @@ class PostgresLibrary:
         return redact_for_agents(chats) if self._is_agent else chats
 
     @property
-    def characters(self) -> PostgresCharacters:
-        self._require_source("characters")
-        return PostgresCharacters(self._database, self._settings, self._client_id)
+    def characters(self) -> PostgresItems[Character, CharacterDraft, int]:
+        return self._items("characters")
+
+    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+        if source in PLAIN_TABLES:
+            return self._items(source)
+        if source not in ITEM_KINDS and source != OBSERVATION.source:
+            raise NotFound("source", source)
+        built_in: ItemCollection[Any, Any, Any] = getattr(self, source)
+        return built_in
+
+    def _items(self, source: str) -> PostgresItems[Any, Any, Any]:
+        self._require_source(source)
+        return PostgresItems(source, self._database, self._settings, self._client_id)
 
     @property
     def prompts(self) -> PostgresPrompts:

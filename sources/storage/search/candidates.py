@@ -1,6 +1,6 @@
 """Candidates: index entries that may become hits, with the columns that scoring and hits need."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -267,10 +267,19 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
     """A candidate whose hit shows the field that matches best. If it was found by its meaning, that is the one with the
     nearest passage."""
 
-    # Fields that are part of the hit but not of the index.
-    unsearched: ClassVar[frozenset[str]] = frozenset()
-    # Fields that are embedded together, in this order.
-    embedded: ClassVar[tuple[str, ...]] = ()
+    @property
+    def title_field(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def unsearched(self) -> Collection[str]:
+        """The fields that are part of the hit but not of the index."""
+        raise NotImplementedError
+
+    @property
+    def embedded(self) -> Sequence[str]:
+        """The fields that are embedded together, in this order."""
+        raise NotImplementedError
 
     @property
     def text_chars(self) -> int:
@@ -299,7 +308,7 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
         return self.make_hit(text, field=field, fields=fields, passage=passage)
 
     def fields(self) -> dict[str, str]:
-        """Returns the texts of all fields but the name."""
+        """Returns the texts of all fields but the title."""
         raise NotImplementedError
 
     def _best_field(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
@@ -310,14 +319,12 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
     def _nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str, tuple[int, int] | None]:
         """Returns the field of the nearest passage, and the passage relative to it; the name if there is none."""
         if self.passage is None or not any(fields[name] for name in self.embedded):
-            return "name", self.title, None
+            return self.title_field, self.title, None
         start, end = self.passage
         index, offset = field_at([fields[name] for name in self.embedded], start)
         return self.embedded[index], fields[self.embedded[index]], (offset, offset + end - start)
 
-    @classmethod
-    def _searched(cls, fields: Mapping[str, str], searched: Sequence[str]) -> Mapping[str, str]:
-        if not searched and not cls.unsearched:
-            return fields
+    def _searched(self, fields: Mapping[str, str], searched: Sequence[str]) -> Mapping[str, str]:
         requested = {name: text for name, text in fields.items() if name in searched}
-        return requested or {name: text for name, text in fields.items() if name not in cls.unsearched}
+        unsearched = self.unsearched
+        return requested or {name: text for name, text in fields.items() if name not in unsearched}

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from config.errors import SourceTimeout
-from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
+from sources.drafts import ConversationDraft, MediaDraft, NoteDraft, ObservationDraft, PromptDraft
 from sources.records import (
-    Character,
     Conversation,
     ExactHit,
     ExactHits,
@@ -23,9 +22,8 @@ from sources.records import (
 from sources.semantic.model import ModelInfo
 from sources.semantic.service import SemanticService
 from sources.storage.collections.chats import StoredChats
-from sources.storage.collections.collection import IdT
+from sources.storage.collections.collection import IdT, StoredItems
 from sources.storage.collections.items import (
-    StoredCharacters,
     StoredMedia,
     StoredNotes,
     StoredObservations,
@@ -50,16 +48,16 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.fts5_engine import QueryMeaning
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
 from sources.storage.sqlite.search.targets import (
-    CHARACTERS_TARGET,
+    KIND_TARGETS,
     MEDIA_TARGET,
     NOTES_TARGET,
     OBSERVATIONS_TARGET,
-    PROMPTS_TARGET,
 )
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.tables.conversation_tables import MESSAGES
 from sources.storage.tables.item_table import DraftT, RecordT, WriteContext
+from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import SqlConnection, SqlFilter, contains_ascii, contains_ignoring_case, either
 
 T = TypeVar("T")
@@ -269,12 +267,17 @@ class SqliteMedia(SqliteCollection[MediaItem, MediaDraft, int], StoredMedia):
     target = MEDIA_TARGET
 
 
-class SqliteCharacters(SqliteCollection[Character, CharacterDraft, int], StoredCharacters):
-    target = CHARACTERS_TARGET
+class SqliteItems(SqliteCollection[RecordT, DraftT, IdT], StoredItems[RecordT, DraftT, IdT]):
+    """The items of a kind that needs no more than its declaration."""
+
+    def __init__(self, source: str, database: Database, settings: SqliteSearchSettings, client_id: str) -> None:
+        super().__init__(database, settings, client_id)
+        self.source, self.table = source, PLAIN_TABLES[source]
+        self.target = KIND_TARGETS[source]
 
 
 class SqlitePrompts(SqliteCollection[SavedPrompt, PromptDraft, int], StoredPrompts):
-    target = PROMPTS_TARGET
+    target = KIND_TARGETS["prompts"]
 
 
 # -- observations ------------------------------------------------------------------------------------------------------

@@ -14,19 +14,30 @@ from config.errors import Conflict, NotFound
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
+    ItemDraft,
     MediaDraft,
     MessageDraft,
     NoteDraft,
     ObservationDraft,
     PromptDraft,
 )
-from sources.records import ListPage, Record
+from sources.kinds import Record
+from sources.records import ListPage
 from sources.storage.contract import TagCount
 from sources.storage.tables import validation
 from sources.storage.tables.sql import SqlConnection, SqlValue, TextIndex, index_form, json_array, text_with_tags
 from sources.storage.tables.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
 
-AnyDraft = NoteDraft | ConversationDraft | MessageDraft | CharacterDraft | PromptDraft | MediaDraft | ObservationDraft
+AnyDraft = (
+    NoteDraft
+    | ConversationDraft
+    | MessageDraft
+    | CharacterDraft
+    | PromptDraft
+    | MediaDraft
+    | ObservationDraft
+    | ItemDraft
+)
 RecordT = TypeVar("RecordT", bound=Record)
 DraftT = TypeVar("DraftT", bound=AnyDraft)
 ColumnValues = dict[str, SqlValue]
@@ -375,8 +386,14 @@ class ItemTable(Generic[RecordT, DraftT]):
 
     def _validated(self, draft: DraftT, limits: FieldLimits) -> ColumnValues:
         values: ColumnValues = {}
-        for name in draft.__struct_fields__:
-            value = getattr(draft, name)
+        drafted = {name: getattr(draft, name) for name in draft.__struct_fields__}
+        if isinstance(draft, ItemDraft):
+            del drafted["values"]
+            unknown = next((name for name in draft.values if name not in self._columns), None)
+            if unknown is not None:
+                raise invalid_field(unknown, expected=f"a field of a {self.kind}", got="an unknown name")
+            drafted |= draft.values
+        for name, value in drafted.items():
             if value is UNSET:
                 continue
             if name in self._columns:
@@ -416,7 +433,7 @@ class ItemTable(Generic[RecordT, DraftT]):
 
 def _modification_time(draft: AnyDraft, limits: FieldLimits) -> str:
     """Returns when an imported item was modified, in the stored form, which can be compared as text."""
-    if isinstance(draft, NoteDraft | ConversationDraft) and draft.last_modified is not UNSET:
+    if isinstance(draft, NoteDraft | ConversationDraft | ItemDraft) and draft.last_modified is not UNSET:
         return validation.time(limits, "last_modified", draft.last_modified)
     return ""
 

@@ -1,121 +1,186 @@
-"""The tables of characters, notes, prompts and observations: the columns of each, and how a row becomes a record."""
+"""The tables of the kinds that have one table each: their columns, what is indexed, and the values of filters.
+
+All of it derives from the declarations; see `sources.kinds`.
+"""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from posixpath import basename
-from typing import Any, get_args
+from typing import Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import UNSET
+from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import replace
 
-from sources.drafts import CharacterDraft, NoteDraft, ObservationDraft, PromptDraft
-from sources.records import Character, Note, Observation, Origin, SavedPrompt, SavedPromptArgument
+from sources.drafts import CharacterDraft, ItemDraft, NoteDraft, ObservationDraft, PromptDraft
+from sources.installed import ADDED_KINDS
+from sources.kinds import Kind, KindField, Record
+from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Character, Note, Observation, SavedPrompt
 from sources.storage.contract import ObservationFilter
 from sources.storage.tables import validation
 from sources.storage.tables.item_table import (
     ComputedColumn,
+    DraftT,
     IndexFormColumn,
     ItemKey,
     ItemTable,
+    RecordT,
     TableColumn,
     WriteContext,
     decode_object,
     decode_texts,
-    index_form_of,
 )
 from sources.storage.tables.sql import (
-    CHARACTER_FIELDS,
-    CHARACTERS_INDEX,
-    NOTES_INDEX,
-    OBSERVATION_FIELDS,
-    OBSERVATIONS_INDEX,
-    PROMPTS_INDEX,
+    SegmentedTable,
     SqlConnection,
     SqlFilter,
     SqlValue,
+    TextIndex,
     between,
     placeholders,
+    text_with_tags_sql,
 )
-from sources.storage.tables.validation import FieldLimits, fold_tag, invalid_field, is_storable
+from sources.storage.tables.validation import fold_tag, invalid_field, is_storable
 
-_LONG_TEXTS = (
-    "description",
-    "personality",
-    "scenario",
-    "first_message",
-    "message_example",
-    "system_prompt",
-    "post_history_instructions",
-    "creator_notes",
+# -- columns -----------------------------------------------------------------------------------------------------------
+# How the shape of a declared field is validated, stored and read.
+
+
+def _column(field: KindField) -> TableColumn:
+    default = None if field.is_optional else "" if field.default is NODEFAULT else field.default
+    match field.shape:
+        case "line":
+            validate = validation.optional_short_text if field.is_optional else validation.short_text
+            if field.declared.is_required:
+                validate = validation.required_short_text
+            return TableColumn(field.name, validate, default, is_required=field.declared.is_required)
+        case "text":
+            return TableColumn(field.name, validation.long_text, default, is_required=field.declared.is_required)
+        case "list":
+            return TableColumn(field.name, validation.text_list, "[]", decode_texts)
+        case "object":
+            return TableColumn(field.name, validation.json_text, "{}", decode_object)
+        case "objects":
+            decode = msgspec.json.Decoder(field.type).decode
+            return TableColumn(field.name, validation.json_text, "[]", decode)
+        case "flag":
+            return TableColumn(field.name, validation.boolean, int(bool(default)), bool)
+        case "choice":
+            return TableColumn(field.name, partial(validation.choice, field.choices), default)
+        case "number":
+            return TableColumn(field.name, partial(validation.number, field.type), default)
+
+
+class IndexColumn(Struct, frozen=True):
+    """A column of a full-text index: its name, the fields whose texts it joins, and whether the tags are part of it.
+    The column `form` of the table has what is indexed instead, if FTS5 would produce other tokens from the text."""
+
+    name: str
+    fields: tuple[str, ...]
+    form: str
+    has_tags: bool = False
+
+    def text_sql(self, newline: str = "char(10)") -> str:
+        """The expression of the text. Lists are JSON, whose punctuation is not part of any word."""
+        text = f" || {newline} || ".join(self.fields)
+        return text_with_tags_sql(text) if self.has_tags else text
+
+
+def index_columns(kind: Kind) -> tuple[IndexColumn, ...]:
+    title = IndexColumn(kind.title, (kind.title,), f"{kind.title}_seg")
+    if kind.layout == "text":
+        assert kind.content is not None
+        return title, IndexColumn(kind.content, (kind.content,), f"{kind.content}_seg", has_tags=True)
+    if kind.layout == "body":
+        return title, IndexColumn("body", kind.searched, "body_seg")
+    return title, *(
+        IndexColumn(kind.tags_name if name == "tags" else name, (name,), f"{name}_seg") for name in kind.searched
+    )
+
+
+def indexed_sql(kind: Kind, newline: str = "char(10)", table: str = "") -> tuple[str, ...]:
+    """The expressions of what the index has for a row."""
+    return tuple(
+        f"coalesce({table}{column.form}, {_qualified(column, newline, table)})" for column in index_columns(kind)
+    )
+
+
+def _qualified(column: IndexColumn, newline: str, table: str) -> str:
+    # Text with tags always has an index form, so the expression is that of a text without them.
+    return f" || {newline} || ".join(f"{table}{name}" for name in column.fields)
+
+
+def text_index(kind: Kind) -> TextIndex:
+    return TextIndex(f"{kind.source}_index", tuple(column.name for column in index_columns(kind)))
+
+
+def segmented_table(kind: Kind) -> SegmentedTable:
+    forms = tuple((column.form, column.text_sql()) for column in index_columns(kind))
+    return SegmentedTable(kind.source, forms, text_index(kind), is_counted=kind.is_source)
+
+
+# The columns of every item table, as SQLite declares them; PostgreSQL has other names for the types. `arrived` is the
+# import stamp (see `upsert.py`) of the draft that a row was last imported from.
+ITEM_COLUMNS = (
+    "uuid TEXT NOT NULL UNIQUE",
+    "tags TEXT NOT NULL DEFAULT '[]'",
+    "metadata TEXT NOT NULL DEFAULT '{}'",
+    "created_at TEXT NOT NULL",
+    "last_modified TEXT NOT NULL",
+    "version INTEGER NOT NULL DEFAULT 1",
+    "client_id TEXT NOT NULL",
+    "content_hash TEXT NOT NULL",
+    "deleted INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1))",
+    "arrived TEXT",
 )
-_SHORT_TEXTS = ("creator", "character_version", "nickname")
-
-CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
-    table="characters",
-    kind="character",
-    record=Character,
-    key="id",
-    columns=(
-        TableColumn("name", validation.required_short_text, is_required=True),
-        *(TableColumn(name, validation.long_text) for name in _LONG_TEXTS),
-        *(TableColumn(name, validation.short_text) for name in _SHORT_TEXTS),
-        TableColumn("alternate_greetings", validation.text_list, "[]", decode_texts),
-        TableColumn("group_only_greetings", validation.text_list, "[]", decode_texts),
-        TableColumn("card", validation.json_text, "{}", decode_object),
-    ),
-    hashed_columns=("name", *CHARACTER_FIELDS, "group_only_greetings", "card"),
-    # The body is joined in the same way in the view that the index reads.
-    index_forms=(index_form_of("name"), IndexFormColumn("body_seg", CHARACTER_FIELDS)),
-    index=CHARACTERS_INDEX,
-    computed=(ComputedColumn("id", "characters.id"),),
-)
 
 
-# -- note table --------------------------------------------------------------------------------------------------------
-# The table of notes.
+def column_definitions(kind: Kind) -> tuple[str, ...]:
+    """The columns of a kind's own fields and of their index forms. Long ones come last: SQLite reads a row up to the
+    column that it needs."""
+    fields = []
+    for field in sorted(kind.fields, key=lambda field: field.shape in ("text", "list", "object", "objects")):
+        default = _column(field).default
+        literal = default if isinstance(default, int) else "'{}'".format(str(default).replace("'", "''"))
+        column_type = "INTEGER" if field.shape in ("number", "flag") else "TEXT"
+        # A column that is added to a table needs a default.
+        added = f" DEFAULT {literal}" if kind.is_added else ""
+        fields.append(f"{field.name} {column_type}" + ("" if default is None else f" NOT NULL{added}"))
+    return (*fields, *(f"{column.form} TEXT" for column in index_columns(kind)))
 
-NOTES: ItemTable[Note, NoteDraft] = ItemTable(
-    table="notes",
-    kind="note",
-    record=Note,
-    key="uuid",
-    columns=(TableColumn("title", validation.short_text), TableColumn("content", validation.long_text)),
-    hashed_columns=("title", "content"),
-    index_forms=(index_form_of("title"), index_form_of("content", has_tags=True)),
-    index=NOTES_INDEX,
-)
+
+class KindTable(ItemTable[RecordT, DraftT]):
+    """The table of a kind, as it is declared."""
+
+    def __init__(self, kind: Kind) -> None:
+        names = (kind.title, *(field.name for field in kind.fields if field.name != kind.title), "tags")
+        super().__init__(
+            table=kind.source,
+            kind=kind.name,
+            record=kind.record,  # type: ignore[arg-type]  # a kind does not say which record it has
+            key=kind.key,
+            columns=[_column(field) for field in kind.fields],
+            hashed_columns=kind.hashed or names,
+            # The same texts are joined in the view that the index of SQLite reads.
+            index_forms=[
+                IndexFormColumn(column.form, column.fields, has_tags=column.has_tags) for column in index_columns(kind)
+            ],
+            index=text_index(kind),
+            computed=(ComputedColumn("id", f"{kind.source}.id"),) if kind.key == "id" else (),
+        )
 
 
-# -- prompt table ------------------------------------------------------------------------------------------------------
-# The table of prompts. Their keywords are stored as tags.
-
-_decode_arguments: Callable[[Any], tuple[SavedPromptArgument, ...]] = msgspec.json.Decoder(
-    tuple[SavedPromptArgument, ...]
-).decode
-
-PROMPTS: ItemTable[SavedPrompt, PromptDraft] = ItemTable(
-    table="prompts",
-    kind="prompt",
-    record=SavedPrompt,
-    key="id",
-    columns=(
-        TableColumn("name", validation.required_short_text, is_required=True),
-        TableColumn("author", validation.short_text),
-        TableColumn("details", validation.long_text),
-        TableColumn("system_prompt", validation.long_text),
-        TableColumn("user_prompt", validation.long_text),
-        TableColumn("arguments", validation.json_text, "[]", _decode_arguments),
-    ),
-    hashed_columns=("name", "author", "details", "system_prompt", "user_prompt", "arguments", "tags"),
-    index_forms=tuple(
-        index_form_of(name) for name in ("name", "author", "details", "system_prompt", "user_prompt", "tags")
-    ),
-    index=PROMPTS_INDEX,
-    computed=(ComputedColumn("id", "prompts.id"),),
-)
+CHARACTERS = KindTable[Character, CharacterDraft](CHARACTER)
+NOTES = KindTable[Note, NoteDraft](NOTE)
+PROMPTS = KindTable[SavedPrompt, PromptDraft](PROMPT)
+# The tables of items that need no more than the declaration, by source: also those of other distributions.
+PLAIN_TABLES: Mapping[str, ItemTable[Any, Any]] = {
+    "characters": CHARACTERS,
+    **{kind.source: KindTable[Record, ItemDraft](kind) for kind in ADDED_KINDS},
+}
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------
@@ -137,8 +202,7 @@ def in_values(table: str, field: str, rowid: str, folded: Sequence[str]) -> SqlF
 # -- observation table -------------------------------------------------------------------------------------------------
 # The table of observations, and the values they can be filtered by.
 
-_ORIGINS = get_args(Origin)
-OBSERVATION_LISTS = ("facts", "concepts", "files_read", "files_modified")
+OBSERVATION_LISTS = frozenset(field.name for field in OBSERVATION.fields if field.shape == "list")
 # The fields whose values each list of an `ObservationFilter` is compared with.
 _FILTERED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "projects": ("project",),
@@ -148,19 +212,7 @@ _FILTERED_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _origin(_limits: FieldLimits, field: str, value: Any) -> str:
-    if value not in _ORIGINS:
-        raise invalid_field(field, expected=f"one of {', '.join(_ORIGINS)}", got=repr(value))
-    return str(value)
-
-
-def _line_number(_limits: FieldLimits, field: str, value: Any) -> int | None:
-    if value is not None and not (isinstance(value, int) and value > 0 and is_storable(value)):
-        raise invalid_field(field, expected="a line number of 1 or more", got=repr(value))
-    return value
-
-
-class ObservationTable(ItemTable[Observation, ObservationDraft]):
+class ObservationTable(KindTable[Observation, ObservationDraft]):
     """Also stores the values that filters are compared with, in `observations_values`."""
 
     def insert(
@@ -202,29 +254,7 @@ class ObservationTable(ItemTable[Observation, ObservationDraft]):
         connection.executemany_later(sql, sorted(links))
 
 
-OBSERVATIONS = ObservationTable(
-    table="observations",
-    kind="observation",
-    record=Observation,
-    key="uuid",
-    columns=(
-        TableColumn("type", validation.required_short_text, "general"),
-        TableColumn("title", validation.required_short_text, is_required=True),
-        TableColumn("subtitle", validation.short_text),
-        TableColumn("narrative", validation.long_text),
-        *(TableColumn(name, validation.text_list, "[]", decode_texts) for name in OBSERVATION_LISTS),
-        TableColumn("project", validation.short_text),
-        TableColumn("session_id", validation.short_text),
-        TableColumn("origin", _origin, "client"),
-        TableColumn("conversation_id", validation.optional_short_text, None),
-        TableColumn("line_start", _line_number, None),
-        TableColumn("line_end", _line_number, None),
-    ),
-    hashed_columns=("title", *OBSERVATION_FIELDS),
-    # The body is joined in the same way in the view that the index reads.
-    index_forms=(index_form_of("title"), IndexFormColumn("body_seg", OBSERVATION_FIELDS)),
-    index=OBSERVATIONS_INDEX,
-)
+OBSERVATIONS = ObservationTable(OBSERVATION)
 
 
 def observation_conditions(where: ObservationFilter, rowid: str, created_at: str) -> SqlFilter | None:

@@ -219,26 +219,7 @@ def index_form(text: str) -> str | None:
 # The full-text indexes of a library, the fields that they join, and the numbers of chunks.
 
 NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
-CHARACTERS_INDEX = TextIndex("characters_index", ("name", "body"))
-CHARACTER_FIELDS = (
-    "description",
-    "personality",
-    "scenario",
-    "first_message",
-    "message_example",
-    "system_prompt",
-    "post_history_instructions",
-    "creator_notes",
-    "creator",
-    "nickname",
-    "alternate_greetings",
-    "tags",
-)
-OBSERVATIONS_INDEX = TextIndex("observations_index", ("title", "body"))
-OBSERVATION_FIELDS = ("subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project")
 MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
-PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")
-PROMPTS_INDEX = TextIndex("prompts_index", PROMPT_FIELDS)
 
 _MESSAGE_COLUMNS = ("title", "own", "context")
 # The human-only messages, by their rowid. It has the columns of the other index; only `own` has text. Agents search

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
 from config.times import format_timestamp, parse_time
-from sources.drafts import Bookkeeping, ConversationDraft, NoteDraft, UpsertResult
+from sources.drafts import Bookkeeping, ConversationDraft, ItemDraft, NoteDraft, UpsertResult
 from sources.records import WITHDRAWN, has_edits, version_part, with_version, without_version
 from sources.storage.tables.item_table import AnyDraft, DraftT, ItemTable, WriteContext, decode_texts
 from sources.storage.tables.sql import SqlConnection, json_array
@@ -110,7 +110,7 @@ class Upserter(Generic[DraftT]):
             if not self._has_values_of(row, replace(changes, metadata=UNSET)):
                 return CONFLICT
         # A followed source decides by itself which state is current, even if it goes back to an older one.
-        if not self._keeps_edits and isinstance(draft, NoteDraft) and _is_outdated(draft, row):
+        if not self._keeps_edits and isinstance(draft, NoteDraft | ItemDraft) and _is_outdated(draft, row):
             return KEPT
         stamp = next_stamp(draft, import_stamp, row.version)
         self._update(row, changes, stamp)
@@ -221,14 +221,14 @@ def uuid_of(draft: AnyDraft) -> str:
     return draft.uuid
 
 
-def is_older(draft: ConversationDraft | NoteDraft, row: StoredRow) -> bool:
+def is_older(draft: ConversationDraft | NoteDraft | ItemDraft, row: StoredRow) -> bool:
     """Whether the draft was modified before the last imported one. False if either modification time is unknown."""
     stamp = without_version(row.import_stamp) or ""
     modified, last_modified = _modification_time(draft), stamp.partition(" ")[2]
     return bool(modified) and modified < last_modified
 
 
-def _is_outdated(draft: NoteDraft, row: StoredRow) -> bool:
+def _is_outdated(draft: NoteDraft | ItemDraft, row: StoredRow) -> bool:
     """Whether the note was modified before the last imported state, or before it was edited here. The modification time
     of a row that was not edited is that of its import, and says nothing."""
     modified = _modification_time(draft)
@@ -261,7 +261,7 @@ def _digest_part(import_stamp: str | None) -> str:
 
 def _modification_time(draft: AnyDraft) -> str:
     """Times in the stored form can be compared as text."""
-    if isinstance(draft, ConversationDraft | NoteDraft) and draft.last_modified is not UNSET:
+    if isinstance(draft, ConversationDraft | NoteDraft | ItemDraft) and draft.last_modified is not UNSET:
         return draft.last_modified
     return ""
 
@@ -270,7 +270,7 @@ def _digest(draft: AnyDraft) -> str:
     """Returns the digest of the fields that are set, except times. A draft that cannot be encoded as JSON has none; it
     is rejected by validation."""
     without_times: AnyDraft = replace(draft, created_at=UNSET)
-    if isinstance(without_times, ConversationDraft | NoteDraft):
+    if isinstance(without_times, ConversationDraft | NoteDraft | ItemDraft):
         without_times = replace(without_times, last_modified=UNSET)
     try:
         encoded = msgspec.json.encode(without_times)

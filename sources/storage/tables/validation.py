@@ -71,6 +71,24 @@ def required_short_text(limits: FieldLimits, field: str, value: Any) -> str:
     return stripped
 
 
+def choice(choices: Sequence[str], _limits: FieldLimits, field: str, value: Any) -> str:
+    if value not in choices:
+        raise invalid_field(field, expected=f"one of {', '.join(choices)}", got=_abbreviated(value))
+    return str(value)
+
+
+def number(kind: Any, _limits: FieldLimits, field: str, value: Any) -> int | None:
+    """A whole number; `kind` is its type, which may have bounds."""
+    try:
+        number: int | None = msgspec.convert(value, kind | None)
+    except msgspec.ValidationError as error:
+        expected = str(error).removeprefix("Expected ").partition(",")[0]
+        raise invalid_field(field, expected=expected, got=_abbreviated(value)) from None
+    if number is not None and not is_storable(number):
+        raise invalid_field(field, expected="a number of 64 bits", got=_abbreviated(value))
+    return number
+
+
 def optional_integer(_limits: FieldLimits, _field: str, value: Any) -> int | None:
     return None if value is None else int(value)
 
@@ -110,6 +128,8 @@ def json_text(limits: FieldLimits, field: str, value: Any) -> str:
 
 def text_list(limits: FieldLimits, field: str, value: Any) -> str:
     """Encodes a list of long texts, such as greetings, as JSON."""
+    if not isinstance(value, list | tuple):
+        raise invalid_field(field, expected="a list of strings", got=_abbreviated(value))
     return json_text(limits, field, [long_text(limits, field, part) for part in value])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.records import Record
+from sources.kinds import Record
 from sources.storage.contract import Library
 
 

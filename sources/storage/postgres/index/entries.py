@@ -7,18 +7,21 @@ compared with; words of deleted rows stay in it until the index is built again.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
 from config.postgres.connection import PostgresConnection
+from sources.installed import TABLE_KINDS
+from sources.kinds import Kind
 from sources.search.scoring import NEAR_MAX_CHARS, NEAR_MIN_CHARS
 from sources.storage.postgres.index.tsvector import IndexedColumn, index_tokens, make_tsvector
 from sources.storage.postgres.search.tsquery import ColumnLabels
 from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
-from sources.storage.tables.sql import CHARACTER_FIELDS, CHUNK_BITS, OBSERVATION_FIELDS, PROMPT_FIELDS
+from sources.storage.tables.kind_tables import index_columns, indexed_sql, text_index
+from sources.storage.tables.sql import CHUNK_BITS
 from sources.text.segmentation import SEGMENT_VERSION
 
 ENTRY_TABLES = (
@@ -80,10 +83,6 @@ _TITLES = """
 """
 
 
-def _body(fields: Sequence[str]) -> str:
-    return " || chr(10) || ".join(fields)
-
-
 class EntryKind(Struct, frozen=True):
     """The entries of one source. `prefix` is the letter before its lexemes, `labels` are those of its columns, and
     `sources` select the rowid and the columns of the rows whose rowids are the parameter. A title is the first
@@ -117,33 +116,29 @@ class EntryKind(Struct, frozen=True):
         return sum(map(len, tokens[1:])), make_tsvector(columns, self.prefix), words
 
 
-def _simple(number: int, table: str, prefix: str, columns: Sequence[str], forms: str, **options: Any) -> EntryKind:
-    sql = f"SELECT id, {forms} FROM {table} WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))"
-    return EntryKind(number, f"{table}_index", prefix, tuple(columns), "AD", (sql,), **options)
+def _entries_of(kind: Kind) -> EntryKind:
+    """The entries of a kind with one table. There are four labels, which are not enough for a column of each field:
+    then the words of each column have a letter of their own, too."""
+    columns = index_columns(kind)
+    rows = f"FROM {kind.source} WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))"
+    return EntryKind(
+        kind.number,
+        text_index(kind).table,
+        kind.prefix,
+        tuple(column.name for column in columns),
+        "A" + "D" * (len(columns) - 1),
+        (f"SELECT id, {', '.join(indexed_sql(kind, 'chr(10)'))} {rows}",),
+        field_prefixes="UVWXYZ" if kind.layout == "columns" else "",
+        is_counted=kind.is_source,
+    )
 
 
+# By table.
+TABLE_ENTRIES: Mapping[str, EntryKind] = {kind.source: _entries_of(kind) for kind in TABLE_KINDS}
 _MESSAGE_COLUMNS = ("title", "own", "context")
-NOTE_ENTRIES = _simple(
-    1, "notes", "N", ("title", "content"), "coalesce(title_seg, title), coalesce(content_seg, content)"
-)
 CHAT_ENTRIES = EntryKind(2, "chats_index", "C", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(0), _TITLES))
 HUMAN_ONLY_ENTRIES = EntryKind(
     3, "human_only_index", "H", _MESSAGE_COLUMNS, "ABD", (_MESSAGES.format(1),), is_counted=False
-)
-CHARACTER_ENTRIES = _simple(
-    4,
-    "characters",
-    "P",
-    ("name", "body"),
-    f"coalesce(name_seg, name), coalesce(body_seg, {_body(CHARACTER_FIELDS)})",
-)
-OBSERVATION_ENTRIES = _simple(
-    5,
-    "observations",
-    "O",
-    ("title", "body"),
-    f"coalesce(title_seg, title), coalesce(body_seg, {_body(OBSERVATION_FIELDS)})",
-    is_counted=False,
 )
 MEDIA_ENTRIES = EntryKind(
     6,
@@ -157,32 +152,7 @@ MEDIA_ENTRIES = EntryKind(
         WHERE m.deleted = 0 AND c.id = ANY(CAST(?1 AS BIGINT[]))""",
     ),
 )
-PROMPT_ENTRIES = EntryKind(
-    7,
-    "prompts_index",
-    "T",
-    PROMPT_FIELDS,
-    "ADDDDD",
-    (
-        """SELECT id, coalesce(name_seg, name), coalesce(author_seg, author), coalesce(details_seg, details),
-            coalesce(system_prompt_seg, system_prompt), coalesce(user_prompt_seg, user_prompt), coalesce(tags_seg, tags)
-        FROM prompts WHERE deleted = 0 AND id = ANY(CAST(?1 AS BIGINT[]))""",
-    ),
-    # There are four labels for six columns.
-    field_prefixes="UVWXYZ",
-)
-ENTRY_KINDS = {
-    kind.index: kind
-    for kind in (
-        NOTE_ENTRIES,
-        CHAT_ENTRIES,
-        HUMAN_ONLY_ENTRIES,
-        CHARACTER_ENTRIES,
-        OBSERVATION_ENTRIES,
-        MEDIA_ENTRIES,
-        PROMPT_ENTRIES,
-    )
-}
+ENTRY_KINDS = {kind.index: kind for kind in (*TABLE_ENTRIES.values(), CHAT_ENTRIES, HUMAN_ONLY_ENTRIES, MEDIA_ENTRIES)}
 
 
 def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable[int]) -> None:

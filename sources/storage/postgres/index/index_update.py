@@ -14,18 +14,16 @@ from loguru import logger
 
 from config.errors import FlorilegiumError
 from config.postgres.connection import PostgresConnection
+from sources.kinds import Kind
 from sources.storage.job_queue import background_jobs
 from sources.storage.postgres.connection import LibraryConnection
 from sources.storage.postgres.index.entries import (
-    CHARACTER_ENTRIES,
     CHAT_ENTRIES,
     ENTRIES_VERSION,
     ENTRY_KINDS,
     HUMAN_ONLY_ENTRIES,
     MEDIA_ENTRIES,
-    NOTE_ENTRIES,
-    OBSERVATION_ENTRIES,
-    PROMPT_ENTRIES,
+    TABLE_ENTRIES,
     EntryKind,
     index_rows,
     index_state,
@@ -33,6 +31,7 @@ from sources.storage.postgres.index.entries import (
 from sources.storage.postgres.jobs import claim, release
 from sources.storage.postgres.vectors.changed_rows import update_vectors
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
+from sources.storage.tables.kind_tables import segmented_table
 from sources.storage.tables.sql import CHUNK_BITS, NOTES_INDEX, SegmentedTable, index_form
 
 if TYPE_CHECKING:
@@ -85,10 +84,7 @@ _SAVE_VERSION = """
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _ROWS_OF_KINDS = {
-    NOTE_ENTRIES: "SELECT 1 FROM notes r WHERE r.id = e.id AND r.deleted = 0",
-    CHARACTER_ENTRIES: "SELECT 1 FROM characters r WHERE r.id = e.id AND r.deleted = 0",
-    OBSERVATION_ENTRIES: "SELECT 1 FROM observations r WHERE r.id = e.id AND r.deleted = 0",
-    PROMPT_ENTRIES: "SELECT 1 FROM prompts r WHERE r.id = e.id AND r.deleted = 0",
+    **{kind: f"SELECT 1 FROM {table} r WHERE r.id = e.id AND r.deleted = 0" for table, kind in TABLE_ENTRIES.items()},
     MEDIA_ENTRIES: "SELECT 1 FROM chunks r WHERE r.id = e.id",
     HUMAN_ONLY_ENTRIES: "SELECT 1 FROM messages r WHERE r.id = e.id AND r.deleted = 0 AND r.human_only = 1",
     CHAT_ENTRIES: """
@@ -148,6 +144,14 @@ def _index_batch(table: SegmentedTable, after: int, connection: LibraryConnectio
     return rowids[-1]
 
 
+def index_again(connection: LibraryConnection, kind: Kind) -> None:
+    """Computes the index forms and the entries of all rows of a kind, in the transaction of the connection."""
+    last: int | None = 0
+    while last is not None:
+        last = _index_batch(segmented_table(kind), last, connection)
+    index_changes(connection, connection.changes)
+
+
 def _save_version(connection: LibraryConnection) -> None:
     connection.execute(_SAVE_VERSION, (ENTRIES_VERSION,))
 
@@ -200,12 +204,6 @@ class IndexUpdate(IndexTask):
 # Indexes the rows that a transaction wrote, before it is committed, so that a search sees every write that it can
 # read.
 
-_SIMPLE_KINDS = {
-    "notes": NOTE_ENTRIES,
-    "characters": CHARACTER_ENTRIES,
-    "observations": OBSERVATION_ENTRIES,
-    "prompts": PROMPT_ENTRIES,
-}
 _IS_INDEXED = f"""
     EXISTS (SELECT 1 FROM index_entries e WHERE e.id = m.id AND e.kind = CASE m.human_only
         WHEN 1 THEN {HUMAN_ONLY_ENTRIES.number} ELSE {CHAT_ENTRIES.number} END)
@@ -247,7 +245,7 @@ def index_changes(connection: PostgresConnection, changes: Mapping[str, Collecti
         index_rows(connection, kind, rowids)
         indexed.setdefault(kind.number, set()).update(rowids)
 
-    for table, kind in _SIMPLE_KINDS.items():
+    for table, kind in TABLE_ENTRIES.items():
         if rowids := changes.get(table):
             index(kind, rowids)
     conversations, messages = changes.get("conversations", ()), set(changes.get("messages", ()))

@@ -17,6 +17,8 @@ from sources.text.stemming import stem
 LAST_POSITION = 16_383
 POSITIONS_PER_LEXEME = 256
 LEXEME_MAX_BYTES = 2_046
+# A prefix is one character.
+PREFIX_MAX_BYTES = 3
 # PostgreSQL allows (1 << 20) - 1 bytes for lexemes and positions.
 _VECTOR_MAX_BYTES = 1_000_000
 # What one lexeme takes besides its text: alignment and the number of its positions.
@@ -63,7 +65,7 @@ def clip_lexeme(token: str) -> str:
     """Shortens a token that is too long for a lexeme with a prefix of one character."""
     if len(token) * 4 < LEXEME_MAX_BYTES:
         return token
-    return token.encode()[: LEXEME_MAX_BYTES - 1].decode(errors="ignore")
+    return token.encode()[: LEXEME_MAX_BYTES - PREFIX_MAX_BYTES].decode(errors="ignore")
 
 
 def quote_lexeme(lexeme: str) -> str:

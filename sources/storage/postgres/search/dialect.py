@@ -13,6 +13,7 @@ _REPLACEMENTS = (
     ("CROSS JOIN", "JOIN"),
     (" INDEXED BY messages_human_only", ""),
     ("char(10)", "chr(10)"),
+    ("json_array(", "json_build_array("),
 )
 
 

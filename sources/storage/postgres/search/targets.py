@@ -10,11 +10,10 @@ from sources.storage.search.engine import SearchTarget
 from sources.storage.sqlite.schema.messages import BOUNDED_TEXT, CHARS_BETWEEN, CONTEXT_CHARS
 from sources.storage.sqlite.search.chat_targets import CHATS_TARGET, HUMAN_ONLY_TARGET
 from sources.storage.sqlite.search.targets import (
-    CHARACTERS_TARGET,
+    KIND_TARGETS,
     MEDIA_TARGET,
     NOTES_TARGET,
     OBSERVATIONS_TARGET,
-    PROMPTS_TARGET,
 )
 
 # Contexts up to this length are read with every message that may become a hit, so that most searches need no other
@@ -61,6 +60,5 @@ POSTGRES_NOTES = _translated(NOTES_TARGET)
 POSTGRES_MEDIA = _translated(MEDIA_TARGET)
 POSTGRES_CHATS = _translated(CHATS_TARGET, _with_contexts(CHATS_TARGET.candidate_sql), **_CHATS)
 POSTGRES_HUMAN_ONLY = _translated(HUMAN_ONLY_TARGET, _with_contexts(HUMAN_ONLY_TARGET.candidate_sql), **_CHATS)
-POSTGRES_CHARACTERS = _translated(CHARACTERS_TARGET)
-POSTGRES_PROMPTS = _translated(PROMPTS_TARGET)
+POSTGRES_KINDS = {source: _translated(target) for source, target in KIND_TARGETS.items()}
 POSTGRES_OBSERVATIONS = _translated(OBSERVATIONS_TARGET)

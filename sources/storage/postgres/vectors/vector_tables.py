@@ -25,14 +25,11 @@ from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.storage.embedding import BATCH_CHARS, BATCH_ROWS, PassageBatch, VectorCoverage
 from sources.storage.postgres.extensions import find_extension
 from sources.storage.postgres.index.entries import (
-    CHARACTER_ENTRIES,
     CHAT_ENTRIES,
     ENTRY_KINDS,
     HUMAN_ONLY_ENTRIES,
     MEDIA_ENTRIES,
-    NOTE_ENTRIES,
-    OBSERVATION_ENTRIES,
-    PROMPT_ENTRIES,
+    TABLE_ENTRIES,
 )
 from sources.storage.postgres.jobs import claim, is_held, release
 from sources.storage.postgres.search.dialect import postgres_sql
@@ -179,10 +176,7 @@ _DROPPED_ROWS = 5_000
 _KIND_ORDER = [
     kind.number
     for kind in (
-        NOTE_ENTRIES,
-        CHARACTER_ENTRIES,
-        PROMPT_ENTRIES,
-        OBSERVATION_ENTRIES,
+        *TABLE_ENTRIES.values(),
         HUMAN_ONLY_ENTRIES,
         CHAT_ENTRIES,
         MEDIA_ENTRIES,

@@ -15,9 +15,10 @@ from typing import Protocol, TypeVar
 from loguru import logger
 
 from config.errors import StorageError, Unavailable
-from config.paths import DatabaseKind, stored_bytes
+from config.paths import DATABASE_KINDS, DatabaseKind, stored_bytes
 from config.sqlite_errors import DATABASE_ERRORS
 from config.tracing import span
+from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.job_queue import background_jobs
@@ -53,9 +54,7 @@ T = TypeVar("T")
 
 # The tables whose rows are items, by file.
 _ITEM_TABLES: dict[DatabaseKind, Sequence[str]] = {
-    "chacha": ("notes", "conversations", "characters"),
-    "media": ("media",),
-    "prompts": ("prompts",),
+    database: [kind.table for kind in ITEM_KINDS.values() if kind.database == database] for database in DATABASE_KINDS
 }
 
 

@@ -1,20 +1,24 @@
 """One user's library: three files, and the collections in them on behalf of one client."""
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
 from config.errors import NotFound
 from config.paths import DataRoot, UserId
+from sources.drafts import CharacterDraft
+from sources.installed import ITEM_KINDS
 from sources.query import ParsedQuery
+from sources.records import OBSERVATION, Character
 from sources.storage.collections.followed_files import StoredFollowedFiles
 from sources.storage.collections.items import StoredAgents, StoredBookmarks
-from sources.storage.contract import Chats, Corpus, LibraryUsage
+from sources.storage.contract import Chats, Corpus, ItemCollection, LibraryUsage
 from sources.storage.quota import UserQuota
 from sources.storage.redaction import redact_for_agents
 from sources.storage.sqlite.collections import (
-    SqliteCharacters,
     SqliteChats,
+    SqliteItems,
     SqliteMedia,
     SqliteNotes,
     SqliteObservations,
@@ -26,6 +30,7 @@ from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.message_index import IndexBuilder
 from sources.storage.sqlite.index.text_index import LibraryIndexes
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
+from sources.storage.tables.kind_tables import PLAIN_TABLES
 from sources.storage.tables.sql import CHATS_INDEX
 
 
@@ -104,9 +109,20 @@ class SqliteLibrary:
         return redact_for_agents(chats) if self._is_agent else chats
 
     @property
-    def characters(self) -> SqliteCharacters:
-        self._require_source("characters")
-        return SqliteCharacters(self._databases.chacha, self._settings, self._client_id)
+    def characters(self) -> SqliteItems[Character, CharacterDraft, int]:
+        return self._items("characters")
+
+    def collection(self, source: str) -> ItemCollection[Any, Any, Any]:
+        if source in PLAIN_TABLES:
+            return self._items(source)
+        if source not in ITEM_KINDS and source != OBSERVATION.source:
+            raise NotFound("source", source)
+        built_in: ItemCollection[Any, Any, Any] = getattr(self, source)
+        return built_in
+
+    def _items(self, source: str) -> SqliteItems[Any, Any, Any]:
+        self._require_source(source)
+        return SqliteItems(source, self._databases.chacha, self._settings, self._client_id)
 
     @property
     def prompts(self) -> SqlitePrompts:

@@ -25,6 +25,7 @@ from sources.storage.sqlite.connection.errors import (
     too_many_open_files,
 )
 from sources.storage.sqlite.index.text_index import lacks_weights, segment_version
+from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
 from sources.text.segmentation import SEGMENT_VERSION, contains_literal, literal_form, separate_letters
 
@@ -143,6 +144,8 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
                 # file that is empty counts as lost.
                 connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
+        if _lacks_kinds(file.schema, connection):
+            connection.run(Job(create_kinds, max(due - time.monotonic(), _MIGRATION_MAX_S)), "BEGIN IMMEDIATE")
         connection.watch_file(path)
     except BaseException as error:
         _close_after(error, connection)
@@ -150,12 +153,20 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
     return connection
 
 
+def _lacks_kinds(schema: DatabaseSchema, connection: sqlite3.Connection) -> bool:
+    """Whether a file with a current schema lacks tables of kinds that other distributions add."""
+    return schema.kind == "chacha" and not has_current_kinds(connection)
+
+
 def connect_reader(
     file: DatabaseFile, siblings: Sequence[DatabaseFile], options: SqliteOptions, due: float
 ) -> JobConnection:
     connection = _connect_or_open_immutable(file.ensure_path(), options, due)
     try:
-        if not is_current(file.schema, schema_version(connection)):
+        is_complete = is_current(file.schema, schema_version(connection))
+        if is_complete and not connection.is_immutable:
+            is_complete = not _lacks_kinds(file.schema, connection)
+        if not is_complete:
             connection.close()
             connect_writer(file, options, due).close()
             connection = _connect(file.ensure_path(), options.reader_pragmas, due)

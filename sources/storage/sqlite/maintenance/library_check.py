@@ -19,6 +19,7 @@ from config.sqlite_errors import DATABASE_ERRORS, is_undecodable_text
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, ROW_TABLES, SCHEMAS
+from sources.storage.sqlite.schema.kinds import create_kinds
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 from sources.storage.sqlite.schema.tables import CHACHA
 from sources.storage.sqlite.vectors.vector_tables import vector_tables
@@ -168,9 +169,9 @@ def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | Non
     if kind is not None and 0 < version < SCHEMAS[kind].first_version:
         return None
     known = _known_objects(kind, version) if kind is not None and version else frozenset()
-    for row in connection.execute(_TRIGGERS_AND_VIEWS):
-        if row not in known:
-            return f"{row[0]} {row[1]}"
+    for object_type, name, sql in connection.execute(_TRIGGERS_AND_VIEWS):
+        if (object_type, name, _normalized(sql)) not in known:
+            return f"{object_type} {name}"
     return None
 
 
@@ -180,7 +181,14 @@ def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate_to(schema, connection, version)
         if schema is CHACHA:
+            create_kinds(connection)
             for index in ON_DEMAND_INDEXES:
                 index.create(connection)
         vector_tables(kind).create(connection, model="")
-        return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())
+        rows = connection.execute(_TRIGGERS_AND_VIEWS).fetchall()
+        return frozenset((object_type, name, _normalized(sql)) for object_type, name, sql in rows)
+
+
+def _normalized(sql: str) -> str:
+    """Two versions of this program may break the lines of a statement differently."""
+    return " ".join(sql.split())

@@ -21,6 +21,7 @@ from sources.storage.sqlite.connection.connection import Job, JobConnection
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_writer
 from sources.storage.sqlite.index.text_index import BEFORE_FIRST_ROWID, resegment_batch, save_segment_version
+from sources.storage.sqlite.schema.kinds import create_kinds, has_current_kinds
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, migrate_to, schema_version
 from sources.storage.sqlite.schema.tables import CHACHA, MEDIA, PROMPTS
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
@@ -49,10 +50,12 @@ class SchemaStatus(Struct, frozen=True):
     kind: DatabaseKind
     version: int
     newest: int
+    # Whether it has the tables of all installed kinds.
+    has_kinds: bool = True
 
     @property
     def is_current(self) -> bool:
-        return self.version == self.newest
+        return self.version == self.newest and self.has_kinds
 
     @property
     def is_unsupported(self) -> bool:
@@ -69,7 +72,9 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
             # Without a log, a file that is opened as immutable is complete and nothing is created next to it.
             mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
             with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
-                statuses.append(SchemaStatus(kind, schema_version(connection), schema.newest_version))
+                version, newest = schema_version(connection), schema.newest_version
+                has_kinds = version != newest or kind != "chacha" or has_current_kinds(connection)
+                statuses.append(SchemaStatus(kind, version, newest, has_kinds))
     return statuses
 
 
@@ -194,6 +199,8 @@ def _create_schema(source: sqlite3.Connection, target: sqlite3.Connection, kind:
         target.execute(f"PRAGMA user_version = {version}")
     else:
         migrate_to(SCHEMAS[kind], target, version)
+        if kind == "chacha":
+            create_kinds(target)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")

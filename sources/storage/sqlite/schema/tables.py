@@ -6,40 +6,25 @@ change without a migration: a backup with others is rejected (see `maintenance.l
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
+from sources.installed import TABLE_KINDS
+from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT
 from sources.storage.sqlite.index.text_index import fts_ddl, fts_triggers
+from sources.storage.sqlite.schema.kinds import item_indexes, kind_statements
 from sources.storage.sqlite.schema.messages import MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
+from sources.storage.tables.kind_tables import ITEM_COLUMNS, segmented_table
 from sources.storage.tables.sql import (
-    CHARACTER_FIELDS,
-    CHARACTERS_INDEX,
     CHATS_INDEX,
     CHUNK_BITS,
     HUMAN_ONLY_INDEX,
     MEDIA_INDEX,
-    NOTES_INDEX,
-    OBSERVATION_FIELDS,
-    OBSERVATIONS_INDEX,
-    PROMPTS_INDEX,
     SegmentedTable,
     text_with_tags_sql,
 )
 
 # -- shared ------------------------------------------------------------------------------------------------------------
 
-# The columns of every item table. `arrived` is the import stamp (see `write.upsert`) of the draft that a row was last
-# imported from.
-ITEM_COLUMNS = """
-    uuid TEXT NOT NULL UNIQUE,
-    tags TEXT NOT NULL DEFAULT '[]',
-    metadata TEXT NOT NULL DEFAULT '{}',
-    created_at TEXT NOT NULL,
-    last_modified TEXT NOT NULL,
-    version INTEGER NOT NULL DEFAULT 1,
-    client_id TEXT NOT NULL,
-    content_hash TEXT NOT NULL,
-    deleted INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1)),
-    arrived TEXT
-"""
+_ITEM_COLUMNS = ",\n    ".join(ITEM_COLUMNS)
 
 SHARED_TABLES = (
     "CREATE TABLE state (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -53,37 +38,11 @@ SHARED_TABLES = (
 )
 
 
-def item_indexes(table: str) -> tuple[str, ...]:
-    """Returns the index that lists items by age and the table that finds them by folded tag."""
-    return (
-        f"CREATE INDEX {table}_by_age ON {table} (last_modified DESC, id DESC) WHERE deleted = 0",
-        f"""CREATE TABLE {table}_tags (
-            folded TEXT NOT NULL,
-            id INTEGER NOT NULL REFERENCES {table} (id) ON DELETE CASCADE,
-            PRIMARY KEY (folded, id)
-        ) STRICT, WITHOUT ROWID""",
-        f"CREATE INDEX {table}_tags_of_item ON {table}_tags (id)",
-    )
-
-
 # -- chacha ------------------------------------------------------------------------------------------------------------
 # Notes, conversations with their messages, characters, observations, agents, and followed files.
 
 _NOTES = (
-    f"""CREATE TABLE notes (
-        id INTEGER PRIMARY KEY,
-        title TEXT NOT NULL,
-        {ITEM_COLUMNS},
-        content TEXT NOT NULL,
-        title_seg TEXT,
-        content_seg TEXT
-    ) STRICT""",
-    *item_indexes("notes"),
-    """CREATE VIEW notes_index_source AS
-        SELECT id, coalesce(title_seg, title) AS title, coalesce(content_seg, content) AS content
-        FROM notes WHERE deleted = 0""",
-    *fts_ddl(NOTES_INDEX),
-    *fts_triggers(NOTES_INDEX, "notes", "title, content, title_seg, content_seg, deleted"),
+    *kind_statements(NOTE),
     # Images that imported notes show.
     """CREATE TABLE note_images (
         note INTEGER NOT NULL REFERENCES notes (id) ON DELETE CASCADE,
@@ -125,7 +84,7 @@ _CHATS = (
         character_id INTEGER,
         is_pinned INTEGER NOT NULL DEFAULT 0,
         is_archived INTEGER NOT NULL DEFAULT 0,
-        {ITEM_COLUMNS},
+        {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
     *item_indexes("conversations"),
@@ -150,7 +109,7 @@ _CHATS = (
         parent_id TEXT,
         is_canonical INTEGER NOT NULL,
         human_only INTEGER NOT NULL DEFAULT 0,
-        {ITEM_COLUMNS},
+        {_ITEM_COLUMNS},
         content TEXT NOT NULL,
         text_seg TEXT
     ) STRICT""",
@@ -207,68 +166,8 @@ _CHATS = (
         BEGIN {_HUMAN_ONLY_MESSAGES_OF_CONVERSATION}; END""",
 )
 
-# All text of a card, one field per line. Lists are JSON, whose punctuation is not part of any word.
-CHARACTER_BODY = " || char(10) || ".join(CHARACTER_FIELDS)
-
-_CHARACTERS = (
-    f"""CREATE TABLE characters (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        description TEXT NOT NULL,
-        personality TEXT NOT NULL,
-        scenario TEXT NOT NULL,
-        first_message TEXT NOT NULL,
-        message_example TEXT NOT NULL,
-        system_prompt TEXT NOT NULL,
-        post_history_instructions TEXT NOT NULL,
-        creator_notes TEXT NOT NULL,
-        creator TEXT NOT NULL,
-        character_version TEXT NOT NULL,
-        nickname TEXT NOT NULL,
-        alternate_greetings TEXT NOT NULL,
-        group_only_greetings TEXT NOT NULL,
-        card TEXT NOT NULL,
-        {ITEM_COLUMNS},
-        name_seg TEXT,
-        body_seg TEXT
-    ) STRICT""",
-    *item_indexes("characters"),
-    f"""CREATE VIEW characters_index_source AS
-        SELECT id, coalesce(name_seg, name) AS name, coalesce(body_seg, {CHARACTER_BODY}) AS body
-        FROM characters WHERE deleted = 0""",
-    *fts_ddl(CHARACTERS_INDEX),
-    *fts_triggers(
-        CHARACTERS_INDEX,
-        "characters",
-        ", ".join(("name", *CHARACTER_FIELDS, "name_seg", "body_seg", "deleted")),
-    ),
-)
-
-# All text of an observation except its title, one field per line. Lists are JSON.
-OBSERVATION_BODY = " || char(10) || ".join(OBSERVATION_FIELDS)
-
 _OBSERVATIONS = (
-    f"""CREATE TABLE observations (
-        id INTEGER PRIMARY KEY,
-        type TEXT NOT NULL,
-        title TEXT NOT NULL,
-        subtitle TEXT NOT NULL,
-        narrative TEXT NOT NULL,
-        facts TEXT NOT NULL,
-        concepts TEXT NOT NULL,
-        files_read TEXT NOT NULL,
-        files_modified TEXT NOT NULL,
-        project TEXT NOT NULL,
-        session_id TEXT NOT NULL,
-        origin TEXT NOT NULL,
-        conversation_id TEXT,
-        line_start INTEGER,
-        line_end INTEGER,
-        {ITEM_COLUMNS},
-        title_seg TEXT,
-        body_seg TEXT
-    ) STRICT""",
-    *item_indexes("observations"),
+    *kind_statements(OBSERVATION),
     "CREATE INDEX observations_by_time ON observations (created_at, id) WHERE deleted = 0",
     # The values that filters are compared with, in folded form.
     """CREATE TABLE observations_values (
@@ -278,15 +177,6 @@ _OBSERVATIONS = (
         PRIMARY KEY (field, folded, id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX observations_values_of_item ON observations_values (id)",
-    f"""CREATE VIEW observations_index_source AS
-        SELECT id, coalesce(title_seg, title) AS title, coalesce(body_seg, {OBSERVATION_BODY}) AS body
-        FROM observations WHERE deleted = 0""",
-    *fts_ddl(OBSERVATIONS_INDEX),
-    *fts_triggers(
-        OBSERVATIONS_INDEX,
-        "observations",
-        ", ".join(("title", *OBSERVATION_FIELDS, "title_seg", "body_seg", "deleted")),
-    ),
 )
 
 _AGENTS_AND_FILES = (
@@ -327,21 +217,14 @@ CHACHA = DatabaseSchema(
         *SHARED_TABLES,
         *_NOTES,
         *_CHATS,
-        *_CHARACTERS,
+        *kind_statements(CHARACTER),
         *_OBSERVATIONS,
         *_AGENTS_AND_FILES,
     ),
     segmented=(
-        SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),
         SegmentedTable("conversations", (("title_seg", text_with_tags_sql("title")),), CHATS_INDEX),
         SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
-        SegmentedTable("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
-        SegmentedTable(
-            "observations",
-            (("title_seg", "title"), ("body_seg", OBSERVATION_BODY)),
-            OBSERVATIONS_INDEX,
-            is_counted=False,
-        ),
+        *(segmented_table(kind) for kind in TABLE_KINDS if kind.database == "chacha"),
     ),
 )
 
@@ -362,7 +245,7 @@ _MEDIA = (
         chunk_count INTEGER NOT NULL,
         has_transcript INTEGER NOT NULL,
         text_weight INTEGER,
-        {ITEM_COLUMNS},
+        {_ITEM_COLUMNS},
         title_seg TEXT
     ) STRICT""",
     *item_indexes("media"),
@@ -421,43 +304,13 @@ MEDIA = DatabaseSchema(
 # -- prompts -----------------------------------------------------------------------------------------------------------
 # Prompts. Their keywords are stored as tags.
 
-_PROMPTS = (
-    f"""CREATE TABLE prompts (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        author TEXT NOT NULL,
-        details TEXT NOT NULL,
-        system_prompt TEXT NOT NULL,
-        user_prompt TEXT NOT NULL,
-        arguments TEXT NOT NULL,
-        {ITEM_COLUMNS},
-        name_seg TEXT,
-        author_seg TEXT,
-        details_seg TEXT,
-        system_prompt_seg TEXT,
-        user_prompt_seg TEXT,
-        tags_seg TEXT
-    ) STRICT""",
-    *item_indexes("prompts"),
-    "CREATE INDEX prompts_by_name ON prompts (name COLLATE NOCASE) WHERE deleted = 0",
-    """CREATE VIEW prompts_index_source AS
-        SELECT id, coalesce(name_seg, name) AS name, coalesce(author_seg, author) AS author,
-            coalesce(details_seg, details) AS details, coalesce(system_prompt_seg, system_prompt) AS system_prompt,
-            coalesce(user_prompt_seg, user_prompt) AS user_prompt, coalesce(tags_seg, tags) AS keywords
-        FROM prompts WHERE deleted = 0""",
-    *fts_ddl(PROMPTS_INDEX),
-    *fts_triggers(
-        PROMPTS_INDEX,
-        "prompts",
-        "name, author, details, system_prompt, user_prompt, tags, name_seg, author_seg, details_seg, "
-        "system_prompt_seg, user_prompt_seg, tags_seg, deleted",
-    ),
-)
-
-_SEGMENTED = ("name", "author", "details", "system_prompt", "user_prompt", "tags")
 PROMPTS = DatabaseSchema(
     kind="prompts",
     first_version=2,
-    statements=(*SHARED_TABLES, *_PROMPTS),
-    segmented=(SegmentedTable("prompts", tuple((f"{name}_seg", name) for name in _SEGMENTED), PROMPTS_INDEX),),
+    statements=(
+        *SHARED_TABLES,
+        *kind_statements(PROMPT),
+        "CREATE INDEX prompts_by_name ON prompts (name COLLATE NOCASE) WHERE deleted = 0",
+    ),
+    segmented=(segmented_table(PROMPT),),
 )

@@ -2,33 +2,18 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.records import Hit
+from collections.abc import Collection, Mapping, Sequence
+
+from sources.installed import ADDED_KINDS, ITEM_KINDS
+from sources.kinds import Kind, field_text
+from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Hit
 from sources.storage.contract import Search
 from sources.storage.search.candidates import FieldsCandidate, NamedFieldsCandidate, TextCandidate
 from sources.storage.search.engine import SearchTarget
-from sources.storage.sqlite.schema.tables import CHARACTER_BODY
-from sources.storage.sqlite.vectors.kinds import (
-    CHARACTER_VECTORS,
-    CHUNK_VECTORS,
-    NOTE_VECTORS,
-    OBSERVATION_VECTORS,
-    PROMPT_VECTORS,
-)
+from sources.storage.sqlite.vectors.kinds import CHUNK_VECTORS, ITEM_VECTORS
 from sources.storage.tables.item_table import decode_texts
-from sources.storage.tables.kind_tables import OBSERVATION_LISTS
-from sources.storage.tables.sql import (
-    CHARACTER_FIELDS,
-    CHARACTERS_INDEX,
-    CHUNK_BITS,
-    CHUNKS_MAX,
-    MEDIA_INDEX,
-    NOTES_INDEX,
-    OBSERVATION_FIELDS,
-    OBSERVATIONS_INDEX,
-    PROMPTS_INDEX,
-    SqlFilter,
-    one_of_ignoring_case,
-)
+from sources.storage.tables.kind_tables import OBSERVATION_LISTS, indexed_sql, text_index
+from sources.storage.tables.sql import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX, SqlFilter, one_of_ignoring_case
 
 
 class NoteCandidate(TextCandidate, gc=False):
@@ -43,7 +28,7 @@ class NoteCandidate(TextCandidate, gc=False):
 NOTES_TARGET = SearchTarget(
     table="notes",
     id_column="uuid",
-    index=NOTES_INDEX,
+    index=text_index(NOTE),
     weights=(2.0, 1.0),
     title_column="title",
     candidate=NoteCandidate,
@@ -52,7 +37,7 @@ NOTES_TARGET = SearchTarget(
             r.title_seg, r.content, r.content_seg
         FROM json_each(?) wanted CROSS JOIN notes r ON r.id = wanted.value
     """,
-    vectors=(NOTE_VECTORS,),
+    vectors=(ITEM_VECTORS["notes"],),
 )
 
 
@@ -112,118 +97,87 @@ MEDIA_TARGET = _MediaTarget(
 )
 
 
-# -- characters --------------------------------------------------------------------------------------------------------
-# How characters are searched: by all of their text.
+# -- kinds with several fields -----------------------------------------------------------------------------------------
+# How characters, prompts and the kinds of other distributions are searched: by any of their fields.
 
 
-class CharacterCandidate(NamedFieldsCandidate, gc=False):
-    """The title is the name of the character."""
+class KindCandidate(NamedFieldsCandidate, gc=False):
+    """An item of the kind `source`. `values` is a JSON array of its fields in reading order, without the tags."""
 
     has_authors = True
-    unsearched = frozenset({"character_version", "group_only_greetings"})
-    embedded = CHARACTER_VECTORS.texts
 
-    description: str
-    personality: str
-    scenario: str
-    first_message: str
-    message_example: str
-    system_prompt: str
-    post_history_instructions: str
-    creator_notes: str
-    creator: str
-    nickname: str
-    alternate_greetings: str
-    character_version: str
-    group_only_greetings: str
+    source: str
+    values: str
+
+    @property
+    def kind(self) -> Kind:
+        return ITEM_KINDS[self.source]
+
+    @property
+    def title_field(self) -> str:
+        return self.kind.title
+
+    @property
+    def embedded(self) -> Sequence[str]:
+        return self.kind.embedded
+
+    @property
+    def unsearched(self) -> Collection[str]:
+        kind = self.kind
+        return {name for name in kind.read_fields if name not in kind.searched and name != "tags"}
+
+    def _values(self) -> dict[str, str]:
+        return dict(zip(_value_fields(self.kind), decode_texts(self.values), strict=True))
 
     def fields(self) -> dict[str, str]:
-        fields: dict[str, str] = {name: getattr(self, name) for name in _CHARACTER_FIELDS}
-        fields["alternate_greetings"] = "\n\n".join(decode_texts(self.alternate_greetings))
-        fields["tags"] = ", ".join(decode_texts(self.tags))
-        fields["character_version"] = self.character_version
-        fields["group_only_greetings"] = "\n\n".join(decode_texts(self.group_only_greetings))
-        return fields
+        kind = self.kind
+        values = {**self._values(), "tags": self.tags}
+        lists = {field.name for field in kind.fields if field.shape == "list"} | {"tags"}
+        return {
+            kind.tags_name if name == "tags" else name: field_text(decode_texts(value), name)
+            if name in lists
+            else value
+            for name, value in ((name, values[name]) for name in kind.read_fields)
+        }
 
     @property
     def author_name(self) -> str:
-        return self.creator
+        author = self.kind.author
+        return self._values()[author] if author is not None else ""
 
     @property
     def item_chars(self) -> int:
         return len(self.body)
 
 
-# All but the tags, which every candidate has.
-_CHARACTER_FIELDS = CHARACTER_FIELDS[:-1]
-
-CHARACTERS_TARGET = SearchTarget(
-    table="characters",
-    id_column="id",
-    index=CHARACTERS_INDEX,
-    weights=(2.0, 1.0),
-    title_column="name",
-    candidate=CharacterCandidate,
-    candidate_sql=f"""
-        SELECT r.id, r.name, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.name_seg, coalesce(r.body_seg, {CHARACTER_BODY}), {", ".join(f"r.{name}" for name in _CHARACTER_FIELDS)},
-            r.character_version, r.group_only_greetings
-        FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
-    """,
-    vectors=(CHARACTER_VECTORS,),
-)
+def _value_fields(kind: Kind) -> list[str]:
+    return [name for name in kind.read_fields if name != "tags"]
 
 
-# -- prompts -----------------------------------------------------------------------------------------------------------
-# How prompts are searched: by any of their fields.
+def kind_target(kind: Kind) -> SearchTarget:
+    """The weight of a title is twice that of each other column."""
+    _, *body = indexed_sql(kind, table="r.")
+    return SearchTarget(
+        table=kind.source,
+        id_column=kind.key,
+        index=text_index(kind),
+        weights=(2.0, *(1.0 for _ in body)),
+        title_column=kind.title,
+        candidate=KindCandidate,
+        candidate_sql=f"""
+        SELECT r.{kind.key}, r.{kind.title}, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
+            r.{kind.title}_seg, {" || ' ' || ".join(body)}, '{kind.source}',
+            json_array({", ".join(f"r.{name}" for name in _value_fields(kind))})
+        FROM json_each(?) wanted CROSS JOIN {kind.source} r ON r.id = wanted.value
+        """,
+        vectors=(ITEM_VECTORS[kind.source],),
+    )
 
 
-class PromptCandidate(NamedFieldsCandidate, gc=False):
-    """The title is the name of the prompt."""
-
-    has_authors = True
-    embedded = PROMPT_VECTORS.texts
-
-    author: str
-    details: str
-    system_prompt: str
-    user_prompt: str
-
-    def fields(self) -> dict[str, str]:
-        return {
-            "details": self.details,
-            "system_prompt": self.system_prompt,
-            "user_prompt": self.user_prompt,
-            "author": self.author,
-            "keywords": ", ".join(decode_texts(self.tags)),
-        }
-
-    @property
-    def author_name(self) -> str:
-        return self.author
-
-    @property
-    def item_chars(self) -> int:
-        return sum(map(len, (self.author, self.details, self.system_prompt, self.user_prompt)))
-
-
-_PROMPT_FIELDS = ("author", "details", "system_prompt", "user_prompt")
-_PROMPT_BODY = " || ' ' || ".join(f"coalesce(r.{name}_seg, r.{name})" for name in (*_PROMPT_FIELDS, "tags"))
-
-PROMPTS_TARGET = SearchTarget(
-    table="prompts",
-    id_column="id",
-    index=PROMPTS_INDEX,
-    weights=(2.0, 1.0, 1.0, 1.0, 1.0, 1.0),
-    title_column="name",
-    candidate=PromptCandidate,
-    candidate_sql=f"""
-        SELECT r.id, r.name, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.name_seg, {_PROMPT_BODY}, {", ".join(f"r.{name}" for name in _PROMPT_FIELDS)}
-        FROM json_each(?) wanted CROSS JOIN prompts r ON r.id = wanted.value
-    """,
-    vectors=(PROMPT_VECTORS,),
-)
+# By source.
+KIND_TARGETS: Mapping[str, SearchTarget] = {
+    kind.source: kind_target(kind) for kind in (CHARACTER, PROMPT, *ADDED_KINDS)
+}
 
 
 # -- observations ------------------------------------------------------------------------------------------------------
@@ -247,29 +201,26 @@ class ObservationCandidate(FieldsCandidate, gc=False):
         return "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
 
 
-# Qualified, because `json_each` also has a column `type`.
-_OBSERVATION_BODY = " || char(10) || ".join(f"r.{name}" for name in OBSERVATION_FIELDS)
-
 # A control character between the values keeps a text from matching across two of them. Lists are JSON.
 _LITERAL_TEXT = " || char(1) || ".join(
     f"(SELECT coalesce(group_concat(value, char(1)), '') FROM json_each(r.{name}))"
     if name in OBSERVATION_LISTS
     else f"r.{name}"
-    for name in ("title", *OBSERVATION_FIELDS)
+    for name in ("title", *OBSERVATION.searched)
 )
 
 OBSERVATIONS_TARGET = SearchTarget(
     table="observations",
     id_column="uuid",
-    index=OBSERVATIONS_INDEX,
+    index=text_index(OBSERVATION),
     weights=(2.0, 1.0),
     title_column="title",
     candidate=ObservationCandidate,
     candidate_sql=f"""
         SELECT r.uuid, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.title_seg, coalesce(r.body_seg, {_OBSERVATION_BODY}), r.subtitle, r.narrative, r.facts
+            r.title_seg, {indexed_sql(OBSERVATION, table="r.")[1]}, r.subtitle, r.narrative, r.facts
         FROM json_each(?) wanted CROSS JOIN observations r ON r.id = wanted.value
     """,
     literal_text=_LITERAL_TEXT,
-    vectors=(OBSERVATION_VECTORS,),
+    vectors=(ITEM_VECTORS["observations"],),
 )

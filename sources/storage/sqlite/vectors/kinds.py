@@ -9,14 +9,17 @@ other message.
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from config.paths import DatabaseKind
+from sources.installed import TABLE_KINDS
+from sources.kinds import Kind
 from sources.storage.search.candidates import Passage, split_fields, split_message, split_text
 from sources.storage.search.engine import SearchConnection
+from sources.storage.tables.kind_tables import text_index
 from sources.storage.tables.sql import CHUNK_BITS, json_array
 
 _decode_texts = msgspec.json.Decoder(list[str]).decode
@@ -255,34 +258,22 @@ def _if_changed(columns: Sequence[str]) -> str:
     return f"WHEN ({old}) IS NOT ({new})" if len(columns) > 1 else f"WHEN {old} IS NOT {new}"
 
 
-NOTE_VECTORS = ItemVectors(
-    name="notes", database="chacha", table="notes", index="notes_index", title="title", texts=("content",)
-)
-CHARACTER_VECTORS = ItemVectors(
-    name="characters",
-    database="chacha",
-    table="characters",
-    index="characters_index",
-    title="name",
-    texts=("description", "personality", "first_message"),
-)
-OBSERVATION_VECTORS = ItemVectors(
-    name="observations",
-    database="chacha",
-    table="observations",
-    index="observations_index",
-    title="title",
-    texts=("subtitle", "narrative"),
-    lists=("facts",),
-)
-PROMPT_VECTORS = ItemVectors(
-    name="prompts",
-    database="prompts",
-    table="prompts",
-    index="prompts_index",
-    title="name",
-    texts=("details", "system_prompt", "user_prompt"),
-)
+def item_vectors(kind: Kind) -> ItemVectors:
+    embedded = [kind.field(name) for name in kind.embedded]
+    return ItemVectors(
+        name=kind.source,
+        database=kind.database,
+        table=kind.source,
+        index=text_index(kind).table,
+        title=kind.title,
+        texts=tuple(field.name for field in embedded if field.shape != "list"),
+        lists=tuple(field.name for field in embedded if field.shape == "list"),
+    )
+
+
+# Those of kinds with a table of their own, by its name.
+ITEM_VECTORS: Mapping[str, ItemVectors] = {kind.source: item_vectors(kind) for kind in TABLE_KINDS}
+NOTE_VECTORS = ITEM_VECTORS["notes"]
 CHUNK_VECTORS = ChunkVectors(name="chunks", database="media", table="chunks", index="media_index")
 TITLE_VECTORS = TitleVectors(name="titles", database="chacha", table="conversations", index="chats_index")
 MESSAGE_VECTORS = MessageVectors(
@@ -296,11 +287,8 @@ ALL_KINDS: tuple[VectorKind, ...] = (
     MESSAGE_VECTORS,
     HUMAN_ONLY_VECTORS,
     TITLE_VECTORS,
-    NOTE_VECTORS,
-    CHARACTER_VECTORS,
-    OBSERVATION_VECTORS,
+    *ITEM_VECTORS.values(),
     CHUNK_VECTORS,
-    PROMPT_VECTORS,
 )
 
 

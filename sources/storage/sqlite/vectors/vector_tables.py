@@ -79,6 +79,22 @@ class VectorTables(Struct, frozen=True):
             state = self._start_over(connection, model)
         return state
 
+    def add_kind(self, connection: sqlite3.Connection, kind: VectorKind) -> None:
+        """Creates the tables and triggers of one kind again, if the file has vectors."""
+        state = self.state(connection)
+        if state is None:
+            return
+        objects = connection.execute(
+            "SELECT type, name FROM sqlite_schema WHERE (type = 'trigger' AND name GLOB ?) OR name IN (?, ?)",
+            (f"{kind.vectors}_*", kind.vectors, kind.queue),
+        )
+        for object_type, name in objects.fetchall():
+            connection.execute(f"DROP {object_type} {name}")
+        for statement in kind.ddl():
+            connection.execute(statement)
+        [last] = connection.execute(f"SELECT coalesce(max(id), 0) FROM {kind.table}").fetchone()
+        self._save(connection, replace(state, unfinished={**state.unfinished, kind.name: last}))
+
     def drop(self, connection: sqlite3.Connection) -> None:
         """Removes the tables and triggers, also those of another version."""
         connection.execute("DELETE FROM state WHERE name = ?", (_STATE_NAME,))

@@ -11,11 +11,10 @@ from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, Messag
 from sources.records import HitPage
 from sources.storage.contract import Library
 from sources.storage.postgres.search.targets import (
-    POSTGRES_CHARACTERS,
     POSTGRES_CHATS,
+    POSTGRES_KINDS,
     POSTGRES_MEDIA,
     POSTGRES_NOTES,
-    POSTGRES_PROMPTS,
 )
 from sources.storage.search.engine import SearchTarget
 from tests.sources.storage.library_fixture import make_search, open_sqlite
@@ -32,8 +31,8 @@ _QUERIES = (
 )  # fmt: skip
 _TARGETS: dict[str, SearchTarget] = {
     "notes": POSTGRES_NOTES,
-    "prompts": POSTGRES_PROMPTS,
-    "characters": POSTGRES_CHARACTERS,
+    "prompts": POSTGRES_KINDS["prompts"],
+    "characters": POSTGRES_KINDS["characters"],
     "media": POSTGRES_MEDIA,
     "chats": POSTGRES_CHATS,
 }

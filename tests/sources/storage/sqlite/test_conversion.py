@@ -51,8 +51,8 @@ def read_rows(file: Path) -> Rows:
 
 
 def describe(connection: sqlite3.Connection) -> tuple[object, ...]:
-    """Describes a schema, without the order of columns."""
-    objects = sorted(connection.execute(OBJECTS).fetchall())
+    """Describes a schema, without the order of columns and the line breaks of statements."""
+    objects = sorted((kind, name, " ".join(sql.split())) for kind, name, sql in connection.execute(OBJECTS))
     columns = {name: sorted(connection.execute(COLUMNS, (name,)).fetchall()) for _, name, _ in objects}
     return schema_version(connection), objects, columns
 

@@ -10,7 +10,8 @@ from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import UserDatabases
 from sources.storage.sqlite.index.text_index import COUNTS_MAX
-from sources.storage.tables.sql import NOTES_INDEX, PROMPTS_INDEX, TextIndex
+from sources.storage.tables.kind_tables import PROMPTS
+from sources.storage.tables.sql import NOTES_INDEX, TextIndex
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.conftest import INDEX, make_options
 
@@ -58,7 +59,7 @@ async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path:
             chacha, prompts = databases.chacha, databases.prompts
             return [
                 await chacha.read("notes", partial(find, chacha, NOTES_INDEX)),
-                await prompts.read("prompts", partial(find, prompts, PROMPTS_INDEX)),
+                await prompts.read("prompts", partial(find, prompts, PROMPTS.index)),
             ]
 
         assert await find_in_all() == [["lighthouse"], ["lighthouse"]]

@@ -14,6 +14,9 @@ from auth.context import READ, SCOPES, WRITE
 from config.errors import Forbidden, RateLimited, Unauthenticated
 from config.settings import Settings
 
+# Users, tools and addresses tracked by each limit: about 20 MB.
+RATE_KEYS_MAX = 100_000
+
 Clock = Callable[[], float]
 LimitKey = str | tuple[str, ...]
 
@@ -89,7 +92,7 @@ class TokenBuckets:
 
 
 def in_process_limits(settings: Settings, clock: Clock = time.monotonic) -> MakeLimit:
-    return lambda rule: TokenBuckets(rule, settings.rate_keys_max, clock)
+    return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
 
 
 class RateLimits(Struct, frozen=True):

@@ -93,6 +93,31 @@ _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 _BOOLEANS: dict[str, bool] = {word: word in _TRUE for word in (*_TRUE, *_FALSE)}
 
+# What replaced settings of earlier versions. The values of others, in FIXED, cannot be changed any more. A value that
+# is still in a file or in the environment has no effect, and a warning says so: an upgrade must not stop a server.
+REPLACED: Mapping[str, str] = {
+    "conversation_hits_max": "message_page_max",
+    "ws_ping_interval_s": "sse_keepalive_s",
+}
+FIXED = frozenset(
+    """
+    audit_rejections_per_hour breaker_entries_max bus_message_page_max chat_files_max chat_history_max_chars
+    chat_message_max_chars chat_retry_window_s conversation_search_message_chars follow_database_scan_s
+    follow_scan_s follow_url_timeout_s form_max_bytes import_depth_max import_line_max_bytes import_parser_cpu_s
+    import_parser_deadline_s import_parser_memory_mib import_unpacked_ratio_max jwks_max_bytes jwks_timeout_s
+    jwks_ttl_s key_last_used_flush_s known_browser_lifetime_s library_cache_kib library_flush_s
+    library_queue_max library_stop_ms loop_block_warn_ms memory_exchange_max_messages model_download_timeout_s
+    oauth_assertion_lifetime_max_s oauth_client_metadata_max oauth_client_metadata_max_bytes
+    oauth_client_metadata_ttl_s oauth_device_code_ttl_s oauth_device_codes_max oauth_redirect_uris_max
+    observations_batch_max openid_flow_lifetime_s openid_max_bytes openid_metadata_ttl_s
+    passkey_challenge_lifetime_s password_max_chars postgres_connection_lifetime_s
+    postgres_connection_max_queries postgres_idle_timeout_ms postgres_silence_max_ms query_max_terms
+    rate_keys_max recent_calls_max recent_calls_users_max reset_link_lifetime_s search_vocabulary_mib
+    semantic_query_cache_max session_queries_max session_state_max session_state_max_per_user
+    setup_link_lifetime_s worker_hang_s
+    """.split()  # noqa: SIM905 - a list would take a line for each name
+)
+
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TYPES = {item.name: item.type for item in fields(Settings)}
 
@@ -204,6 +229,8 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             layer.problems.append(f"environment: {both} are both set; unset one of them")
         elif variable in file_variables:
             _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
+        elif warning := _former_setting(variable.removeprefix(_PREFIX).lower()):
+            layer.warnings.append(f"environment {variable}: {warning}")
         elif variable not in _OTHER_VARIABLES:
             known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
@@ -247,11 +274,20 @@ def _read_toml(path: Path | None) -> _Layer:
     for name, value in table.items():
         if name in _BY_NAME:
             layer.add(name, _file_origin(path), value, _from_toml)
+        elif warning := _former_setting(name):
+            layer.warnings.append(f"{_file_origin(path)}: {name}: {warning}")
         else:
             layer.problems.append(f"file {path}: unknown setting {name!r}{_hint(name, _BY_NAME)}")
     if is_shared:
         layer.warnings += [_shared_file_warning(path, name) for name in layer.values if _BY_NAME[name].is_secret]
     return layer
+
+
+def _former_setting(name: str) -> str:
+    """Returns a warning if a name was a setting in an earlier version."""
+    if name in REPLACED:
+        return f"replaced by {REPLACED[name]}; the value is ignored"
+    return "the value is fixed now; this one is ignored" if name in FIXED else ""
 
 
 def find_config_file(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:

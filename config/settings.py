@@ -111,10 +111,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             256,
         ),
     ] = 1
-    worker_hang_s: Annotated[
-        float,
-        _number("s", "A worker whose event loop has not run for this long is killed and replaced.", 1, _HOUR_S),
-    ] = 30
     idle_timeout_s: Annotated[
         float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
     ] = 5
@@ -144,19 +140,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     postgres_connect_timeout_s: Annotated[
         float, _number("s", "How long connecting to PostgreSQL may take.", 0.1, 60)
     ] = 5
-    postgres_connection_max_queries: Annotated[
-        int,
-        _number(
-            "statements",
-            "A connection to PostgreSQL is replaced after so many statements: the server remembers every table that a "
-            "connection has used.",
-            10,
-            10_000_000,
-        ),
-    ] = 5_000
-    postgres_connection_lifetime_s: Annotated[
-        float, _number("s", "A connection to PostgreSQL is replaced after this time.", 1, _DAY_S)
-    ] = 600
     postgres_statement_cache: Annotated[
         int,
         _number(
@@ -180,19 +163,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     postgres_lock_timeout_ms: Annotated[
         int, _number("ms", "How long a statement waits for a lock in PostgreSQL.", 1, 3_600_000)
     ] = 2_000
-    postgres_idle_timeout_ms: Annotated[
-        int, _number("ms", "PostgreSQL ends a transaction that sends no statement for this time.", 100, 3_600_000)
-    ] = 10_000
-    postgres_silence_max_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "PostgreSQL must answer a statement this long after the time limit of the statement at the latest. "
-            "Otherwise the connection counts as lost, because the server or the network hangs.",
-            100,
-            3_600_000,
-        ),
-    ] = 5_000
     postgres_hnsw_min_passages: Annotated[
         int,
         _number(
@@ -211,16 +181,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "loses nothing in either mode."
         ),
     ] = "normal"
-    library_flush_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How long after a write the disk is flushed, with `durability = normal`: a power failure loses what was "
-            "written in this time. 0: only when many pages were written and when the library is closed.",
-            0,
-            _HOUR_S,
-        ),
-    ] = 5
     library_open_max: Annotated[
         int,
         _number(
@@ -231,9 +191,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("jobs", "Library reads and writes that run at the same time. 0: the number of CPU cores.", 0, 1_000),
     ] = 0
-    library_queue_max: Annotated[
-        int, _number("jobs", "Reads that may wait for one database file of one user, and as many writes.", 1, 100_000)
-    ] = 2_000
     library_wait_max_ms: Annotated[
         int,
         _number(
@@ -246,18 +203,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     library_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
-    library_cache_kib: Annotated[
-        int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
-    ] = 1_024
-    library_stop_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "Time in which a read past its deadline must stop. After that, its connection is replaced by another one.",
-            10,
-            _HOUR_S * 1000,
-        ),
-    ] = 1_000
     migration_copies_max: Annotated[
         int,
         _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
@@ -348,12 +293,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             10_000_000,
         ),
     ] = 50_000
-    search_vocabulary_mib: Annotated[
-        int,
-        _number(
-            "MiB", "Memory for the words of all users' libraries that misspelled words are compared with.", 1, _MIB
-        ),
-    ] = 64
     message_scan_max_rows: Annotated[
         int,
         _number(
@@ -388,10 +327,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     head_timeout_s: Annotated[
         float, _number("s", "Time limit for receiving the request line and headers of a request.", 0.1, _HOUR_S)
     ] = 30
-    loop_block_warn_ms: Annotated[
-        int,
-        _number("ms", "A call that blocks the event loop for longer is logged, with its stack.", 10, _HOUR_S * 1000),
-    ] = 250
     body_timeout_s: Annotated[
         float, _number("s", "Time in which the next 64 KiB of a request body, or its end, must arrive.", 0.1, _HOUR_S)
     ] = 30
@@ -524,15 +459,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("characters", "Maximum length of a query. The rest is ignored, and the response says so.", 1, 100_000),
     ] = 1_000
-    query_max_terms: Annotated[
-        int,
-        _number(
-            "words",
-            "Maximum number of search terms in a query. The rest is ignored, and the response says so.",
-            1,
-            1_000,
-        ),
-    ] = 32
     retrieval_default_tokens: Annotated[
         int, _number("tokens", "Default token budget of a response that contains passages.", 100, 1_000_000)
     ] = 5_000
@@ -607,12 +533,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("messages", "Matches per concept examined for exchanges and conversations.", 10, 100_000),
     ] = 300
-    memory_exchange_max_messages: Annotated[
-        int, _number("messages", "Messages searched backwards from a match for the start of its exchange.", 1, 1_000)
-    ] = 30
-    observations_batch_max: Annotated[
-        int, _number("observations", "Observations that one call can record.", 1, 10_000)
-    ] = 50
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
         _text(
@@ -638,9 +558,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("failures", "Consecutive failures of a source after which a user's searches skip it.", 1, 1_000)
     ] = 5
     breaker_pause_s: Annotated[float, _number("s", "How long a failing source is skipped.", 0.1, _DAY_S)] = 30
-    breaker_entries_max: Annotated[
-        int, _number("sources", "Failing sources tracked at the same time, for all users together.", 1, 10_000_000)
-    ] = 10_000
 
     # Semantic search
     semantic_model: Annotated[
@@ -664,9 +581,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     semantic_timeout_ms: Annotated[
         int,
         _number("ms", "Time limit for embedding a query. After it, a search finds words only and says so.", 10, 60_000),
-    ] = 1_000
-    semantic_query_cache_max: Annotated[
-        int, _number("queries", "Queries whose vectors are kept in memory.", 1, 1_000_000)
     ] = 1_000
     semantic_endpoint_key: Annotated[str, _secret("Bearer token for the embeddings API.")] = ""
     semantic_endpoint_model: Annotated[
@@ -714,10 +628,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "s", "Time limit for one background batch of a local model, after which its process is replaced.", 1, _DAY_S
         ),
     ] = 600
-    model_download_timeout_s: Annotated[
-        float,
-        _number("s", "How long `florilegium model install` waits for the next data of a download.", 1, _HOUR_S),
-    ] = 30
     semantic_memory_mib: Annotated[
         int,
         _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
@@ -740,9 +650,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_page_max: Annotated[
         int, _number("conversations", "Maximum number of conversations per page of the REST list.", 1, 10_000)
     ] = 200
-    conversation_hits_max: Annotated[
-        int, _number("messages", "Maximum number of messages returned by a message search.", 1, 10_000)
-    ] = 200
     conversation_messages_max: Annotated[
         int,
         _number(
@@ -762,9 +669,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_events_max_s: Annotated[
         float, _number("s", "How long a stream of changes lasts. Browsers connect again.", 0, _DAY_S)
     ] = 300
-    conversation_search_message_chars: Annotated[
-        int, _number("characters", "Text of each message that conversation_search returns.", 1, 1_000_000)
-    ] = 2_000
     conversation_search_scan_max: Annotated[
         int, _number("messages", "Messages that conversation_search examines to find results.", 1, 1_000_000)
     ] = 4_000
@@ -778,9 +682,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bus_agent_ttl_s: Annotated[
         float, _number("s", "Idle time after which an agent has to register again.", 1, 3650 * _DAY_S)
     ] = 90 * _DAY_S
-    bus_message_page_max: Annotated[
-        int, _number("messages", "Maximum number of messages of a thread in one response.", 1, 100_000)
-    ] = 1_000
     bus_response_max_bytes: Annotated[
         int,
         _number("bytes", "Message text in one response of bus_connect or msg_list.", _KIB, 64 * _MIB),
@@ -807,15 +708,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_unpacked_max_bytes: Annotated[
         int, _number("bytes", "Maximum unpacked size of an archive.", _KIB, 1024 * 1024 * _MIB)
     ] = 16 * 1024 * _MIB
-    import_unpacked_ratio_max: Annotated[
-        int,
-        _number(
-            "times",
-            "Maximum compression ratio of a file in an archive. Text has a ratio of ten to forty.",
-            10,
-            100_000,
-        ),
-    ] = 200
     import_file_max_bytes: Annotated[
         int,
         _number("bytes", "Maximum size of one file in an archive that is not a Florilegium export.", _KIB, 1024 * _MIB),
@@ -829,18 +721,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_problems_max: Annotated[
         int, _number("problems", "Problems listed in an import report. All problems are counted.", 1, 10_000)
     ] = 100
-    import_line_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of one line, or one value, in an imported file.", _KIB, 1024 * _MIB)
-    ] = 32 * _MIB
     import_images_max_bytes: Annotated[
         int,
         _number(
             "bytes", "Size of the images of an imported note, together. Further images are left out.", 0, 1024 * _MIB
         ),
     ] = 16 * _MIB
-    import_depth_max: Annotated[
-        int, _number("levels", "Maximum nesting depth of JSON in an imported file.", 4, 1_000)
-    ] = 100
     import_lines_max: Annotated[
         int, _number("lines", "Maximum number of lines of a text that is imported.", 1_000, 1_000_000_000)
     ] = 1_000_000
@@ -859,14 +745,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("items", "Skipped items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
     ] = 50_000
-    import_parser_cpu_s: Annotated[
-        int, _number("s", "CPU time limit of the process that parses one document.", 1, 3_600)
-    ] = 10
-    import_parser_memory_mib: Annotated[
-        int, _number("MiB", "Memory limit of the process that parses one document.", 128, 65_536)
-    ] = 512
     # Long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
-    import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 120
     import_reader_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
     ] = 2_048
@@ -932,22 +811,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_poll_s: Annotated[
         float, _number("s", "Time between two looks at the times of followed files and databases.", 0.05, _HOUR_S)
     ] = 1.0
-    follow_scan_s: Annotated[
-        float, _number("s", "Time between two scans of a watched folder, which find what events missed.", 1, _DAY_S)
-    ] = 300.0
     follow_unwatched_scan_s: Annotated[
         float, _number("s", "Time between two scans of a folder that cannot be watched for events.", 0.1, _DAY_S)
     ] = 10.0
-    follow_database_scan_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Time after which a followed database of tldw that changed is read completely again. Until then only the "
-            "rows are read whose change it records.",
-            1,
-            30 * _DAY_S,
-        ),
-    ] = 3600.0
     follow_url_s: Annotated[
         float, _number("s", "Time between two requests for a followed URL, unless it has an interval.", 1, 30 * _DAY_S)
     ] = 3600.0
@@ -958,7 +824,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "port is not that of http or https."
         ),
     ] = ()
-    follow_url_timeout_s: Annotated[float, _number("s", "Time limit for fetching a followed URL.", 0.1, _HOUR_S)] = 30.0
 
     # Chat
     chat_upstream_url: Annotated[
@@ -985,18 +850,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             256 * _MIB,
         ),
     ] = 8 * _MIB
-    chat_retry_window_s: Annotated[
-        float, _number("s", "Time within which a repeated turn is treated as a retry and stored once.", 0, _DAY_S)
-    ] = 300
-    chat_message_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a message sent to `/chat`.", 1, 10_000_000)
-    ] = 10_000
-    chat_history_max_chars: Annotated[
-        int, _number("characters", "Maximum length of `history` sent to `/chat`, encoded as JSON.", 2, 100_000_000)
-    ] = 500_000
-    chat_files_max: Annotated[
-        int, _number("files", "Maximum number of files attached to a `/chat` message.", 0, 1_000)
-    ] = 10
     chat_file_max_chars: Annotated[
         int,
         _number(
@@ -1043,24 +896,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     session_seen_max: Annotated[
         int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
-    session_queries_max: Annotated[int, _number("queries", "Recent queries kept per session.", 1, 1_000)] = 20
-    session_state_max: Annotated[
-        int,
-        _number(
-            "items", "Items, queries and defaults kept for the sessions of all users together.", 1_000, 1_000_000_000
-        ),
-    ] = 1_000_000
-    session_state_max_per_user: Annotated[
-        int, _number("items", "Items, queries and defaults kept for the sessions of one user.", 1_000, 1_000_000_000)
-    ] = 50_000
     stream_max_per_user: Annotated[
         int,
         _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
     ] = 16
     ws_ticket_ttl_s: Annotated[float, _number("s", "Lifetime of a WebSocket ticket.", 1, _HOUR_S)] = 30
-    ws_ping_interval_s: Annotated[
-        float, _number("s", "Interval between pings on a WebSocket connection.", 1, _HOUR_S)
-    ] = 20
     ws_frames_per_s: Annotated[
         float,
         _number("frames/s", "WebSocket frames per user that are read. Further frames wait.", 1, 1_000_000),
@@ -1247,9 +1087,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("s", "Time after which a client that registered itself and never connected is deleted.", 60, 1e9),
     ] = _DAY_S
-    oauth_redirect_uris_max: Annotated[
-        int, _number("URIs", "Redirect URIs of one client that registered itself.", 1, 1_000)
-    ] = 20
     oauth_client_metadata: Annotated[
         bool, _text("Accept clients that are identified by the URL of their metadata document, which is fetched.")
     ] = True
@@ -1260,33 +1097,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "addresses or another port than 443."
         ),
     ] = ()
-    oauth_client_metadata_ttl_s: Annotated[
-        float, _number("s", "How long a client metadata document is cached.", 1, 30 * _DAY_S)
-    ] = _HOUR_S
-    oauth_client_metadata_max: Annotated[
-        int, _number("documents", "Client metadata documents that are cached.", 1, 1_000_000)
-    ] = 1_000
-    oauth_client_metadata_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a client metadata document.", 256, _MIB)
-    ] = 16 * _KIB
     oauth_client_metadata_timeout_s: Annotated[
         float, _number("s", "Time limit for fetching a client metadata document.", 0.1, 60)
     ] = 5
-    oauth_assertion_lifetime_max_s: Annotated[
-        float,
-        _number(
-            "s", "Maximum time until the signed token expires with which a client proves its identity.", 10, _HOUR_S
-        ),
-    ] = 600
-    oauth_device_code_ttl_s: Annotated[
-        float, _number("s", "Time in which a person must enter the code of a device.", 60, _HOUR_S)
-    ] = 900
     oauth_device_interval_s: Annotated[
         float, _number("s", "Minimum time between two questions of a device whether its code was entered.", 0, 60)
     ] = 5
-    oauth_device_codes_max: Annotated[
-        int, _number("codes", "Devices that wait for their codes, for all users together.", 1, 1_000_000)
-    ] = 1_000
 
     # Sign-in with a browser
     browser_session_idle_s: Annotated[
@@ -1304,9 +1120,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             10_000,
         ),
     ] = 50
-    form_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
-    ] = 64 * _KIB
     password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
     password_requires_passkey: Annotated[
         bool,
@@ -1316,7 +1129,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = False
     password_min_chars: Annotated[int, _number("characters", "Minimum length of a new password.", 8, 64)] = 8
-    password_max_chars: Annotated[int, _number("characters", "Maximum length of a password.", 64, 4096)] = 256
     password_hash_memory_kib: Annotated[
         int, _number("KiB", "Memory that hashing a password takes (Argon2id).", 64, 4 * _MIB)
     ] = 64 * _KIB
@@ -1346,14 +1158,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate_sign_in_address_burst: Annotated[
         int, _number("attempts", "Failed sign-ins per address that are allowed at once.", 1, 1_000_000)
     ] = 30
-    known_browser_lifetime_s: Annotated[
-        float, _number("s", "How long a browser is remembered after the last sign-in with it.", 60, 1e9)
-    ] = 180 * _DAY_S
     passkey_sign_in: Annotated[bool, _text("Let people register passkeys and sign in with them.")] = True
     passkey_max_per_user: Annotated[int, _number("passkeys", "Passkeys of one user.", 1, 1_000)] = 20
-    passkey_challenge_lifetime_s: Annotated[
-        float, _number("s", "Time in which people must confirm a passkey on their device.", 30, _HOUR_S)
-    ] = 300
     passkey_recent_sign_in_s: Annotated[
         float,
         _number(
@@ -1372,53 +1178,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     openid_timeout_s: Annotated[float, _number("s", "Time limit for a request to a provider.", 0.1, 300)] = 10
-    openid_max_bytes: Annotated[int, _number("bytes", "Maximum size of a provider's response.", _KIB, 64 * _MIB)] = _MIB
-    openid_metadata_ttl_s: Annotated[
-        float, _number("s", "Age at which the discovery document of a provider is fetched again.", 1, 30 * _DAY_S)
-    ] = _HOUR_S
-    openid_flow_lifetime_s: Annotated[
-        float, _number("s", "Time in which people must complete a sign-in at a provider.", 30, _DAY_S)
-    ] = 900
-    setup_link_lifetime_s: Annotated[
-        float, _number("s", "How long the link that creates the first administrator is valid.", 60, 1e9)
-    ] = _DAY_S
     invitation_lifetime_s: Annotated[float, _number("s", "How long an invitation is valid.", 60, 1e9)] = 7 * _DAY_S
-    reset_link_lifetime_s: Annotated[
-        float, _number("s", "How long a link that sets a new password is valid.", 60, 1e9)
-    ] = _DAY_S
 
     # Audit log
     audit_retention_days: Annotated[
         float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
     ] = 90
     audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
-    recent_calls_max: Annotated[
-        int,
-        _number(
-            "calls", "MCP calls of a user that are kept in memory, so that people can see them. 0: none.", 0, 10_000
-        ),
-    ] = 50
-    recent_calls_users_max: Annotated[
-        int,
-        _number(
-            "users", "Users whose recent calls are kept. The least recent caller is forgotten first.", 1, 1_000_000
-        ),
-    ] = 1_000
     audit_flush_s: Annotated[
         float, _number("s", "How long reads wait to be written together. Other events are written at once.", 0.01, 60)
     ] = 1
     audit_queue_max: Annotated[
         int, _number("events", "Events that wait to be written. Further ones are only counted.", 100, 10_000_000)
     ] = 10_000
-    audit_rejections_per_hour: Annotated[
-        int,
-        _number(
-            "addresses",
-            "Addresses per hour whose rejected API keys and tokens are recorded. Those of others are counted together.",
-            1,
-            1_000_000,
-        ),
-    ] = 100
 
     # Credential caches
     token_cache_max: Annotated[
@@ -1435,7 +1207,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     token_max_bytes: Annotated[
         int, _number("bytes", "Maximum size of a credential. Longer ones are rejected without being parsed.", 256, _MIB)
     ] = 16 * _KIB
-    jwks_ttl_s: Annotated[float, _number("s", "Age at which the JWK set is fetched again.", 1, 30 * _DAY_S)] = 600
     jwks_refresh_min_s: Annotated[
         float,
         _number(
@@ -1449,11 +1220,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("s", "How long the last JWK set stays in use while fetching fails.", 0, 365 * _DAY_S),
     ] = _DAY_S
-    jwks_timeout_s: Annotated[float, _number("s", "Time limit for fetching the JWK set.", 0.1, 300)] = 5
-    jwks_max_bytes: Annotated[int, _number("bytes", "Maximum size of the JWK set.", _KIB, 64 * _MIB)] = _MIB
-    key_last_used_flush_s: Annotated[
-        float, _number("s", "How often the last-used times of API keys are stored.", 1, _DAY_S)
-    ] = 60
 
     # Rate limits
     rate_user_per_minute: Annotated[
@@ -1501,15 +1267,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "clients", "New OAuth clients and device codes per address that are allowed at once.", 1, 1_000_000_000
         ),
     ] = 20
-    rate_keys_max: Annotated[
-        int,
-        _number(
-            "keys",
-            "Users, tools and addresses tracked by each limit. The least recently seen is dropped first.",
-            1,
-            100_000_000,
-        ),
-    ] = 100_000
 
     # Operations
     metrics_token: Annotated[

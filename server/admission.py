@@ -26,6 +26,9 @@ from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 
+# An attack from many addresses must not fill the audit log.
+_AUDIT_REJECTIONS_PER_HOUR = 100
+
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"
 
@@ -142,7 +145,7 @@ class Admission:
         self._audit = audit
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
-        self._rejections = RejectedCredentials(audit, settings.audit_rejections_per_hour)
+        self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
         self._config_max_bytes = settings.request_config_max_bytes
         self._data_root = data_root
         self._authenticator = authenticator

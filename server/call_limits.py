@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import Principal, SessionId
-from auth.rate_limits import RateLimits, tool_rule, user_rule
+from auth.rate_limits import RATE_KEYS_MAX, RateLimits, tool_rule, user_rule
 from config.errors import FlorilegiumError, Overloaded, RateLimited
 from config.paths import UserId
 from config.settings import Settings
@@ -60,7 +60,7 @@ class EarlyStarts:
         self._clock = clock
         self._pause_s = max(rule.burst * rule.interval_s for rule in (user_rule(settings), tool_rule(settings)))
         self._waiting: set[UserId] = set()
-        self._paused_until: LRUCache[UserId, float] = LRUCache(settings.rate_keys_max)
+        self._paused_until: LRUCache[UserId, float] = LRUCache(RATE_KEYS_MAX)
 
     def begin(self, user_id: UserId) -> bool:
         """Returns whether a call may start early. If so, `end` has to follow."""

@@ -65,6 +65,9 @@ from sources.registry import load_sources
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
 
+# Last-used times are shown in minutes, so they are stored once per minute.
+_KEY_LAST_USED_FLUSH_S = 60.0
+
 # A call is answered with 503 within a second if another process holds the lock of the control database.
 _CONTROL_BUSY_TIMEOUT_S = 0.5
 
@@ -290,7 +293,7 @@ async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
 async def _flush_periodically(runtime: Runtime) -> None:
     """Stores the times at which API keys were last used, and records rejected credentials."""
     while True:
-        await asyncio.sleep(runtime.settings.key_last_used_flush_s)
+        await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
         await _flush(runtime)
         runtime.admission.record_rejections()
 

@@ -12,7 +12,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.version import VERSION
 from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
-from sources.search.arguments import LIMIT_MAX
+from sources.search.arguments import LIMIT_MAX, QUERY_MAX_TERMS
 from sources.semantic.service import model_description
 from sources.source import Source
 from sources.storage.contract import Libraries
@@ -87,7 +87,7 @@ class ServerInfoTool:
             session_s=settings.session_ttl_s,
             search_ms=settings.fanout_deadline_ms,
             query_chars=settings.query_max_chars,
-            query_terms=settings.query_max_terms,
+            query_terms=QUERY_MAX_TERMS,
             hits=LIMIT_MAX,
             hits_bytes=settings.search_response_max_bytes,
             snippet_chars=SNIPPET_MAX_CHARS,

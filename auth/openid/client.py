@@ -26,6 +26,12 @@ from config.openid import OpenIdProvider, is_trusted_url
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
+# Providers change their endpoints rarely and announce it days before.
+_OPENID_METADATA_TTL_S = 3600.0
+
+# Discovery documents and key sets have less than 64 KB.
+_OPENID_MAX_BYTES = 1024 * 1024
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 # Why a sign-in at a provider failed.
 
@@ -200,7 +206,7 @@ class OpenIdClient:
             raise OpenIdFailed("the response comes from another provider; start again")
 
     async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < self._settings.openid_metadata_ttl_s
+        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
         if self._metadata is None or not is_fresh:
             self._accept(await self._fetch_metadata())
         assert self._metadata is not None
@@ -218,7 +224,7 @@ class OpenIdClient:
 
     def _accept(self, metadata: ProviderMetadata) -> None:
         if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-            fetch = UrlFetch(self._settings.openid_timeout_s, self._settings.openid_max_bytes)
+            fetch = UrlFetch(self._settings.openid_timeout_s, _OPENID_MAX_BYTES)
             self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
         self._metadata, self._fetched_at = metadata, self._monotonic()
 
@@ -289,7 +295,7 @@ class OpenIdClient:
                     method, url, headers={"Accept": "application/json", **headers}, body=body, timeout_s=timeout_s
                 ) as response,
             ):
-                content = await response.read(self._settings.openid_max_bytes)
+                content = await response.read(_OPENID_MAX_BYTES)
                 status = response.status
         except (TimeoutError, OutgoingRequestError) as error:
             raise self._unavailable(f"{url} {error!r}") from error

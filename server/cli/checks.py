@@ -25,7 +25,7 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from auth.quotas import Quotas, read_own_max_bytes
 from auth.redis.connection import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
-from auth.signing_keys import load_signing_keys
+from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
@@ -392,7 +392,7 @@ async def _check_jwks(settings: Settings) -> Check:
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
-    body = await UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes)(settings.jwt_jwks_url)
+    body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
     try:
         keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
     except msgspec.MsgspecError:

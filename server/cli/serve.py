@@ -29,6 +29,10 @@ from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
+# A worker whose event loop has not run for this long is killed and replaced. No call blocks the loop for more than a
+# fraction of a second, so 30 s is a hang even on a busy machine.
+_WORKER_HANG_S = 30.0
+
 
 @click.command(cls=SettingsCommand)
 @demo_option
@@ -78,9 +82,7 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         if lock is not None:
             lock.publish_url(url)
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(
-            command, settings.workers, sockets, lambda: manager.ready(url), settings.worker_hang_s
-        )
+        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
         async with manager.watchdog():
             await workers.run()
         manager.stopping()

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from auth.accounts.service import Accounts
+from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
 from auth.browser_sessions import (
     BrowserSession,
@@ -29,6 +29,7 @@ from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
 from server.console.pages import render_page
+from server.oauth.code_request import FORM_MAX_BYTES
 from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
@@ -95,11 +96,11 @@ class BrowserGuard:
         self._is_secure = base_url.scheme == "https"
         self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
-        self._form_max_bytes = settings.form_max_bytes
+        self._form_max_bytes = FORM_MAX_BYTES
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
-        self._known_lifetime_s = int(settings.known_browser_lifetime_s)
+        self._known_lifetime_s = int(KNOWN_BROWSER_LIFETIME_S)
 
     def check_origin(self, request: Request) -> None:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""

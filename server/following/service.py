@@ -33,6 +33,9 @@ from sources.following.state import SourceBusy, SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
+# Scans of a watched folder find what events missed, which is rare.
+_FOLLOW_SCAN_S = 300.0
+
 # -- schedule ----------------------------------------------------------------------------------------------------------
 # When a followed source is read next. No I/O, and time is passed in.
 
@@ -135,7 +138,7 @@ class FollowSchedule:
             return self.record.interval_s
         if self.record.is_url:
             return self._settings.follow_url_s
-        return self._settings.follow_scan_s if self.is_watched else self._settings.follow_unwatched_scan_s
+        return _FOLLOW_SCAN_S if self.is_watched else self._settings.follow_unwatched_scan_s
 
 
 _REQUEST = "followed source"

@@ -14,7 +14,7 @@ from config.paths import UserId
 from config.settings import Settings
 from server.call_limits import CallNeeds
 from server.protocol.call import Call
-from server.recent_calls import RecentCall, recent_call
+from server.recent_calls import RECENT_CALLS_MAX, RecentCall, recent_call
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
 from server.redis.reply_tokens import RedisReplyTokenStore
@@ -70,7 +70,7 @@ _DECODER = msgspec.msgpack.Decoder(RecentCall)
 class RedisRecentCalls:
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
         self._connection = connection
-        self._per_user = settings.recent_calls_max
+        self._per_user = RECENT_CALLS_MAX
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record = recent_call(call, method, tool, outcome, seconds)

@@ -387,7 +387,7 @@ class Bridge:
             return error
 
     def _open(self) -> connect:
-        token, interval_s = self._remote.token, self._settings.ws_ping_interval_s
+        token, interval_s = self._remote.token, self._settings.sse_keepalive_s
         is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
         return connect(
             self._remote.url,

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import ConfigurationError
-from config.loading import default_config_files, describe_settings, load_settings, sample_toml, settings_markdown
+from config.loading import (
+    FIXED,
+    REPLACED,
+    default_config_files,
+    describe_settings,
+    load_settings,
+    sample_toml,
+    settings_markdown,
+)
 from config.settings import SETTINGS, Settings
 from tests.cases import each_case
 
@@ -135,6 +143,13 @@ def test_file_can_contain_every_type_of_value(tmp_path: Path) -> None:
     settings = load_settings({}, HOME, file).settings
     assert settings.allowed_hosts == ("a", "b")
     assert (settings.session_ttl_s, settings.jwt_leeway_s, settings.host) == (5, 0.5, "::1")
+
+
+def test_no_setting_of_an_earlier_version_is_still_one_and_each_replacement_is() -> None:
+    names = {setting.name for setting in SETTINGS}
+    assert not names & (FIXED | set(REPLACED))
+    assert not FIXED & set(REPLACED)
+    assert all(replacement.split()[0] in names for replacement in REPLACED.values())
 
 
 def test_unknown_names_are_rejected_with_a_suggestion(tmp_path: Path) -> None:

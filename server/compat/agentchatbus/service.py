@@ -52,6 +52,9 @@ from sources.drafts import ConversationDraft
 from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats, Libraries
 
+# AgentChatBus' own limit for the messages of a thread in one response.
+_BUS_MESSAGE_PAGE_MAX = 1000
+
 # Room for the number that makes an agent's name unique.
 _NAME_SUFFIX_CHARS = 10
 
@@ -204,7 +207,7 @@ class MessageBus:
 
     async def _read_page(self, chats: Chats, request: MessagesRequest, text_max_bytes: int) -> MessagePage:
         limits = MessagePageLimits(
-            messages=clamp(request.limit, 1, self._settings.bus_message_page_max),
+            messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
             text_bytes=text_max_bytes,
             batch=self._settings.message_page_max,
         )

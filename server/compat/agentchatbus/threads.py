@@ -26,6 +26,7 @@ from server.compat.agentchatbus.schemas import (
 )
 from server.compat.agentchatbus.tool_schemas import MsgSearchResults
 from sources.records import Conversation, ExactHit, ExactHits, Message, RegisteredAgent
+from sources.search.arguments import QUERY_MAX_TERMS
 from sources.storage.contract import Agents, Chats, CreationPosition, ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
@@ -250,8 +251,8 @@ def _exact_search(query: str, thread_id: str | None, limit: int, settings: Setti
     return ExactSearch(
         expression=query[: settings.query_max_chars],
         conversation_id=thread_id or None,
-        phrases_max=settings.query_max_terms,
-        limit=clamp(limit, 1, settings.conversation_hits_max),
+        phrases_max=QUERY_MAX_TERMS,
+        limit=clamp(limit, 1, settings.message_page_max),
         deadline_ms=settings.search_deadline_ms,
     )
 

@@ -202,7 +202,7 @@ class ConversationService:
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
     async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
-        limit = clamp(request.limit, 1, self._settings.conversation_hits_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         search = MessageSearch(
             text=request.query or None,
             in_titles=False,

@@ -31,6 +31,9 @@ from server.protocol.catalog import Catalog, Tool, ToolResult
 from sources.items import uri_of
 from sources.storage.contract import Libraries, MessageSearch
 
+# Text of each message that conversation_search returns, which the model can then request as a whole.
+_CONVERSATION_SEARCH_MESSAGE_CHARS = 2000
+
 # -- arguments ---------------------------------------------------------------------------------------------------------
 # Parses the arguments of `conversation_search` as leniently as Letta's clients write them.
 
@@ -49,7 +52,7 @@ def parse_arguments(arguments: ConversationSearch, settings: Settings) -> Messag
         roles=parse_roles(arguments.roles),
         date_from=parse_start_date(arguments.start_date),
         date_to=parse_end_date(arguments.end_date),
-        limit=parse_limit(arguments.limit, settings.conversation_hits_max),
+        limit=parse_limit(arguments.limit, settings.message_page_max),
         deadline_ms=settings.search_deadline_ms,
     )
 
@@ -153,7 +156,7 @@ class LettaTools:
         for hit in (*hits.hits, *near.hits):
             call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         notes = [None if hits.is_complete else _INCOMPLETE, near.note]
-        max_chars = settings.conversation_search_message_chars
+        max_chars = _CONVERSATION_SEARCH_MESSAGE_CHARS
         if arguments.format == "text":
             if near.hits:
                 notes.insert(0, _NEAREST_ONLY)
@@ -183,7 +186,7 @@ class LettaTools:
                 'Example: {"query": "asyncio", "roles": ["user", "assistant"], "start_date": "2025-01-01", "limit": 20}'
             ),
             input=ConversationSearch,
-            schema=conversation_search_schema(self._settings.conversation_hits_max),
+            schema=conversation_search_schema(self._settings.message_page_max),
             handler=self.conversation_search,
         )
 

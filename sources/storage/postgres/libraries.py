@@ -20,7 +20,7 @@ from sources.semantic.service import SemanticService
 from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, stored_bytes
 from sources.storage.postgres.index.index_update import reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
@@ -29,7 +29,7 @@ from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -72,7 +72,7 @@ class PostgresLibraries:
         self._connection_options = options
         # The queue may run twice as many jobs as it has slots, and one in the background.
         jobs = JobQueue(max(1, (options.connections - 1) // 2))
-        self._threads = JobThreads(options, jobs, options.connections, settings.library_queue_max)
+        self._threads = JobThreads(options, jobs, options.connections, LIBRARY_QUEUE_MAX)
         self._options = DatabaseOptions(
             threads=self._threads,
             schemas=schemas or LibrarySchemas(),
@@ -81,7 +81,7 @@ class PostgresLibraries:
             statement_timeout_ms=options.statement_timeout_ms,
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
-            vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
+            vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
             extension=VectorExtensionMemory(),
             index_builds=IndexBuilds(options),
             process_id=secrets.token_hex(8),

@@ -81,6 +81,15 @@ def test_a_world_readable_secret_file_is_warned_about(program: Program) -> None:
     assert "chmod 600" in outcome.stderr
 
 
+def test_settings_of_earlier_versions_are_ignored_with_a_warning(program: Program) -> None:
+    (program.home / "florilegium.toml").write_text("jwks_ttl_s = 60\nport = 1001\n")
+    outcome = program.run("config", "show", FLORILEGIUM_WS_PING_INTERVAL_S="5")
+    assert outcome.code == 0
+    assert "1001" in outcome.stdout
+    assert "jwks_ttl_s: the value is fixed now; this one is ignored" in outcome.stderr
+    assert "FLORILEGIUM_WS_PING_INTERVAL_S: replaced by sse_keepalive_s; the value is ignored" in outcome.stderr
+
+
 def test_config_docs_prints_the_settings_reference(program: Program) -> None:
     assert program.run("config", "docs").stdout == settings_markdown()
 
@@ -98,8 +107,11 @@ def test_help_lists_every_command_and_the_exit_codes(program: Program) -> None:
     assert "Exit codes: 0 success, 1 failure, 2 wrong usage or settings." in text
 
 
-def test_help_lists_the_settings_by_group(program: Program) -> None:
-    text = program.expect("serve", "--help")
+def test_help_lists_common_settings_and_help_all_every_setting_by_group(program: Program) -> None:
+    short, text = program.expect("serve", "--help"), program.expect("serve", "--help-all")
+    assert 10 <= sum(line.startswith("  --") for line in short.splitlines()) <= 14
+    assert "--help-all" in short
+    assert all(f"  --{name.replace('_', '-')} " in text for name in OFFERED)
     for group in {setting.group for setting in SETTINGS if not setting.is_secret}:
         assert f"\n{group} settings:\n" in text
 

@@ -46,6 +46,9 @@ from server.rest.operation import UploadRequest
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Libraries
 
+# Clients repeat a turn whose response was lost within minutes; the same words later are a new turn.
+_CHAT_RETRY_WINDOW_S = 300.0
+
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _NAME_MAX_CHARS = 200
@@ -97,7 +100,7 @@ class CompletionService:
         self._passages = passages
         self._upstream = upstream
         self._settings = settings
-        self._recorder = TurnRecorder(settings.chat_retry_window_s, settings.batch_max_items)
+        self._recorder = TurnRecorder(_CHAT_RETRY_WINDOW_S, settings.batch_max_items)
         self._limits = RelayLimits(settings.chat_turn_max_s, settings.chat_response_max_bytes, turn_limits(settings))
 
     async def complete(self, context: RequestContext, uploaded: UploadRequest) -> Response:

@@ -25,9 +25,9 @@ from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.sqlite.collections import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
@@ -36,6 +36,16 @@ from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+
+# A read past its deadline is interrupted and stops within milliseconds. After this time its connection is replaced.
+_LIBRARY_STOP_MS = 1000
+
+# Page cache of each connection to a file. The kernel caches the file as well; larger caches made no search faster.
+LIBRARY_CACHE_KIB = 1024
+
+# With `durability = normal`, a power failure loses at most the writes of this time. Flushing once in five seconds
+# costs nothing measurable.
+_LIBRARY_FLUSH_S = 5.0
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
@@ -296,13 +306,13 @@ async def _close(databases: UserDatabases) -> None:
 def sqlite_options(settings: Settings) -> SqliteOptions:
     return SqliteOptions(
         jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
-        vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
-        queue_max=settings.library_queue_max,
+        vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
+        queue_max=LIBRARY_QUEUE_MAX,
         deadline_ms=settings.library_deadline_ms,
-        stop_ms=settings.library_stop_ms,
-        cache_kib=settings.library_cache_kib,
+        stop_ms=_LIBRARY_STOP_MS,
+        cache_kib=LIBRARY_CACHE_KIB,
         durability=settings.durability,
-        flush_s=settings.library_flush_s if settings.durability == "normal" else 0.0,
+        flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
         copies_max=settings.migration_copies_max,
         quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )

@@ -383,7 +383,7 @@ _SEARCHES_BEYOND_CORES = 1
 class SearchQueue:
     def __init__(self, settings: Settings) -> None:
         self._queue = JobQueue(settings.search_running_max or (os.cpu_count() or 1) + _SEARCHES_BEYOND_CORES)
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
 
     def state(self) -> QueueState:
         return self._queue.state()

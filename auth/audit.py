@@ -235,13 +235,13 @@ class Audit:
         """Records a security event, which is written at once. Never raises."""
         self.events[action] += count
         # Reads must not displace it.
-        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail, count)
+        self._add(2 * self._settings.fixed.audit_queue_max, action, user_id, client, target, address, detail, count)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
         """Records that a client read an item. Written with the next batch."""
         if self._settings.audit_reads:
-            self._add(self._settings.audit_queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+            self._add(self._settings.fixed.audit_queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
@@ -294,7 +294,7 @@ class Audit:
     def _run(self) -> None:
         while not self._is_closed:
             self._has_pending.wait()
-            self._is_urgent.wait(self._settings.audit_flush_s)
+            self._is_urgent.wait(self._settings.fixed.audit_flush_s)
             is_written = self._write_pending()
             self._delete_old()
             if not is_written and not self._is_closed:

@@ -50,7 +50,7 @@ class BrowserSessions:
         self._idle_s = settings.browser_session_idle_s
         self._lifetime_s = settings.browser_session_lifetime_s
         self._requires_passkey = settings.password_requires_passkey
-        self._sessions_max = settings.browser_session_max_per_user
+        self._sessions_max = settings.fixed.browser_session_max_per_user
         self._clock = clock
 
     async def create(

@@ -56,7 +56,7 @@ class RemoteKeys:
         await self._refresh()
         key = self._index.find(algorithm, kid)
         if key is None and self._fetched_at != fetched_before:
-            interval_s = self._settings.jwks_refresh_min_s
+            interval_s = self._settings.fixed.jwks_refresh_min_s
             self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
         return key
 
@@ -89,7 +89,7 @@ class RemoteKeys:
             logger.info("JWK set changed: {} usable keys", len(keys))
 
     def _current_index(self) -> KeyIndex:
-        if not self._is_younger_than(_JWKS_TTL_S + self._settings.jwks_stale_max_s):
+        if not self._is_younger_than(_JWKS_TTL_S + self._settings.fixed.jwks_stale_max_s):
             raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
         return self._index
 
@@ -99,7 +99,7 @@ class RemoteKeys:
     def _cooldown_s(self) -> float:
         if self._attempted_at is None:
             return 0.0
-        return self._attempted_at + self._settings.jwks_refresh_min_s - self._clock()
+        return self._attempted_at + self._settings.fixed.jwks_refresh_min_s - self._clock()
 
 
 class UrlFetch:

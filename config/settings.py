@@ -46,6 +46,242 @@ def _number(unit: str, description: str, ge: float, le: float, *, reload: bool =
     return Meta(description=description, extra={"unit": unit, "reload": reload}, ge=ge, le=le)
 
 
+class FixedValues(Struct, frozen=True, kw_only=True):
+    """Values that operators cannot change. They are not constants next to the code because tests run servers with
+    others, to make a limit small or an interval short."""
+
+    # How long connecting to PostgreSQL may take.
+    postgres_connect_timeout_s: float = 5
+    # How long one statement of a call that reads or writes a library may take in PostgreSQL. 0: as long as the call.
+    postgres_statement_timeout_ms: int = 0
+    # How long a statement waits for a lock in PostgreSQL.
+    postgres_lock_timeout_ms: int = 2000
+    # From so many embedded passages of one source of a user, PostgreSQL finds the nearest with an HNSW index, which
+    # can miss some, instead of comparing all of them. 0: never.
+    postgres_hnsw_min_passages: int = 50000
+    # Library reads and writes that run at the same time. 0: the number of CPU cores.
+    library_jobs_max: int = 0
+    # A call is refused at once if it is expected to wait longer than this for its turn.
+    library_wait_max_ms: int = 5000
+    # Time limit for one library read or write. Searches have their own limit.
+    library_deadline_ms: int = 10000
+    # Copies of a library file to keep from before its schema was migrated.
+    migration_copies_max: int = 2
+    # Maximum length of a title, name, URL or other short text of an item.
+    title_max_chars: int = 2000
+    # Maximum number of tags per item.
+    tags_max: int = 100
+    # Maximum length of a tag.
+    tag_max_chars: int = 100
+    # Maximum size of the chunks that media texts are split into.
+    chunk_size_chars: int = 1500
+    # Text that a chunk repeats from the end of the previous chunk.
+    chunk_overlap_chars: int = 150
+    # How long idempotency keys are kept.
+    idempotency_ttl_s: float = 7 * _DAY_S
+    # Idempotency keys kept per database file of a user. The oldest are dropped first.
+    idempotency_max_keys: int = 10000
+    # Matches that are ranked. If more rows match, only the newest are ranked.
+    search_ranked_rows_max: int = 20000
+    # Words of an index that are compared with a word that the library does not contain. 0 turns that off.
+    search_near_words_max: int = 50000
+    # Messages scanned to find part of a word. Libraries with more messages build an index for it.
+    message_scan_max_rows: int = 20000
+    # Maximum size of the request line and headers, not counting the credential.
+    head_max_bytes: int = 64 * _KIB
+    # How long the rest of a request body is discarded after the request was refused.
+    refused_body_timeout_s: float = 5
+    # Time a client has to answer a question from a tool (legacy protocol versions).
+    elicitation_timeout_s: float = 300
+    # Concurrent calls on one WebSocket or stdio connection.
+    connection_in_flight_max: int = 32
+    # Tools, resources or prompts per page of a list.
+    list_page_size: int = 100
+    # How long clients may cache a list.
+    list_ttl_ms: int = 60000
+    # Maximum size of the config in a request's header or URL.
+    request_config_max_bytes: int = 2 * _KIB
+    # Maximum length of a query. The rest is ignored, and the response says so.
+    query_max_chars: int = 1_000
+    # Default length of snippets.
+    search_snippet_chars: int = 300
+    # Size of a passage if an item has no stored chunks.
+    retrieval_chunk_tokens: int = 300
+    # Text shared by two neighbouring passages if an item has no stored chunks.
+    retrieval_chunk_overlap_tokens: int = 30
+    # Passages returned on each side of a match.
+    retrieval_sibling_window: int = 2
+    # Maximum length of a rendered user prompt, including its arguments.
+    prompt_max_chars: int = 1000000
+    # Hits requested from each source at a time when all sources are searched.
+    fanout_depth: int = 20
+    # Results of all sources that can be paged, and that one search examines to find those the session has not seen.
+    fanout_scan_max: int = 1000
+    # Hits of one source among any ten that keep their rank while other sources have hits.
+    fanout_source_max: int = 6
+    # Size of a page of results if the caller sets neither a limit nor a snippet length. If the results do not fit,
+    # the page has fewer of them.
+    search_response_default_bytes: int = 6400
+    # Matches per concept examined for exchanges and conversations.
+    memory_scan_max: int = 300
+    # Texts in one request to the embeddings API.
+    semantic_endpoint_batch_max: int = 32
+    # Time limit for one background request to the embeddings API.
+    semantic_endpoint_timeout_s: float = 30
+    # Attempts to send one background request to the embeddings API.
+    semantic_endpoint_attempts_max: int = 3
+    # Maximum size of a response of the embeddings API or the reranker.
+    semantic_response_max_bytes: int = 64 * _MIB
+    # Idle time after which the background process of a local model ends.
+    embedding_idle_s: float = 60
+    # Time limit for one background batch of a local model, after which its process is replaced.
+    embedding_deadline_s: float = 600
+    # First hits of a search that are reranked.
+    reranker_hits_max: int = 50
+    # Maximum number of messages of a conversation in one REST response. The rest can be requested separately.
+    conversation_messages_max: int = 5000
+    # How often a stream of changes looks whether conversations have changed.
+    conversation_events_interval_ms: int = 1000
+    # How long a stream of changes lasts. Browsers connect again.
+    conversation_events_max_s: float = 300
+    # Messages that conversation_search examines to find results.
+    conversation_search_scan_max: int = 4000
+    # Registered agents per user. The least recently active agent is dropped first.
+    bus_agent_max_per_user: int = 100
+    # Idle time after which an agent has to register again.
+    bus_agent_ttl_s: float = 90 * _DAY_S
+    # Message text in one response of bus_connect or msg_list.
+    bus_response_max_bytes: int = 64 * _KIB
+    # Reply tokens, for all users together. They are kept in the process.
+    bus_reply_token_max: int = 100000
+    # Reply tokens per user. The oldest is dropped first.
+    bus_reply_token_max_per_user: int = 1000
+    # Lifetime of a reply token.
+    bus_reply_token_ttl_s: float = _HOUR_S
+    # Maximum size of one file in an archive that is not a Florilegium export.
+    import_file_max_bytes: int = 64 * _MIB
+    # Problems listed in an import report. All problems are counted.
+    import_problems_max: int = 100
+    # Size of the images of an imported note, together. Further images are left out.
+    import_images_max_bytes: int = 16 * _MIB
+    # Maximum number of lines of a text that is imported.
+    import_lines_max: int = 1000000
+    # Maximum number of values in JSON that is not a list of items.
+    import_values_max: int = 2000000
+    # Maximum number of messages in an imported conversation.
+    import_messages_max: int = 1000000
+    # Failed items after which a file is given up, if fewer were imported.
+    import_failed_max: int = 10000
+    # Skipped items after which a file is given up, if fewer were imported.
+    import_skipped_max: int = 50000
+    # Time in which the process that reads the files of an import must make progress.
+    import_reader_deadline_s: float = 120
+    # Items and messages that an import writes per transaction.
+    import_batch_items: int = 200
+    # Text that an import writes per transaction.
+    import_batch_chars: int = 128 * _KIB
+    # REST imports that may wait for others, for all users together.
+    import_queue_max: int = 20
+    # While others wait, an import runs for this long before it lets the next one go on.
+    import_turn_s: float = 10.0
+    # Finished REST imports of one user whose results can still be retrieved.
+    import_history_max: int = 100
+    # Whether followed folders are watched for file events. Without, and where the system offers none, they are
+    # scanned every `follow_unwatched_scan_s`.
+    follow_events: bool = True
+    # Time between two looks at the times of followed files and databases.
+    follow_poll_s: float = 1.0
+    # Time between two scans of a folder that cannot be watched for events.
+    follow_unwatched_scan_s: float = 10.0
+    # Time limit for a complete chat turn.
+    chat_turn_max_s: float = 1800
+    # Maximum size of an upstream response, or of the part of a streamed response that is stored.
+    chat_response_max_bytes: int = 8 * _MIB
+    # Text read from an attached file. The rest is left out, and the response says so.
+    chat_file_max_chars: int = 20000
+    # Library text used to answer one chat message.
+    chat_context_max_tokens: int = 2000
+    # Library passages used to answer one chat message.
+    chat_passages_max: int = 6
+    # After a failure, how long Redis is not asked again.
+    redis_pause_ms: int = 500
+    # Sessions per user. The least recently used session is dropped first.
+    session_max_per_user: int = 100
+    # Lifetime of a WebSocket ticket.
+    ws_ticket_ttl_s: float = 30
+    # WebSocket frames per user that are read. Further frames wait.
+    ws_frames_per_s: float = 1000
+    # WebSocket frames per user that are read at once after an idle period.
+    ws_frames_burst: int = 1000
+    # Fragments of one WebSocket message.
+    ws_fragments_max: int = 1024
+    # How often open streams and connections check that their user still has access.
+    access_recheck_s: float = 1
+    # Clock difference tolerated when the times of a token are checked.
+    jwt_leeway_s: float = 30
+    # Time in which a client whose response was lost may send a refresh token once more, as long as the new one is
+    # unused. 0: never.
+    oauth_refresh_retry_s: float = 30
+    # Time in which a client must exchange an authorization code.
+    oauth_code_ttl_s: float = 60
+    # Connections of one user to applications. The least recently used ends when another is added.
+    oauth_connections_max_per_user: int = 100
+    # Clients that registered themselves. At the limit, the oldest one without a connection is deleted.
+    oauth_clients_max: int = 10000
+    # Time after which a client that registered itself and never connected is deleted.
+    oauth_client_unused_ttl_s: float = _DAY_S
+    # Time limit for fetching a client metadata document.
+    oauth_client_metadata_timeout_s: float = 5
+    # Minimum time between two questions of a device whether its code was entered.
+    oauth_device_interval_s: float = 5
+    # Browsers in which a user can be signed in. The one used least recently is signed out.
+    browser_session_max_per_user: int = 50
+    # Passes over that memory. Existing hashes are renewed at the next sign-in.
+    password_hash_passes: int = 3
+    # Passwords that are hashed at the same time.
+    password_hash_jobs_max: int = 2
+    # Passwords that may wait to be hashed. Further sign-ins are refused with 503.
+    password_hash_queue_max: int = 50
+    # Failed sign-ins per account that are allowed at once.
+    rate_sign_in_account_burst: int = 10
+    # Failed sign-ins per address (per /64 network of IPv6). 0: no limit.
+    rate_sign_in_address_per_minute: float = 6
+    # Failed sign-ins per address that are allowed at once.
+    rate_sign_in_address_burst: int = 30
+    # Passkeys of one user.
+    passkey_max_per_user: int = 20
+    # Time limit for a request to a provider.
+    openid_timeout_s: float = 10
+    # How long reads wait to be written together. Other events are written at once.
+    audit_flush_s: float = 1
+    # Events that wait to be written. Further ones are only counted.
+    audit_queue_max: int = 10000
+    # Verified credentials that are cached, and as many rejected ones.
+    token_cache_max: int = 10000
+    # How long a verified credential is cached, at most until it expires.
+    token_cache_ttl_s: float = 60
+    # How long a rejected credential is cached.
+    token_failure_cache_ttl_s: float = 5
+    # Maximum size of a credential. Longer ones are rejected without being parsed.
+    token_max_bytes: int = 16 * _KIB
+    # Minimum time between two fetches of the JWK set, even if tokens name unknown keys.
+    jwks_refresh_min_s: float = 30
+    # How long the last JWK set stays in use while fetching fails.
+    jwks_stale_max_s: float = _DAY_S
+    # Calls per user that are allowed at once after an idle period.
+    rate_user_burst: int = 200
+    # Calls per user and tool that are allowed at once after an idle period.
+    rate_tool_burst: int = 100
+    # Failed sign-ins per client address that are allowed at once after an idle period.
+    rate_failures_burst: int = 30
+    # Requests to the OAuth endpoints per client address that are allowed at once.
+    rate_oauth_burst: int = 100
+    # New OAuth clients and device codes per client address. 0: no limit.
+    rate_registration_per_minute: float = 10
+    # New OAuth clients and device codes per address that are allowed at once.
+    rate_registration_burst: int = 20
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of a server. `config.loading.load_settings` builds it; tests build it directly."""
 
@@ -87,20 +323,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     connections_max: Annotated[
         int,
-        _number("connections", "Open connections. 0: a third of the limit on open files, at most 4096.", 0, 1_000_000),
-    ] = 0
-    connections_max_per_address: Annotated[
-        int,
         _number(
             "connections",
-            "Open connections of one address that is not a trusted proxy. 0: half of `connections_max`.",
+            "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
+            "of the limit on open files, at most 4096.",
             0,
             1_000_000,
         ),
-    ] = 0
-    connections_max_per_user: Annotated[
-        int,
-        _number("connections", "Open connections of one user. 0: half of `connections_max`.", 0, 1_000_000),
     ] = 0
     workers: Annotated[
         int,
@@ -137,9 +366,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "connections", "Connections of a process to PostgreSQL for libraries. Three more are for users.", 3, 500
         ),
     ] = 9
-    postgres_connect_timeout_s: Annotated[
-        float, _number("s", "How long connecting to PostgreSQL may take.", 0.1, 60)
-    ] = 5
     postgres_statement_cache: Annotated[
         int,
         _number(
@@ -150,29 +376,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             100_000,
         ),
     ] = 0
-    postgres_statement_timeout_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "How long one statement of a call that reads or writes a library may take in PostgreSQL. 0: as long as the "
-            "call.",
-            0,
-            3_600_000,
-        ),
-    ] = 0
-    postgres_lock_timeout_ms: Annotated[
-        int, _number("ms", "How long a statement waits for a lock in PostgreSQL.", 1, 3_600_000)
-    ] = 2_000
-    postgres_hnsw_min_passages: Annotated[
-        int,
-        _number(
-            "passages",
-            "From so many embedded passages of one source of a user, PostgreSQL finds the nearest with an HNSW index, "
-            "which can miss some, instead of comparing all of them. 0: never.",
-            0,
-            1_000_000_000,
-        ),
-    ] = 50_000
 
     durability: Annotated[
         Literal["normal", "full"],
@@ -187,26 +390,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "users", "Libraries open at the same time. 0: 128, or fewer if the limit on open files is low.", 0, 100_000
         ),
     ] = 0
-    library_jobs_max: Annotated[
-        int,
-        _number("jobs", "Library reads and writes that run at the same time. 0: the number of CPU cores.", 0, 1_000),
-    ] = 0
-    library_wait_max_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "A call is refused at once if it is expected to wait longer than this for its turn.",
-            10,
-            _HOUR_S * 1000,
-        ),
-    ] = 5_000
     library_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
-    migration_copies_max: Annotated[
-        int,
-        _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
-    ] = 2
     user_max_bytes: Annotated[
         int,
         _number(
@@ -248,11 +434,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             100_000_000,
         ),
     ] = 10_000_000
-    title_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a title, name, URL or other short text of an item.", 100, 100_000)
-    ] = 2_000
-    tags_max: Annotated[int, _number("tags", "Maximum number of tags per item.", 1, 10_000)] = 100
-    tag_max_chars: Annotated[int, _number("characters", "Maximum length of a tag.", 1, 1_000)] = 100
     metadata_max_bytes: Annotated[
         int,
         _number(
@@ -265,43 +446,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch_max_items: Annotated[int, _number("items", "Maximum number of items written by one call.", 1, 1_000_000)] = (
         10_000
     )
-    chunk_size_chars: Annotated[
-        int, _number("characters", "Maximum size of the chunks that media texts are split into.", 100, 100_000)
-    ] = 1_500
-    chunk_overlap_chars: Annotated[
-        int, _number("characters", "Text that a chunk repeats from the end of the previous chunk.", 0, 10_000)
-    ] = 150
-    idempotency_ttl_s: Annotated[float, _number("s", "How long idempotency keys are kept.", 1, 365 * _DAY_S)] = (
-        7 * _DAY_S
-    )
-    idempotency_max_keys: Annotated[
-        int,
-        _number(
-            "keys", "Idempotency keys kept per database file of a user. The oldest are dropped first.", 1, 10_000_000
-        ),
-    ] = 10_000
-    search_ranked_rows_max: Annotated[
-        int,
-        _number("rows", "Matches that are ranked. If more rows match, only the newest are ranked.", 100, 100_000_000),
-    ] = 20_000
-    search_near_words_max: Annotated[
-        int,
-        _number(
-            "words",
-            "Words of an index that are compared with a word that the library does not contain. 0 turns that off.",
-            0,
-            10_000_000,
-        ),
-    ] = 50_000
-    message_scan_max_rows: Annotated[
-        int,
-        _number(
-            "rows",
-            "Messages scanned to find part of a word. Libraries with more messages build an index for it.",
-            10,
-            100_000_000,
-        ),
-    ] = 20_000
 
     # Logging
     log_level: Annotated[
@@ -320,68 +464,30 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB),
     ] = 4 * _MIB
-    head_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of the request line and headers, not counting the credential.", _KIB, 64 * _MIB),
-    ] = 64 * _KIB
-    head_timeout_s: Annotated[
-        float, _number("s", "Time limit for receiving the request line and headers of a request.", 0.1, _HOUR_S)
-    ] = 30
-    body_timeout_s: Annotated[
-        float, _number("s", "Time in which the next 64 KiB of a request body, or its end, must arrive.", 0.1, _HOUR_S)
-    ] = 30
-    write_timeout_s: Annotated[
-        float, _number("s", "Time in which a client must read the next 64 KiB of a response.", 0.1, _HOUR_S)
+    client_timeout_s: Annotated[
+        float,
+        _number(
+            "s",
+            "Time limit for a client to send the request line and headers, and to send or read the next 64 KiB of a "
+            "body.",
+            0.1,
+            _HOUR_S,
+        ),
     ] = 30
     requests_max_bytes: Annotated[
         int,
         _number(
             "bytes",
             "Memory of request bodies and WebSocket messages in flight, decoded, for all users together (estimated). "
-            "At least four times `body_max_bytes`.",
+            "One user can have a quarter of it, and as many bytes of responses that were not read. Both are at least "
+            "four times `body_max_bytes`.",
             _KIB,
             1024 * 1024 * _MIB,
         ),
     ] = 256 * _MIB
-    user_requests_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Memory of request bodies and WebSocket messages of one user in flight, decoded (estimated). At least four "
-            "times `body_max_bytes`. A request that takes more alone is refused with 413.",
-            _KIB,
-            1024 * 1024 * _MIB,
-        ),
-    ] = 64 * _MIB
-    user_unread_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Bytes of responses that the clients of one user have not read. Further connections are closed.",
-            64 * _KIB,
-            1024 * 1024 * _MIB,
-        ),
-    ] = 64 * _MIB
-    uri_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a resource URI to subscribe to.", 64, 64 * _KIB)
-    ] = 2_000
-    body_small_chunks_max: Annotated[
-        int, _number("chunks", "Chunks of less than 64 bytes in one request body.", 1, 10_000_000)
-    ] = 4_096
-    refused_body_timeout_s: Annotated[
-        float,
-        _number("s", "How long the rest of a request body is discarded after the request was refused.", 0.1, _HOUR_S),
-    ] = 5
     call_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000
-    elicitation_timeout_s: Annotated[
-        float, _number("s", "Time a client has to answer a question from a tool (legacy protocol versions).", 1, _DAY_S)
-    ] = 300
-    connection_in_flight_max: Annotated[
-        int,
-        _number("calls", "Concurrent calls on one WebSocket or stdio connection.", 1, 10_000),
-    ] = 32
     shutdown_grace_s: Annotated[
         float,
         _number(
@@ -402,11 +508,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             _HOUR_S,
         ),
     ] = 0
-    list_page_size: Annotated[int, _number("items", "Tools, resources or prompts per page of a list.", 1, 10_000)] = 100
-    list_ttl_ms: Annotated[
-        int,
-        _number("ms", "How long clients may cache a list.", 0, _DAY_S * 1000),
-    ] = 60_000
     tool_names: Annotated[
         Literal["underscore", "dotted"],
         _text(
@@ -421,9 +522,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "`NAME=PROFILE`: `openai-mcp=research`."
         ),
     ] = ()
-    request_config_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of the config in a request's header or URL.", 64, 64 * _KIB)
-    ] = 2 * _KIB
 
     # Search
     search_deadline_ms: Annotated[int, _number("ms", "Time limit for searching one source.", 10, _HOUR_S * 1000)] = (
@@ -454,11 +552,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             min_length=1,
         ),
     ] = "UTC"
-    search_snippet_chars: Annotated[int, _number("characters", "Default length of snippets.", 1, 1_000)] = 300
-    query_max_chars: Annotated[
-        int,
-        _number("characters", "Maximum length of a query. The rest is ignored, and the response says so.", 1, 100_000),
-    ] = 1_000
     retrieval_default_tokens: Annotated[
         int, _number("tokens", "Default token budget of a response that contains passages.", 100, 1_000_000)
     ] = 5_000
@@ -466,21 +559,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("tokens", "Maximum token budget of a response. Longer texts are returned in pages.", 100, 1_000_000),
     ] = 20_000
-    retrieval_chunk_tokens: Annotated[
-        int, _number("tokens", "Size of a passage if an item has no stored chunks.", 16, 4_000)
-    ] = 300
-    retrieval_chunk_overlap_tokens: Annotated[
-        int, _number("tokens", "Text shared by two neighbouring passages if an item has no stored chunks.", 0, 2_000)
-    ] = 30
-    retrieval_sibling_window: Annotated[
-        int, _number("passages", "Passages returned on each side of a match.", 0, 50)
-    ] = 2
-    prompt_max_chars: Annotated[
-        int,
-        _number("characters", "Maximum length of a rendered user prompt, including its arguments.", 1, 10**9),
-    ] = 1_000_000
     message_page_max: Annotated[
-        int, _number("messages", "Maximum number of messages per page of a conversation.", 1, 10_000)
+        int, _number("messages", "Maximum number of messages, conversations or matches in one response.", 1, 10_000)
     ] = 200
     fanout_deadline_ms: Annotated[
         int,
@@ -493,33 +573,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 2_500
     # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
     # ranking; otherwise a second block would be scored for a single hit.
-    fanout_depth: Annotated[
-        int, _number("hits", "Hits requested from each source at a time when all sources are searched.", 1, 100)
-    ] = 20
-    fanout_scan_max: Annotated[
-        int,
-        _number(
-            "hits",
-            "Results of all sources that can be paged, and that one search examines to find those the session has not "
-            "seen.",
-            100,
-            1_000_000,
-        ),
-    ] = 1_000
-    fanout_source_max: Annotated[
-        int,
-        _number("hits", "Hits of one source among any ten that keep their rank while other sources have hits.", 1, 10),
-    ] = 6
-    search_response_default_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Size of a page of results if the caller sets neither a limit nor a snippet length. If the results do not "
-            "fit, the page has fewer of them.",
-            2_000,
-            _MIB,
-        ),
-    ] = 6_400
     search_response_max_bytes: Annotated[
         int,
         _number(
@@ -529,10 +582,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             64 * _MIB,
         ),
     ] = 64 * _KIB
-    memory_scan_max: Annotated[
-        int,
-        _number("messages", "Matches per concept examined for exchanges and conversations.", 10, 100_000),
-    ] = 300
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
         _text(
@@ -580,7 +629,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     semantic_timeout_ms: Annotated[
         int,
-        _number("ms", "Time limit for embedding a query. After it, a search finds words only and says so.", 10, 60_000),
+        _number(
+            "ms",
+            "Time limit for embedding a query, and for reranking. After it, a search finds words only and says so, and "
+            "hits keep their order.",
+            10,
+            60_000,
+        ),
     ] = 1_000
     semantic_endpoint_key: Annotated[str, _secret("Bearer token for the embeddings API.")] = ""
     semantic_endpoint_model: Annotated[
@@ -601,33 +656,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             max_length=500,
         ),
     ] = ""
-    semantic_endpoint_batch_max: Annotated[
-        int, _number("texts", "Texts in one request to the embeddings API.", 1, 2_048)
-    ] = 32
-    semantic_endpoint_timeout_s: Annotated[
-        float,
-        _number("s", "Time limit for one background request to the embeddings API.", 0.1, _HOUR_S),
-    ] = 30
-    semantic_endpoint_attempts_max: Annotated[
-        int, _number("attempts", "Attempts to send one background request to the embeddings API.", 1, 20)
-    ] = 3
-    semantic_response_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of a response of the embeddings API or the reranker.", _KIB, 1024 * _MIB),
-    ] = 64 * _MIB
     embedding_cpu_percent: Annotated[
         int,
         _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
     ] = 80
-    embedding_idle_s: Annotated[
-        float, _number("s", "Idle time after which the background process of a local model ends.", 1, _DAY_S)
-    ] = 60
-    embedding_deadline_s: Annotated[
-        float,
-        _number(
-            "s", "Time limit for one background batch of a local model, after which its process is replaced.", 1, _DAY_S
-        ),
-    ] = 600
     semantic_memory_mib: Annotated[
         int,
         _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
@@ -641,61 +673,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     reranker_key: Annotated[str, _secret("Bearer token for the reranker.")] = ""
     reranker_model: Annotated[str, _text("Model name sent to the reranker. Empty: none is sent.")] = ""
-    reranker_timeout_ms: Annotated[
-        int, _number("ms", "Time limit for reranking. After it, hits keep their order.", 10, 60_000)
-    ] = 1_000
-    reranker_hits_max: Annotated[int, _number("hits", "First hits of a search that are reranked.", 1, 1_000)] = 50
 
     # Conversations
-    conversation_page_max: Annotated[
-        int, _number("conversations", "Maximum number of conversations per page of the REST list.", 1, 10_000)
-    ] = 200
-    conversation_messages_max: Annotated[
-        int,
-        _number(
-            "messages",
-            "Maximum number of messages of a conversation in one REST response. The rest can be requested separately.",
-            1,
-            10**6,
-        ),
-    ] = 5_000
     conversation_response_max_bytes: Annotated[
         int, _number("bytes", "Message text in one REST response, after which the response ends.", _KIB, 1024 * _MIB)
     ] = 16 * _MIB
-    conversation_events_interval_ms: Annotated[
-        int,
-        _number("ms", "How often a stream of changes looks whether conversations have changed.", 50, 60_000),
-    ] = 1_000
-    conversation_events_max_s: Annotated[
-        float, _number("s", "How long a stream of changes lasts. Browsers connect again.", 0, _DAY_S)
-    ] = 300
-    conversation_search_scan_max: Annotated[
-        int, _number("messages", "Messages that conversation_search examines to find results.", 1, 1_000_000)
-    ] = 4_000
     bus_thread_max: Annotated[
         int, _number("threads", "Maximum number of message bus threads per user.", 1, 10_000_000)
     ] = 10_000
-    bus_agent_max_per_user: Annotated[
-        int,
-        _number("agents", "Registered agents per user. The least recently active agent is dropped first.", 1, 100_000),
-    ] = 100
-    bus_agent_ttl_s: Annotated[
-        float, _number("s", "Idle time after which an agent has to register again.", 1, 3650 * _DAY_S)
-    ] = 90 * _DAY_S
-    bus_response_max_bytes: Annotated[
-        int,
-        _number("bytes", "Message text in one response of bus_connect or msg_list.", _KIB, 64 * _MIB),
-    ] = 64 * _KIB
     bus_content_filter: Annotated[
         bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
     ] = True
-    bus_reply_token_max: Annotated[
-        int, _number("tokens", "Reply tokens, for all users together. They are kept in the process.", 1, 10_000_000)
-    ] = 100_000
-    bus_reply_token_max_per_user: Annotated[
-        int, _number("tokens", "Reply tokens per user. The oldest is dropped first.", 1, 1_000_000)
-    ] = 1_000
-    bus_reply_token_ttl_s: Annotated[float, _number("s", "Lifetime of a reply token.", 1, 30 * _DAY_S)] = _HOUR_S
     bus_sync_required: Annotated[
         bool,
         _text("Require every bus message to include the last seen `seq` and a reply token."),
@@ -703,56 +691,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Import
     import_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of an imported file or archive.", _KIB, 1024 * 1024 * _MIB)
-    ] = 1024 * _MIB
-    import_unpacked_max_bytes: Annotated[
-        int, _number("bytes", "Maximum unpacked size of an archive.", _KIB, 1024 * 1024 * _MIB)
-    ] = 16 * 1024 * _MIB
-    import_file_max_bytes: Annotated[
         int,
-        _number("bytes", "Maximum size of one file in an archive that is not a Florilegium export.", _KIB, 1024 * _MIB),
-    ] = 64 * _MIB
+        _number(
+            "bytes",
+            "Maximum size of an imported file or archive. An archive may have 16 times as much unpacked.",
+            _KIB,
+            1024 * 1024 * _MIB,
+        ),
+    ] = 1024 * _MIB
     import_max_conversations: Annotated[
         int,
         _number(
             "conversations", "Maximum number of files, conversations and namespaces in one archive.", 1, 10_000_000
         ),
     ] = 100_000
-    import_problems_max: Annotated[
-        int, _number("problems", "Problems listed in an import report. All problems are counted.", 1, 10_000)
-    ] = 100
-    import_images_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes", "Size of the images of an imported note, together. Further images are left out.", 0, 1024 * _MIB
-        ),
-    ] = 16 * _MIB
-    import_lines_max: Annotated[
-        int, _number("lines", "Maximum number of lines of a text that is imported.", 1_000, 1_000_000_000)
-    ] = 1_000_000
-    import_values_max: Annotated[
-        int,
-        _number("values", "Maximum number of values in JSON that is not a list of items.", 1_000, 1_000_000_000),
-    ] = 2_000_000
-    import_messages_max: Annotated[
-        int, _number("messages", "Maximum number of messages in an imported conversation.", 1, 1_000_000_000)
-    ] = 1_000_000
-    import_failed_max: Annotated[
-        int,
-        _number("items", "Failed items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
-    ] = 10_000
-    import_skipped_max: Annotated[
-        int,
-        _number("items", "Skipped items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
-    ] = 50_000
     # Long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
     import_reader_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
     ] = 2_048
-    import_reader_deadline_s: Annotated[
-        float,
-        _number("s", "Time in which the process that reads the files of an import must make progress.", 1, _HOUR_S),
-    ] = 120
     import_sandbox: Annotated[
         Literal["auto", "required", "off"],
         _text(
@@ -760,28 +716,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "id. `auto` uses what the kernel offers, `required` refuses imports without Landlock and seccomp."
         ),
     ] = "auto"
-    import_batch_items: Annotated[
-        int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
-    ] = 200
-    import_batch_chars: Annotated[
-        int, _number("characters", "Text that an import writes per transaction.", _KIB, 1024 * _MIB)
-    ] = 128 * _KIB
     import_jobs_max: Annotated[
-        int, _number("imports", "REST imports that run at the same time, for all users together.", 1, 1_000)
+        int,
+        _number(
+            "imports",
+            "REST imports that run at the same time, for all users together, and as many followed sources.",
+            1,
+            1_000,
+        ),
     ] = 2
-    import_jobs_max_per_user: Annotated[
-        int, _number("imports", "REST imports of one user that run or wait at the same time.", 1, 1_000)
-    ] = 1
-    import_queue_max: Annotated[
-        int, _number("imports", "REST imports that may wait for others, for all users together.", 0, 10_000)
-    ] = 20
-    import_turn_s: Annotated[
-        float,
-        _number("s", "While others wait, an import runs for this long before it lets the next one go on.", 0, _DAY_S),
-    ] = 10.0
-    import_history_max: Annotated[
-        int, _number("imports", "Finished REST imports of one user whose results can still be retrieved.", 1, 100_000)
-    ] = 100
     import_deadline_s: Annotated[
         float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)
     ] = _HOUR_S
@@ -798,25 +741,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_max_per_user: Annotated[
         int, _number("sources", "Followed sources of one user, paused ones included.", 0, 10_000)
     ] = 20
-    follow_jobs_max: Annotated[
-        int, _number("sources", "Followed sources that are read at the same time, for all users together.", 1, 1_000)
-    ] = 2
-    follow_events: Annotated[
-        bool,
-        _text(
-            "Whether followed folders are watched for file events. Without, and where the system offers none, they are "
-            "scanned every `follow_unwatched_scan_s`."
-        ),
-    ] = True
-    follow_poll_s: Annotated[
-        float, _number("s", "Time between two looks at the times of followed files and databases.", 0.05, _HOUR_S)
-    ] = 1.0
-    follow_unwatched_scan_s: Annotated[
-        float, _number("s", "Time between two scans of a folder that cannot be watched for events.", 0.1, _DAY_S)
-    ] = 10.0
-    follow_url_s: Annotated[
-        float, _number("s", "Time between two requests for a followed URL, unless it has an interval.", 1, 30 * _DAY_S)
-    ] = 3600.0
     follow_url_hosts: Annotated[
         tuple[str, ...],
         _text(
@@ -840,31 +764,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_upstream_timeout_s: Annotated[
         float, _number("s", "Time limit for the upstream API to send the next part of a response.", 0.1, _HOUR_S)
     ] = 120
-    chat_turn_max_s: Annotated[float, _number("s", "Time limit for a complete chat turn.", 1, _DAY_S)] = 1800
-    chat_response_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Maximum size of an upstream response, or of the part of a streamed response that is stored.",
-            _KIB,
-            256 * _MIB,
-        ),
-    ] = 8 * _MIB
-    chat_file_max_chars: Annotated[
-        int,
-        _number(
-            "characters",
-            "Text read from an attached file. The rest is left out, and the response says so.",
-            1,
-            10_000_000,
-        ),
-    ] = 20_000
-    chat_context_max_tokens: Annotated[
-        int, _number("tokens", "Library text used to answer one chat message.", 100, 1_000_000)
-    ] = 2_000
-    chat_passages_max: Annotated[
-        int, _number("passages", "Library passages used to answer one chat message.", 1, 50)
-    ] = 6
 
     # Sessions and streams
     session_url: Annotated[
@@ -885,14 +784,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis_timeout_ms: Annotated[
         int, _number("ms", "How long a command may take before Redis counts as unavailable.", 10, 60_000)
     ] = 250
-    redis_pause_ms: Annotated[int, _number("ms", "After a failure, how long Redis is not asked again.", 1, 60_000)] = (
-        500
-    )
     session_ttl_s: Annotated[float, _number("s", "Idle time after which a session ends.", 1, 30 * _DAY_S)] = 1800
     session_max: Annotated[int, _number("sessions", "Sessions, for all users together.", 1, 10_000_000)] = 10_000
-    session_max_per_user: Annotated[
-        int, _number("sessions", "Sessions per user. The least recently used session is dropped first.", 1, 1_000_000)
-    ] = 100
     session_seen_max: Annotated[
         int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
@@ -900,19 +793,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
     ] = 16
-    ws_ticket_ttl_s: Annotated[float, _number("s", "Lifetime of a WebSocket ticket.", 1, _HOUR_S)] = 30
-    ws_frames_per_s: Annotated[
-        float,
-        _number("frames/s", "WebSocket frames per user that are read. Further frames wait.", 1, 1_000_000),
-    ] = 1_000
-    ws_frames_burst: Annotated[
-        int, _number("frames", "WebSocket frames per user that are read at once after an idle period.", 1, 1_000_000)
-    ] = 1_000
-    ws_fragments_max: Annotated[int, _number("frames", "Fragments of one WebSocket message.", 1, 1_000_000)] = 1_024
-    ws_pings_per_s: Annotated[
-        int,
-        _number("frames/s", "Pings and pongs on one WebSocket. Faster clients are disconnected.", 1, 100_000),
-    ] = 20
     sse_keepalive_s: Annotated[
         float,
         _number(
@@ -922,15 +802,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             _HOUR_S,
         ),
     ] = 15
-    access_recheck_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How often open streams and connections check that their user still has access.",
-            0.1,
-            _HOUR_S,
-        ),
-    ] = 1
 
     # Authentication
     require_auth: Annotated[
@@ -975,18 +846,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."),
     ] = ""
-    jwt_leeway_s: Annotated[
-        float,
-        _number("s", "Clock difference tolerated when the times of a token are checked.", 0, 600),
-    ] = 30
-    jwt_token_types: Annotated[
-        tuple[str, ...], _text("Accepted values of a token's `typ` header, case-insensitive.")
-    ] = (
-        "at+jwt",
-        "JWT",
-    )
     jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
-    jwt_client_claim: Annotated[str, _text("Claim that identifies the client application.", min_length=1)] = "client_id"
     jwt_scope_claim: Annotated[
         str, _text("Claim that contains the scopes, as a list or as a space-separated string.", min_length=1)
     ] = "scope"
@@ -1048,45 +908,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S),
     ] = 90 * _DAY_S
-    oauth_refresh_retry_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Time in which a client whose response was lost may send a refresh token once more, as long as the new "
-            "one is unused. 0: never.",
-            0,
-            _HOUR_S,
-        ),
-    ] = 30
-    oauth_code_ttl_s: Annotated[
-        float, _number("s", "Time in which a client must exchange an authorization code.", 10, 600)
-    ] = 60
-    oauth_connections_max_per_user: Annotated[
-        int,
-        _number(
-            "connections",
-            "Connections of one user to applications. The least recently used ends when another is added.",
-            1,
-            100_000,
-        ),
-    ] = 100
     oauth_registration: Annotated[
         bool,
         _text("Let clients register themselves (RFC 7591). Clients with a metadata document need no registration."),
     ] = True
-    oauth_clients_max: Annotated[
-        int,
-        _number(
-            "clients",
-            "Clients that registered themselves. At the limit, the oldest one without a connection is deleted.",
-            1,
-            10_000_000,
-        ),
-    ] = 10_000
-    oauth_client_unused_ttl_s: Annotated[
-        float,
-        _number("s", "Time after which a client that registered itself and never connected is deleted.", 60, 1e9),
-    ] = _DAY_S
     oauth_client_metadata: Annotated[
         bool, _text("Accept clients that are identified by the URL of their metadata document, which is fetched.")
     ] = True
@@ -1097,12 +922,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "addresses or another port than 443."
         ),
     ] = ()
-    oauth_client_metadata_timeout_s: Annotated[
-        float, _number("s", "Time limit for fetching a client metadata document.", 0.1, 60)
-    ] = 5
-    oauth_device_interval_s: Annotated[
-        float, _number("s", "Minimum time between two questions of a device whether its code was entered.", 0, 60)
-    ] = 5
 
     # Sign-in with a browser
     browser_session_idle_s: Annotated[
@@ -1111,15 +930,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     browser_session_lifetime_s: Annotated[
         float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
     ] = 30 * 86400
-    browser_session_max_per_user: Annotated[
-        int,
-        _number(
-            "sessions",
-            "Browsers in which a user can be signed in. The one used least recently is signed out.",
-            1,
-            10_000,
-        ),
-    ] = 50
     password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
     password_requires_passkey: Annotated[
         bool,
@@ -1132,13 +942,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     password_hash_memory_kib: Annotated[
         int, _number("KiB", "Memory that hashing a password takes (Argon2id).", 64, 4 * _MIB)
     ] = 64 * _KIB
-    password_hash_passes: Annotated[
-        int, _number("passes", "Passes over that memory. Existing hashes are renewed at the next sign-in.", 1, 1_000)
-    ] = 3
-    password_hash_jobs_max: Annotated[int, _number("jobs", "Passwords that are hashed at the same time.", 1, 1_000)] = 2
-    password_hash_queue_max: Annotated[
-        int, _number("jobs", "Passwords that may wait to be hashed. Further sign-ins are refused with 503.", 1, 100_000)
-    ] = 50
     rate_sign_in_account_per_minute: Annotated[
         float,
         _number(
@@ -1149,27 +952,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1e6,
         ),
     ] = 0.5
-    rate_sign_in_account_burst: Annotated[
-        int, _number("attempts", "Failed sign-ins per account that are allowed at once.", 1, 1_000_000)
-    ] = 10
-    rate_sign_in_address_per_minute: Annotated[
-        float, _number("attempts/min", "Failed sign-ins per address (per /64 network of IPv6). 0: no limit.", 0, 1e6)
-    ] = 6
-    rate_sign_in_address_burst: Annotated[
-        int, _number("attempts", "Failed sign-ins per address that are allowed at once.", 1, 1_000_000)
-    ] = 30
     passkey_sign_in: Annotated[bool, _text("Let people register passkeys and sign in with them.")] = True
-    passkey_max_per_user: Annotated[int, _number("passkeys", "Passkeys of one user.", 1, 1_000)] = 20
-    passkey_recent_sign_in_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How long after signing in people can change who has access: add and remove passkeys, sign out other "
-            "browsers, connect administrators' applications and disconnect any; also delete their data.",
-            60,
-            1e9,
-        ),
-    ] = 900
     openid_providers: Annotated[
         tuple[OpenIdProvider, ...],
         _secret(
@@ -1177,96 +960,27 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "a JSON array in the environment; see [Sign-in](sign-in.md#identity-providers)."
         ),
     ] = ()
-    openid_timeout_s: Annotated[float, _number("s", "Time limit for a request to a provider.", 0.1, 300)] = 10
-    invitation_lifetime_s: Annotated[float, _number("s", "How long an invitation is valid.", 60, 1e9)] = 7 * _DAY_S
 
     # Audit log
     audit_retention_days: Annotated[
         float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
     ] = 90
     audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
-    audit_flush_s: Annotated[
-        float, _number("s", "How long reads wait to be written together. Other events are written at once.", 0.01, 60)
-    ] = 1
-    audit_queue_max: Annotated[
-        int, _number("events", "Events that wait to be written. Further ones are only counted.", 100, 10_000_000)
-    ] = 10_000
-
-    # Credential caches
-    token_cache_max: Annotated[
-        int,
-        _number("tokens", "Verified credentials that are cached, and as many rejected ones.", 1, 10_000_000),
-    ] = 10_000
-    token_cache_ttl_s: Annotated[
-        float,
-        _number("s", "How long a verified credential is cached, at most until it expires.", 0, _DAY_S),
-    ] = 60
-    token_failure_cache_ttl_s: Annotated[
-        float, _number("s", "How long a rejected credential is cached.", 0, _HOUR_S)
-    ] = 5
-    token_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a credential. Longer ones are rejected without being parsed.", 256, _MIB)
-    ] = 16 * _KIB
-    jwks_refresh_min_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Minimum time between two fetches of the JWK set, even if tokens name unknown keys.",
-            1,
-            _DAY_S,
-        ),
-    ] = 30
-    jwks_stale_max_s: Annotated[
-        float,
-        _number("s", "How long the last JWK set stays in use while fetching fails.", 0, 365 * _DAY_S),
-    ] = _DAY_S
 
     # Rate limits
     rate_user_per_minute: Annotated[
         float, _number("calls/min", "Calls per user, if authentication is configured. 0: no limit.", 0, 1e9)
     ] = 1200
-    rate_user_burst: Annotated[
-        int, _number("calls", "Calls per user that are allowed at once after an idle period.", 1, 1_000_000_000)
-    ] = 200
     rate_tool_per_minute: Annotated[
         float, _number("calls/min", "Calls per user and tool, if authentication is configured. 0: no limit.", 0, 1e9)
     ] = 600
-    rate_tool_burst: Annotated[
-        int,
-        _number("calls", "Calls per user and tool that are allowed at once after an idle period.", 1, 1_000_000_000),
-    ] = 100
     rate_failures_per_minute: Annotated[
         float, _number("failures/min", "Failed sign-ins per client address. 0: no limit.", 0, 1e9)
     ] = 60
-    rate_failures_burst: Annotated[
-        int,
-        _number(
-            "failures",
-            "Failed sign-ins per client address that are allowed at once after an idle period.",
-            1,
-            1_000_000_000,
-        ),
-    ] = 30
     rate_oauth_per_minute: Annotated[
         float,
         _number("requests/min", "Requests to the OAuth endpoints per client address. 0: no limit.", 0, 1e9),
     ] = 600
-    rate_oauth_burst: Annotated[
-        int,
-        _number(
-            "requests", "Requests to the OAuth endpoints per client address that are allowed at once.", 1, 1_000_000_000
-        ),
-    ] = 100
-    rate_registration_per_minute: Annotated[
-        float,
-        _number("clients/min", "New OAuth clients and device codes per client address. 0: no limit.", 0, 1e9),
-    ] = 10
-    rate_registration_burst: Annotated[
-        int,
-        _number(
-            "clients", "New OAuth clients and device codes per address that are allowed at once.", 1, 1_000_000_000
-        ),
-    ] = 20
 
     # Operations
     metrics_token: Annotated[
@@ -1287,6 +1001,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("share", "Requests that are traced. A request with `traceparent` is traced if its caller is.", 0, 1),
     ] = 1
+
+    # Not a setting; see its docstring.
+    fixed: FixedValues = FixedValues()
 
     @property
     def has_jwt_key(self) -> bool:
@@ -1377,7 +1094,7 @@ _GROUPS = {
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
     "semantic_model": "Semantic search",
-    "conversation_page_max": "Conversations",
+    "conversation_response_max_bytes": "Conversations",
     "import_max_bytes": "Import",
     "follow_roots": "Follow",
     "chat_upstream_url": "Chat",
@@ -1385,7 +1102,6 @@ _GROUPS = {
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
-    "token_cache_max": "Credential caches",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",
 }
@@ -1394,6 +1110,8 @@ _GROUPS = {
 def _read_table() -> Iterator[Setting]:
     group = ""
     for field in fields(Settings):
+        if field.name == "fixed":
+            continue
         kind, meta = get_args(field.type)
         group = _GROUPS.get(field.name, group)
         yield Setting(

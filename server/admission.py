@@ -146,7 +146,7 @@ class Admission:
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
         self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
-        self._config_max_bytes = settings.request_config_max_bytes
+        self._config_max_bytes = settings.fixed.request_config_max_bytes
         self._data_root = data_root
         self._authenticator = authenticator
         self._limits = limits

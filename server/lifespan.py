@@ -183,7 +183,7 @@ def _build_runtime(
     call_limits = CallLimits(libraries, limits, stores.read_ahead, settings)
     browser_sessions = BrowserSessions(registry.database, settings)
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
-    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
+    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
     knowledge = build_knowledge(settings, libraries, stores.session_states)
     bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
     catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
@@ -266,12 +266,11 @@ def _dispatcher_options(settings: Settings) -> DispatcherOptions:
         name="florilegium",
         title="Florilegium",
         version=VERSION,
-        page_size=settings.list_page_size,
-        uri_max_chars=settings.uri_max_chars,
-        list_ttl_ms=settings.list_ttl_ms,
+        page_size=settings.fixed.list_page_size,
+        list_ttl_ms=settings.fixed.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
-        recheck_s=settings.access_recheck_s,
-        elicitation_timeout_s=settings.elicitation_timeout_s,
+        recheck_s=settings.fixed.access_recheck_s,
+        elicitation_timeout_s=settings.fixed.elicitation_timeout_s,
         has_dotted_names=settings.tool_names == "dotted",
     )
 

@@ -88,8 +88,8 @@ def open_libraries(
     options = PostgresOptions(
         **_connection_values(settings),
         connections=settings.postgres_connections,
-        statement_timeout_ms=settings.postgres_statement_timeout_ms,
-        lock_timeout_ms=settings.postgres_lock_timeout_ms,
+        statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
+        lock_timeout_ms=settings.fixed.postgres_lock_timeout_ms,
         idle_timeout_ms=_POSTGRES_IDLE_TIMEOUT_MS,
     )
     return PostgresLibraries(
@@ -120,7 +120,7 @@ def connection_options(settings: Settings) -> ConnectionOptions:
 def _connection_values(settings: Settings) -> dict[str, Any]:
     return {
         "url": settings.storage_url,
-        "connect_timeout_s": settings.postgres_connect_timeout_s,
+        "connect_timeout_s": settings.fixed.postgres_connect_timeout_s,
         "statement_cache": settings.postgres_statement_cache,
         "queries_max": _POSTGRES_CONNECTION_MAX_QUERIES,
         "lifetime_s": _POSTGRES_CONNECTION_LIFETIME_S,
@@ -225,7 +225,9 @@ async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
 
 def in_process_stores(settings: Settings) -> StateStores:
     return StateStores(
-        sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+        sessions=InProcessSessionStore(
+            settings.session_ttl_s, settings.session_max, settings.fixed.session_max_per_user
+        ),
         session_states=InProcessSessionStates(session_state_limits(settings)),
         read_ahead=NoReadAhead(),
         make_limit=in_process_limits(settings),

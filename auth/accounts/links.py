@@ -19,6 +19,9 @@ from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
 from config.settings import Settings
 
+# People who are away for a few days can still accept an invitation.
+_INVITATION_LIFETIME_S = 7 * 86_400
+
 # Someone must send the link to the user, who may be asleep.
 _RESET_LINK_LIFETIME_S = 86_400
 
@@ -76,7 +79,7 @@ class AccountLinks:
         self._clock = clock
         self._lifetimes_s: dict[LinkKind, float] = {
             "setup": _SETUP_LINK_LIFETIME_S,
-            "invitation": settings.invitation_lifetime_s,
+            "invitation": _INVITATION_LIFETIME_S,
             "reset": _RESET_LINK_LIFETIME_S,
         }
 

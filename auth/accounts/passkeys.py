@@ -73,7 +73,7 @@ class Passkeys:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._max_per_user = settings.passkey_max_per_user
+        self._max_per_user = settings.fixed.passkey_max_per_user
         self._lifetime_s = _PASSKEY_CHALLENGE_LIFETIME_S
         self._used = used or InProcessUsedTokens()
         self._is_required = settings.password_requires_passkey

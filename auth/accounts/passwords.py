@@ -84,10 +84,10 @@ _WRONG = PasswordCheck(is_correct=False)
 class PasswordHashes:
     def __init__(self, settings: Settings) -> None:
         self._memory_kib = settings.password_hash_memory_kib
-        self._passes = settings.password_hash_passes
+        self._passes = settings.fixed.password_hash_passes
         self._max_chars = PASSWORD_MAX_CHARS
-        self._turns = asyncio.Semaphore(settings.password_hash_jobs_max)
-        self._jobs_max = settings.password_hash_jobs_max + settings.password_hash_queue_max
+        self._turns = asyncio.Semaphore(settings.fixed.password_hash_jobs_max)
+        self._jobs_max = settings.fixed.password_hash_jobs_max + settings.fixed.password_hash_queue_max
         self._jobs = 0
 
     async def hash(self, password: str) -> str:
@@ -163,10 +163,10 @@ class SignInFailed(FlorilegiumError):
 class SignInThrottle:
     def __init__(self, settings: Settings, make_limit: MakeLimit) -> None:
         what, rate = "failed sign-ins to this account", settings.rate_sign_in_account_per_minute
-        burst = settings.rate_sign_in_account_burst
+        burst = settings.fixed.rate_sign_in_account_burst
         self._strangers = make_limit(LimitRule("sign-in", what, rate, burst))
         self._known = make_limit(LimitRule("sign-in of browser", what, rate, burst))
-        address = (settings.rate_sign_in_address_per_minute, settings.rate_sign_in_address_burst)
+        address = (settings.fixed.rate_sign_in_address_per_minute, settings.fixed.rate_sign_in_address_burst)
         self._addresses = make_limit(LimitRule("sign-in from address", "failed sign-ins", *address))
 
     @asynccontextmanager

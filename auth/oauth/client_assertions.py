@@ -143,7 +143,7 @@ class MetadataDocuments:
 
 def document_fetch(settings: Settings) -> PublicFetch:
     return PublicFetch(
-        settings.oauth_client_metadata_timeout_s,
+        settings.fixed.oauth_client_metadata_timeout_s,
         _OAUTH_CLIENT_METADATA_MAX_BYTES,
         settings.oauth_client_metadata_hosts,
     )
@@ -215,7 +215,7 @@ class ClientAssertions:
     def client_of(self, assertion: str) -> str:
         """Returns the client that an assertion names, which is not verified yet."""
         try:
-            subject = unverified_claims(assertion, self._settings.token_max_bytes).get("sub")
+            subject = unverified_claims(assertion, self._settings.fixed.token_max_bytes).get("sub")
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         return subject if isinstance(subject, str) else ""
@@ -239,9 +239,9 @@ class ClientAssertions:
                 self._signing_keys(keys),
                 frozenset((keys.algorithm,) if keys.algorithm else ASYMMETRIC_ALGORITHMS),
                 _TOKEN_TYPES,
-                self._settings.token_max_bytes,
+                self._settings.fixed.token_max_bytes,
             )
-            expires_at, _ = check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         self._check_claims(client_id, claims, expires_at)
@@ -255,7 +255,7 @@ class ClientAssertions:
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
         lifetime_max_s = _OAUTH_ASSERTION_LIFETIME_MAX_S
-        if expires_at - self._clock() > lifetime_max_s + self._settings.jwt_leeway_s:
+        if expires_at - self._clock() > lifetime_max_s + self._settings.fixed.jwt_leeway_s:
             raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")

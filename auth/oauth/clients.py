@@ -108,9 +108,9 @@ class OAuthClients:
 
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._clients_max = settings.oauth_clients_max
+        self._clients_max = settings.fixed.oauth_clients_max
         self._uris_max = OAUTH_REDIRECT_URIS_MAX
-        self._unused_ttl_s = settings.oauth_client_unused_ttl_s
+        self._unused_ttl_s = settings.fixed.oauth_client_unused_ttl_s
         self._idle_ttl_s = settings.oauth_refresh_token_ttl_s
         self._clock = clock
 

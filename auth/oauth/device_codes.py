@@ -82,7 +82,7 @@ class DeviceCodes:
                     " ".join(sorted(scopes)),
                     resource.url,
                     now + OAUTH_DEVICE_CODE_TTL_S,
-                    self._settings.oauth_device_interval_s,
+                    self._settings.fixed.oauth_device_interval_s,
                 ),
             )
 
@@ -99,7 +99,7 @@ class DeviceCodes:
 
         def operation(db: ControlConnection) -> None:
             self._require_pending(db, user_code)
-            grant_id = insert_grant(db, request, now, self._settings.oauth_connections_max_per_user)
+            grant_id = insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
             db.execute(
                 "UPDATE oauth_device_codes SET state = 'approved', grant_id = ? WHERE user_code = ?",
                 (grant_id, user_code),

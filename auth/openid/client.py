@@ -224,7 +224,7 @@ class OpenIdClient:
 
     def _accept(self, metadata: ProviderMetadata) -> None:
         if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-            fetch = UrlFetch(self._settings.openid_timeout_s, _OPENID_MAX_BYTES)
+            fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
             self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
         self._metadata, self._fetched_at = metadata, self._monotonic()
 
@@ -257,9 +257,9 @@ class OpenIdClient:
         assert self._keys is not None
         try:
             claims = await verify_signature(
-                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.token_max_bytes
+                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
             )
-            check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         except Unavailable as error:
@@ -287,7 +287,7 @@ class OpenIdClient:
         return claims
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        timeout_s = self._settings.openid_timeout_s
+        timeout_s = self._settings.fixed.openid_timeout_s
         try:
             async with (
                 asyncio.timeout(timeout_s),

@@ -280,7 +280,7 @@ class RedisConnection:
         # Braces make all keys one slot, as scripts with several keys need it in a cluster.
         self._prefix = f"{{{settings.redis_prefix}}}"
         self._timeout_s = settings.redis_timeout_ms / 1000
-        self._pause_s = settings.redis_pause_ms / 1000
+        self._pause_s = settings.fixed.redis_pause_ms / 1000
         self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None

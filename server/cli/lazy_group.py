@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
-from config.loading import LoadedSettings, load_settings
+from config.loading import LoadedConfig, load_settings
 from config.logging import configure
 from config.settings import SETTINGS, Setting
 
@@ -125,10 +125,10 @@ class SettingsOverrides(Struct, frozen=True):
     cli: Mapping[str, str | None]
     config_file: Path | None
 
-    def read(self) -> LoadedSettings:
+    def read(self) -> LoadedConfig:
         return load_settings(self.cli, os.environ, self.config_file)
 
-    def load(self) -> LoadedSettings:
+    def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
         loaded = self.read()
         configure(loaded.settings.log_level, loaded.settings.log_format)

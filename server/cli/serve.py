@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.settings import Settings, check
 from server.cli.admin import create_data_root
 from server.cli.demo import welcome
@@ -52,7 +52,7 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     inherited = inherited_sockets(descriptor, os.environ)
     sockets = [listening_socket(number) for number in place.sockets] if place else inherited
 
-    def effective(loaded: LoadedSettings) -> LoadedSettings:
+    def effective(loaded: LoadedConfig) -> LoadedConfig:
         if demo:
             _require_single_user(loaded)
             loaded = replace(loaded, settings=demo_settings(loaded))
@@ -96,7 +96,7 @@ def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settin
     return addresses[0] if addresses else settings
 
 
-def _require_single_user(loaded: LoadedSettings) -> None:
+def _require_single_user(loaded: LoadedConfig) -> None:
     if loaded.settings.is_auth_configured:
         raise ConfigurationError(
             "--demo cannot be used because authentication is configured; start without --demo and run "
@@ -109,7 +109,7 @@ class _Service:
 
     def __init__(
         self,
-        loaded: LoadedSettings,
+        loaded: LoadedConfig,
         config_file: Path | None,
         reload: Callable[[], Settings],
         sockets: Sequence[socket.socket],

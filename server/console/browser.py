@@ -29,7 +29,6 @@ from config.errors import FlorilegiumError, InvalidParams, OriginRejected
 from config.settings import Settings, is_loopback
 from config.times import format_time_seconds
 from server.console.pages import render_page
-from server.oauth.code_request import FORM_MAX_BYTES
 from server.rest.browser_sessions import browser_name
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
@@ -37,6 +36,9 @@ from server.rest.inputs import read_body
 from server.rest.operation import is_recent, require_recent_sign_in
 from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
+
+# Forms have a few short fields.
+FORM_MAX_BYTES = 64 * 1024
 
 SIGN_IN_PATH = "/sign-in"
 SECOND_FACTOR_PATH = "/sign-in/second-factor"

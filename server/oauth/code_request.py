@@ -28,9 +28,6 @@ from server.rest.forms import URLENCODED, media_type_of
 from server.rest.handler import check_method
 from server.rest.inputs import read_body
 
-# Forms have a few short fields.
-FORM_MAX_BYTES = 64 * 1024
-
 # -- parameters --------------------------------------------------------------------------------------------------------
 # The parameters of an OAuth request, from a query string or a form.
 

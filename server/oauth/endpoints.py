@@ -24,8 +24,8 @@ from auth.oauth.metadata import (
     requested_scopes,
 )
 from auth.oauth.tokens import CredentialReused, IssuedTokens, TokenRequest
-from server.console.browser import client_address
-from server.oauth.code_request import FORM_MAX_BYTES, NO_STORE, Parameters, read_form_parameters
+from server.console.browser import FORM_MAX_BYTES, client_address
+from server.oauth.code_request import NO_STORE, Parameters, read_form_parameters
 from server.oauth.services import OAuthServices
 from server.rest.inputs import read_body
 
@@ -181,7 +181,7 @@ class OAuthEndpoints:
             "verification_uri": page,
             "verification_uri_complete": f"{page}?user_code={shown_code}",
             "expires_in": int(OAUTH_DEVICE_CODE_TTL_S),
-            "interval": int(self._settings.oauth_device_interval_s),
+            "interval": int(self._settings.fixed.oauth_device_interval_s),
         }
         return JSONResponse(body, headers=NO_STORE)
 

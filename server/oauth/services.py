@@ -87,8 +87,8 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
 
 def _limits(runtime: Runtime) -> OAuthLimits:
     settings, make_limit = runtime.settings, runtime.stores.make_limit
-    requests = (settings.rate_oauth_per_minute, settings.rate_oauth_burst)
-    registrations = (settings.rate_registration_per_minute, settings.rate_registration_burst)
+    requests = (settings.rate_oauth_per_minute, settings.fixed.rate_oauth_burst)
+    registrations = (settings.fixed.rate_registration_per_minute, settings.fixed.rate_registration_burst)
     return OAuthLimits(
         make_limit(LimitRule("oauth", "OAuth requests", *requests)),
         make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),

@@ -42,8 +42,8 @@ _encode = msgspec.msgpack.encode
 class RedisReplyTokenStore:
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
         self._connection = connection
-        self._ttl_s = 2 * settings.bus_reply_token_ttl_s
-        self._limits = (settings.bus_reply_token_max_per_user, settings.bus_reply_token_max)
+        self._ttl_s = 2 * settings.fixed.bus_reply_token_ttl_s
+        self._limits = (settings.fixed.bus_reply_token_max_per_user, settings.fixed.bus_reply_token_max)
 
     async def get(self, user_id: UserId, key: str) -> ReplyToken | None:
         content = await self._connection.call("GET", self._keys(user_id, key)[0])

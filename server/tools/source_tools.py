@@ -151,8 +151,8 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
         for template in items.templates():
             catalog.add_template(template)
         catalog.add_resource_listing(items)
-    catalog.add_prompt_listing(saved_prompts(libraries, settings.prompt_max_chars))
-    catalog.add_prompt_listing(character_prompts(libraries, settings.prompt_max_chars))
+    catalog.add_prompt_listing(saved_prompts(libraries, settings.fixed.prompt_max_chars))
+    catalog.add_prompt_listing(character_prompts(libraries, settings.fixed.prompt_max_chars))
 
 
 def _catalog_tool(

@@ -321,7 +321,7 @@ class Bridge:
     def _enqueue(self, frame: str) -> None:
         """Queues a frame for the next connection and brings the next attempt to connect forward."""
         error: FlorilegiumError | None = self._rejection
-        if len(self._queue) >= self._settings.connection_in_flight_max:
+        if len(self._queue) >= self._settings.fixed.connection_in_flight_max:
             error = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
         if error is None:
             self._queue.append(frame)

@@ -166,7 +166,7 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return _parse(text, settings.query_max_chars, QUERY_MAX_TERMS)
+    return _parse(text, settings.fixed.query_max_chars, QUERY_MAX_TERMS)
 
 
 # All sources parse the same text during one search; older texts are not worth keeping.

@@ -71,7 +71,7 @@ class WorkerProcess:
             finally:
                 if self._process is not None:
                     loop = asyncio.get_running_loop()
-                    self._idle_timer = loop.call_later(self._settings.embedding_idle_s, self._close_if_idle)
+                    self._idle_timer = loop.call_later(self._settings.fixed.embedding_idle_s, self._close_if_idle)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -82,10 +82,10 @@ class WorkerProcess:
     async def _embed(self, texts: list[str]) -> list[bytes]:
         for _ in range(_ATTEMPTS):
             try:
-                async with asyncio.timeout(self._settings.embedding_deadline_s):
+                async with asyncio.timeout(self._settings.fixed.embedding_deadline_s):
                     return await self._request(texts)
             except TimeoutError:
-                seconds = self._settings.embedding_deadline_s
+                seconds = self._settings.fixed.embedding_deadline_s
                 raise SemanticUnavailable(f"embedding a batch took longer than {seconds:g} s") from None
             except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
                 errors = self._errors

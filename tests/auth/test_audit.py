@@ -167,8 +167,8 @@ _KILLED = """
 import sys, time
 from pathlib import Path
 from auth.audit import Audit, AuditFile, AuditFilter
-from config.settings import Settings
-audit = Audit(AuditFile(Path(sys.argv[1])), Settings(audit_flush_s=60))
+from config.settings import FixedValues, Settings
+audit = Audit(AuditFile(Path(sys.argv[1])), Settings(fixed=FixedValues(audit_flush_s=60)))
 audit.record("sign_in", "u")
 while not audit.log.select(AuditFilter(), 1):
     time.sleep(0.01)

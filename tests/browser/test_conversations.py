@@ -236,7 +236,7 @@ async def test_nothing_hostile_runs_on_the_pages_of_conversations(
     browser: BrowserDriver, console: ConversationConsole
 ) -> None:
     mallory = await rest_client_of(console.server).library_user("mallory")
-    limit = console.server.runtime.settings.title_max_chars
+    limit = console.server.runtime.settings.fixed.title_max_chars
     talks = []
     for number, payload in enumerate(PAYLOADS):
         text = payload[:limit]

@@ -1,11 +1,11 @@
 """Which calls start before the rate limits have answered."""
 
 from config.paths import new_user_id
-from config.settings import Settings
 from server.call_limits import EarlyStarts
+from tests.build_settings import build_settings
 
 ADA, BEN = new_user_id(), new_user_id()
-SETTINGS = Settings(
+SETTINGS = build_settings(
     jwt_secret="s" * 32, rate_user_per_minute=60, rate_user_burst=5, rate_tool_per_minute=60, rate_tool_burst=8
 )
 

@@ -53,7 +53,7 @@ class ReplyTokens:
     def __init__(
         self, settings: Settings, clock: Callable[[], float] = time.time, store: ReplyTokenStore | None = None
     ) -> None:
-        self._ttl_s = settings.bus_reply_token_ttl_s
+        self._ttl_s = settings.fixed.bus_reply_token_ttl_s
         self._clock = clock
         self._tokens = store or InProcessReplyTokenStore(settings, clock)
 
@@ -104,9 +104,9 @@ class _StoredToken(Struct, frozen=True):
 
 class InProcessReplyTokenStore:
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
-        self._max_per_user = settings.bus_reply_token_max_per_user
-        self._max_total = settings.bus_reply_token_max
-        self._ttl_s = 2 * settings.bus_reply_token_ttl_s
+        self._max_per_user = settings.fixed.bus_reply_token_max_per_user
+        self._max_total = settings.fixed.bus_reply_token_max
+        self._ttl_s = 2 * settings.fixed.bus_reply_token_ttl_s
         self._clock = clock
         # Both are ordered by last use, oldest first.
         self._tokens: OrderedDict[tuple[UserId, str], _StoredToken] = OrderedDict()

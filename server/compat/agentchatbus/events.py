@@ -40,10 +40,10 @@ class BusEvents:
         self._libraries = libraries
         self._open_streams = open_streams
         self._watch = ChangeWatch(libraries, open_streams, settings)
-        self._threads_page = settings.conversation_page_max
+        self._threads_page = settings.message_page_max
         self._messages = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.bus_response_max_bytes,
+            text_bytes=settings.fixed.bus_response_max_bytes,
             batch=settings.message_page_max,
         )
 

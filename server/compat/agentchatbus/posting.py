@@ -89,7 +89,7 @@ class MessagePoster:
         self._reply_tokens = reply_tokens
         self._unread_limits = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.bus_response_max_bytes,
+            text_bytes=settings.fixed.bus_response_max_bytes,
             batch=settings.message_page_max,
         )
 

@@ -114,7 +114,7 @@ class MessageBus:
 
     async def register_agent(self, agents: Agents, request: RegisterRequest) -> tuple[RegisteredAgent, str]:
         name = (request.display_name or "").strip() or f"{request.ide.strip()} ({request.model.strip()})"
-        max_chars = self._settings.title_max_chars - _NAME_SUFFIX_CHARS
+        max_chars = self._settings.fixed.title_max_chars - _NAME_SUFFIX_CHARS
         if len(name) > max_chars:
             raise InvalidParams(f"name: expected at most {max_chars} characters, got {len(name)}")
         return await self.registry.register(agents, name)
@@ -122,7 +122,7 @@ class MessageBus:
     # Threads
 
     async def list_threads(self, context: RequestContext, request: ListThreadsRequest) -> ThreadList:
-        max_threads = self._settings.conversation_page_max
+        max_threads = self._settings.message_page_max
         limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
         is_archived = None if request.status is None and request.include_archived else request.status == "archived"
         async with self.library(context) as library:

@@ -249,7 +249,7 @@ async def search_messages(
 def _exact_search(query: str, thread_id: str | None, limit: int, settings: Settings) -> ExactSearch:
     """Truncates an expression that is too long; a note reports it."""
     return ExactSearch(
-        expression=query[: settings.query_max_chars],
+        expression=query[: settings.fixed.query_max_chars],
         conversation_id=thread_id or None,
         phrases_max=QUERY_MAX_TERMS,
         limit=clamp(limit, 1, settings.message_page_max),
@@ -258,7 +258,7 @@ def _exact_search(query: str, thread_id: str | None, limit: int, settings: Setti
 
 
 def _remarks(results: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
-    notes = "; ".join(_notes(results, query, settings.query_max_chars))
+    notes = "; ".join(_notes(results, query, settings.fixed.query_max_chars))
     return {"read_as": results.read_as or UNSET, "note": notes or UNSET}
 
 
@@ -297,8 +297,8 @@ _USE_PRECISION_S = 60
 
 class AgentRegistry:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._max_per_user = settings.bus_agent_max_per_user
-        self._ttl_s = settings.bus_agent_ttl_s
+        self._max_per_user = settings.fixed.bus_agent_max_per_user
+        self._ttl_s = settings.fixed.bus_agent_ttl_s
         self._clock = clock
 
     async def register(self, agents: Agents, name: str) -> tuple[RegisteredAgent, str]:

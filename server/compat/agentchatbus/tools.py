@@ -85,7 +85,7 @@ class AgentChatBusTools:
 
     @_with_bus_errors
     async def bus_connect(self, call: Call, arguments: BusConnect) -> BusConnection:
-        return await connect(self._bus, call.context, arguments, self._settings.bus_response_max_bytes)
+        return await connect(self._bus, call.context, arguments, self._settings.fixed.bus_response_max_bytes)
 
     @_with_bus_errors
     async def msg_post(self, call: Call, arguments: MsgPost) -> PostedMessage:
@@ -111,7 +111,7 @@ class AgentChatBusTools:
         )
         async with self._bus.library(call.context) as library:
             messages, has_more = await self._bus.read_messages(
-                library.chats, request, self._settings.bus_response_max_bytes
+                library.chats, request, self._settings.fixed.bus_response_max_bytes
             )
         call.context.record_read(uri_of("chats", arguments.thread_id))
         note = [text_block(_more_note(messages[-1].seq))] if has_more else []

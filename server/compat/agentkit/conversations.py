@@ -76,7 +76,7 @@ _IDS_PER_PAGE = 1_000
 
 def line_max_bytes(settings: Settings) -> int:
     """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
-    short_chars = _SHORT_FIELDS * settings.title_max_chars
+    short_chars = _SHORT_FIELDS * settings.fixed.title_max_chars
     return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 
 
@@ -187,7 +187,7 @@ class ConversationService:
         self._settings = settings
 
     async def list(self, context: RequestContext, request: ListConversationsRequest) -> ConversationList:
-        limit = clamp(request.limit, 1, self._settings.conversation_page_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             page = await library.chats.list(
@@ -224,7 +224,7 @@ class ConversationService:
 
     async def read(self, context: RequestContext, request: ReadConversationRequest) -> ConversationDetail:
         settings = self._settings
-        max_messages = settings.conversation_messages_max
+        max_messages = settings.fixed.conversation_messages_max
         limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
         offset = clamp(request.messages_offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:

@@ -73,7 +73,7 @@ class ConversationSearcher:
         self._settings = settings
         self._query = query
         self._clock = clock
-        self._scan_max = settings.memory_scan_max
+        self._scan_max = settings.fixed.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
     async def search_exchanges(self) -> ExchangeResults:

@@ -45,8 +45,10 @@ _END_OF_DAY = time(23, 59, 59, 999_000)
 
 def parse_arguments(arguments: ConversationSearch, settings: Settings) -> MessageSearch:
     text = (arguments.query or "").strip()
-    if len(text) > settings.query_max_chars:
-        raise InvalidSearchArgument(f"query: expected at most {settings.query_max_chars} characters, got {len(text)}")
+    if len(text) > settings.fixed.query_max_chars:
+        raise InvalidSearchArgument(
+            f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
+        )
     return MessageSearch(
         text=text or None,
         roles=parse_roles(arguments.roles),
@@ -141,7 +143,7 @@ class LettaTools:
             search = parse_arguments(arguments, settings)
             async with self._libraries.library(call.context) as library:
                 hits = await search_history(
-                    library.chats, search, self._own_tools, settings.conversation_search_scan_max
+                    library.chats, search, self._own_tools, settings.fixed.conversation_search_scan_max
                 )
                 near = NearMessages((), None)
                 if arguments.format == "json":

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from config.settings import Settings
 
 
+# Unpacked size of an archive, as a multiple of the size of a file: an archive of text compresses by ten to forty times,
+# and most have images, which do not.
+UNPACKED_TIMES = 16
+
+
 class ImportLimits(Struct, frozen=True, kw_only=True):
     """Sizes are in unpacked bytes. Those with a default are fixed; the others are settings."""
 
@@ -52,16 +57,16 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
 def import_limits(settings: "Settings") -> ImportLimits:
     return ImportLimits(
         file_max_bytes=settings.import_max_bytes,
-        unpacked_max_bytes=settings.import_unpacked_max_bytes,
+        unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
         entries_max=settings.import_max_conversations,
         item_max_chars=settings.item_max_chars,
-        images_max_bytes=settings.import_images_max_bytes,
-        lines_max=settings.import_lines_max,
-        values_max=settings.import_values_max,
-        messages_max=settings.import_messages_max,
-        failed_max=settings.import_failed_max,
-        skipped_max=settings.import_skipped_max,
+        images_max_bytes=settings.fixed.import_images_max_bytes,
+        lines_max=settings.fixed.import_lines_max,
+        values_max=settings.fixed.import_values_max,
+        messages_max=settings.fixed.import_messages_max,
+        failed_max=settings.fixed.import_failed_max,
+        skipped_max=settings.fixed.import_skipped_max,
         reader_memory_max_bytes=settings.import_reader_memory_mib << 20,
-        reader_deadline_s=settings.import_reader_deadline_s,
+        reader_deadline_s=settings.fixed.import_reader_deadline_s,
         sandbox=settings.import_sandbox,
     )

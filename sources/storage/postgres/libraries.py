@@ -89,15 +89,15 @@ class PostgresLibraries:
         )
         self._settings = SearchSettings(
             limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
-            ranked_rows_max=settings.search_ranked_rows_max,
-            near_words_max=settings.search_near_words_max,
-            scanned_rows_max=settings.message_scan_max_rows,
+            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
+            ranked_rows_max=settings.fixed.search_ranked_rows_max,
+            near_words_max=settings.fixed.search_near_words_max,
+            scanned_rows_max=settings.fixed.message_scan_max_rows,
             semantic=semantic,
             clock=clock,
             steady_clock=steady_clock,
         )
-        self._vector_options = VectorOptions(index_min_passages=settings.postgres_hnsw_min_passages)
+        self._vector_options = VectorOptions(index_min_passages=settings.fixed.postgres_hnsw_min_passages)
         self._embeds_in_background = embeds_in_background
         self._embedding = (
             EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
@@ -109,7 +109,7 @@ class PostgresLibraries:
         )
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
         # Least recently used first.
         self._open: OrderedDict[UserId, PostgresDatabase] = OrderedDict()
         self._preparing = asyncio.Lock()

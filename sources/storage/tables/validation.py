@@ -29,7 +29,7 @@ _MESSAGE_VALUE_CHARS = 80
 
 
 class FieldLimits(Struct, frozen=True):
-    """Size limits of the parts of an item. Each is the setting of the same name."""
+    """Size limits of the parts of an item."""
 
     item_max_chars: int
     title_max_chars: int
@@ -42,7 +42,17 @@ class FieldLimits(Struct, frozen=True):
 
 
 def field_limits(settings: Settings) -> FieldLimits:
-    return FieldLimits(*(getattr(settings, name) for name in FieldLimits.__struct_fields__))
+    fixed = settings.fixed
+    return FieldLimits(
+        item_max_chars=settings.item_max_chars,
+        title_max_chars=fixed.title_max_chars,
+        tags_max=fixed.tags_max,
+        tag_max_chars=fixed.tag_max_chars,
+        metadata_max_bytes=settings.metadata_max_bytes,
+        batch_max_items=settings.batch_max_items,
+        chunk_size_chars=fixed.chunk_size_chars,
+        chunk_overlap_chars=fixed.chunk_overlap_chars,
+    )
 
 
 def invalid_field(field: str, *, expected: str, got: str) -> InvalidParams:

@@ -433,7 +433,7 @@ PROMISES: tuple[Promise, ...] = (
         id="agentchatbus.bus.threads.limit",
         statement="Without `limit`, or with 0, all threads are listed; otherwise at most 200.",
         tests=(f"{_THREADS}test_limit_0_lists_as_many_threads_as_allowed",),
-        difference="At most `conversation_page_max` (200) threads are listed; `has_more` says if there are more.",
+        difference="At most `message_page_max` (200) threads are listed; `has_more` says if there are more.",
     ),
     Promise(
         id="agentchatbus.bus.threads.status",

@@ -180,7 +180,7 @@ PROMISES: tuple[Promise, ...] = (
         id="agentkit.list.bounds",
         statement="`limit` has no bounds; -1 returns all conversations.",
         tests=(f"{_CONVERSATIONS}test_limit_and_offset_are_clamped_and_returned",),
-        difference="It is clamped to 1..`conversation_page_max`, and the response has the value that was applied.",
+        difference="It is clamped to 1..`message_page_max`, and the response has the value that was applied.",
     ),
     Promise(
         id="agentkit.list.namespace",

@@ -36,14 +36,14 @@ def test_no_command_accepts_a_secret() -> None:
 
 
 def test_the_command_line_overrides_environment_and_file(program: Program) -> None:
-    (program.home / "florilegium.toml").write_text("port = 1001\nsession_max = 11\nlist_page_size = 7\n")
+    (program.home / "florilegium.toml").write_text("port = 1001\nsession_max = 11\nmessage_page_max = 7\n")
     outcome = program.run(
         "config", "show", "--json", "--port", "1003", FLORILEGIUM_PORT="1002", FLORILEGIUM_SESSION_MAX="12"
     )
     rows = {row["name"]: (row["value"], row["origin"]) for row in outcome.json}
     assert rows["port"] == ("1003", "command line")
     assert rows["session_max"] == ("12", "environment FLORILEGIUM_SESSION_MAX")
-    assert rows["list_page_size"] == ("7", "file florilegium.toml")
+    assert rows["message_page_max"] == ("7", "file florilegium.toml")
     assert rows["host"] == ('"127.0.0.1"', "default")
 
 

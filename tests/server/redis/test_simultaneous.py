@@ -17,6 +17,7 @@ from server.compat.agentchatbus.agents import ReplyToken
 from server.redis.reply_tokens import RedisReplyTokenStore
 from server.stores import session_state_limits
 from sessions.redis.state import RedisSessionStates
+from tests.build_settings import build_settings
 
 Processes = Sequence[RedisConnection]
 ADA = Principal(new_user_id(), "ada", ClientId("browser"), frozenset({READ}), "jwt", "token")
@@ -25,7 +26,7 @@ CALLS = 40
 
 @pytest.fixture
 def settings(redis_settings: Mapping[str, Any]) -> Settings:
-    return Settings(**redis_settings)
+    return build_settings(**redis_settings)
 
 
 @pytest.fixture

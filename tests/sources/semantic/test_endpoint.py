@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from config.errors import ConfigurationError
-from config.settings import Settings, check
+from config.settings import check
 from sources.semantic.endpoint import embeddings_url
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.service import SemanticService
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api
 
@@ -52,7 +53,7 @@ async def open_endpoint(answer: Answer, **changes: Any) -> AsyncIterator[tuple[S
             "semantic_endpoint_dimension": DIMENSION,
             "semantic_timeout_ms": 30_000,
         }
-        settings = Settings(**{**values, **changes})
+        settings = build_settings(**{**values, **changes})
         check(settings)
         service = SemanticService(settings)
         try:
@@ -254,5 +255,5 @@ async def test_failures_are_not_kept_longer_than_a_search_may_take() -> None:
 )
 def test_settings_that_cannot_work_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check(Settings(data_dir=str(tmp_path), **changes))
+        check(build_settings(data_dir=str(tmp_path), **changes))
     assert problem in raised.value.message

@@ -178,7 +178,7 @@ def turn_limits(settings: Settings) -> TurnLimits:
 
 def turn_deadline_ms(settings: Settings) -> int:
     """The relay itself ends a turn after `chat_turn_max_s`; the rest is for storing it afterwards."""
-    return round(settings.chat_turn_max_s * 1000) + settings.call_deadline_ms
+    return round(settings.fixed.chat_turn_max_s * 1000) + settings.call_deadline_ms
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRe
     return ParsedChatRequest(
         request,
         _parse_history(request.history, _CHAT_HISTORY_MAX_CHARS),
-        [_decode_file(file, settings.chat_file_max_chars) for file in request.files],
+        [_decode_file(file, settings.fixed.chat_file_max_chars) for file in request.files],
     )
 
 

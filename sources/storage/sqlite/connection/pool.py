@@ -82,10 +82,10 @@ class SqliteLibraries:
         self._options = sqlite_options(settings)
         self._settings = SqliteSearchSettings(
             limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
-            ranked_rows_max=settings.search_ranked_rows_max,
-            near_words_max=settings.search_near_words_max,
-            scanned_rows_max=settings.message_scan_max_rows,
+            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
+            ranked_rows_max=settings.fixed.search_ranked_rows_max,
+            near_words_max=settings.fixed.search_near_words_max,
+            scanned_rows_max=settings.fixed.message_scan_max_rows,
             clock=clock,
             steady_clock=steady_clock,
             semantic=semantic,
@@ -99,7 +99,7 @@ class SqliteLibraries:
         )
         self._open_max = settings.library_open_max or _affordable_users()
         self._closing_max = self._open_max // _OPEN_PER_CLOSING
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
         # Least recently used first.
         self._open: OrderedDict[UserId, UserDatabases] = OrderedDict()
         self._closing: dict[UserId, asyncio.Task[None]] = {}
@@ -305,7 +305,7 @@ async def _close(databases: UserDatabases) -> None:
 
 def sqlite_options(settings: Settings) -> SqliteOptions:
     return SqliteOptions(
-        jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
+        jobs=JobQueue(settings.fixed.library_jobs_max or os.cpu_count() or 1),
         vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
         queue_max=LIBRARY_QUEUE_MAX,
         deadline_ms=settings.library_deadline_ms,
@@ -313,7 +313,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         cache_kib=LIBRARY_CACHE_KIB,
         durability=settings.durability,
         flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
-        copies_max=settings.migration_copies_max,
+        copies_max=settings.fixed.migration_copies_max,
         quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )
 

@@ -8,6 +8,7 @@ import pytest
 from config.settings import Settings
 from server.compat.agentchatbus.threads import AgentRegistry
 from sources.storage.contract import Agents
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 from tests.sources.source_fixture import open_source_fixture
@@ -58,7 +59,7 @@ async def test_agent_names_are_unique_per_user(libraries: tuple[Agents, Agents],
 async def test_least_recently_used_agent_is_dropped_at_the_limit(
     libraries: tuple[Agents, Agents], clock: ManualClock
 ) -> None:
-    (ada, ben), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=2), clock)
+    (ada, ben), registry = libraries, AgentRegistry(build_settings(bus_agent_max_per_user=2), clock)
     (first, token), (second, _) = await registry.register(ada, "one"), await registry.register(ada, "two")
     clock.now += DAY_S
     await registry.verify(ada, first.id, token)
@@ -74,7 +75,7 @@ async def test_least_recently_used_agent_is_dropped_at_the_limit(
 
 
 async def test_idle_agent_expires_and_frees_its_name(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
-    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_ttl_s=10 * DAY_S), clock)
+    (ada, _), registry = libraries, AgentRegistry(build_settings(bus_agent_ttl_s=10 * DAY_S), clock)
     busy, token = await registry.register(ada, "busy")
     idle, idle_token = await registry.register(ada, "idle")
     clock.now += 9 * DAY_S
@@ -88,7 +89,7 @@ async def test_idle_agent_expires_and_frees_its_name(libraries: tuple[Agents, Ag
 
 
 async def test_limit_of_one_agent_keeps_the_latest(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
-    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=1), clock)
+    (ada, _), registry = libraries, AgentRegistry(build_settings(bus_agent_max_per_user=1), clock)
     first, _ = await registry.register(ada, "one")
     second, _ = await registry.register(ada, "two")
 

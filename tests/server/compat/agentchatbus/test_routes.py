@@ -392,7 +392,7 @@ async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
     ]
     agent = await BusAgent.register(RestClient(api.server, Starlette(routes=routes)))
     thread = await agent.create_thread()
-    now[0] += api.server.runtime.settings.bus_reply_token_ttl_s
+    now[0] += api.server.runtime.settings.fixed.bus_reply_token_ttl_s
 
     response = await agent.try_post(thread["id"], "late", reply_token=thread["reply_token"])
 

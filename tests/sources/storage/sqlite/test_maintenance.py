@@ -12,6 +12,7 @@ from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.schema.chacha import CHACHA
+from tests.build_settings import build_settings
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
 
@@ -159,7 +160,7 @@ async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
             libraries.data_root,
             libraries.context("ada").user_id,
             "chacha",
-            sqlite_options(Settings(migration_copies_max=2)),
+            sqlite_options(build_settings(migration_copies_max=2)),
         )
 
     assert copies(path) == ["chacha.db.schema-1", "chacha.db.schema-7", "media.db.schema-1"]

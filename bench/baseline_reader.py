@@ -21,7 +21,6 @@ from bench.baseline_search import STATEMENTS, Statement
 from bench.sources import LIMIT
 from config.settings import Settings
 from sources.search.arguments import read_query
-from sources.storage.sqlite.connection.pool import LIBRARY_CACHE_KIB
 from sources.storage.sqlite.search.fts5_engine import match_text
 
 # Titles are in the index of the messages under negative row ids, so the index skips everything else.
@@ -89,7 +88,7 @@ class BaselineReader:
 
 def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-    connection.execute(f"PRAGMA cache_size = -{LIBRARY_CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size = -{settings.library_cache_kib}")
     connection.execute("PRAGMA query_only = ON")
     return connection
 

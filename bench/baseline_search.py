@@ -15,7 +15,6 @@ from config.paths import DatabasePaths
 from config.settings import Settings
 from sources.query import parse
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.connection.pool import LIBRARY_CACHE_KIB
 from sources.storage.sqlite.search.fts5_engine import match_text
 
 _NOTES = """
@@ -95,7 +94,7 @@ async def open_baseline(paths: DatabasePaths, settings: Settings) -> AsyncIterat
     async with AsyncExitStack() as stack:
         connections = {name: await stack.enter_async_context(_connect(path)) for name, path in files.items()}
         for connection in connections.values():
-            await connection.execute(f"PRAGMA cache_size = -{LIBRARY_CACHE_KIB}")
+            await connection.execute(f"PRAGMA cache_size = -{settings.library_cache_kib}")
             await connection.execute("PRAGMA query_only = ON")
         yield BaselineSearch(connections)
 

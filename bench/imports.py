@@ -37,7 +37,6 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
-from sources.storage.sqlite.connection.pool import LIBRARY_CACHE_KIB
 from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
@@ -236,7 +235,7 @@ Rows = tuple[Sequence[str], list[tuple[Any, ...]]]
 def _prepare(target: sqlite3.Connection) -> None:
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "temp_store = MEMORY"):
         target.execute(f"PRAGMA {pragma}")
-    target.execute(f"PRAGMA cache_size = -{LIBRARY_CACHE_KIB}")
+    target.execute(f"PRAGMA cache_size = -{SETTINGS.library_cache_kib}")
     target.execute("BEGIN IMMEDIATE")
     migrate(CHACHA, target)
     target.execute("COMMIT")

@@ -38,7 +38,6 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run
 from sources.storage.contract import ExactSearch, Library, MessageSearch
-from sources.storage.sqlite.connection.pool import LIBRARY_CACHE_KIB
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
@@ -326,7 +325,7 @@ async def open_comparison(root: Path, limits: Mapping[str, Any]) -> AsyncIterato
         context = build_context(owner, runtime.data_root, "bench")
         async with runtime.libraries.library(context) as library:
             await build_indexes(library, context.db_paths.chacha)
-            async with open_baseline_messages(context.db_paths.chacha, LIBRARY_CACHE_KIB) as baseline:
+            async with open_baseline_messages(context.db_paths.chacha, settings.library_cache_kib) as baseline:
                 yield MessageComparison(build_app(runtime, Metrics()), baseline)
 
 

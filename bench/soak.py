@@ -145,6 +145,7 @@ class SoakServer:
             "FLORILEGIUM_LOG_REQUESTS": "false",
             "FLORILEGIUM_SEMANTIC_MODEL": "off",
             # Small caches are full before the samples are taken. What grows then is not a cache.
+            "FLORILEGIUM_LIBRARY_CACHE_KIB": "128",
             "FLORILEGIUM_SESSION_SEEN_MAX": "50",
         }
 

@@ -122,22 +122,23 @@ FIXED = frozenset(
     elicitation_timeout_s embedding_deadline_s embedding_idle_s fanout_depth fanout_scan_max fanout_source_max
     follow_database_scan_s follow_events follow_poll_s follow_scan_s follow_unwatched_scan_s follow_url_s
     follow_url_timeout_s form_max_bytes head_max_bytes idempotency_max_keys idempotency_ttl_s import_batch_chars
-    import_batch_items import_depth_max import_failed_max import_file_max_bytes import_history_max
-    import_images_max_bytes import_jobs_max_per_user import_line_max_bytes import_lines_max import_messages_max
-    import_parser_cpu_s import_parser_deadline_s import_parser_memory_mib import_problems_max import_queue_max
-    import_reader_deadline_s import_skipped_max import_turn_s import_unpacked_ratio_max import_values_max
-    invitation_lifetime_s jwks_max_bytes jwks_refresh_min_s jwks_stale_max_s jwks_timeout_s jwks_ttl_s
-    jwt_client_claim jwt_leeway_s jwt_token_types key_last_used_flush_s known_browser_lifetime_s
-    library_cache_kib library_flush_s library_jobs_max library_queue_max library_stop_ms library_wait_max_ms
-    list_page_size list_ttl_ms loop_block_warn_ms memory_exchange_max_messages memory_scan_max
-    message_scan_max_rows migration_copies_max model_download_timeout_s oauth_assertion_lifetime_max_s
-    oauth_client_metadata_max oauth_client_metadata_max_bytes oauth_client_metadata_timeout_s
-    oauth_client_metadata_ttl_s oauth_client_unused_ttl_s oauth_clients_max oauth_code_ttl_s
-    oauth_connections_max_per_user oauth_device_code_ttl_s oauth_device_codes_max oauth_device_interval_s
-    oauth_redirect_uris_max oauth_refresh_retry_s observations_batch_max openid_flow_lifetime_s openid_max_bytes
-    openid_metadata_ttl_s openid_timeout_s passkey_challenge_lifetime_s passkey_max_per_user
-    passkey_recent_sign_in_s password_hash_jobs_max password_hash_passes password_hash_queue_max
-    password_max_chars postgres_connect_timeout_s postgres_connection_lifetime_s postgres_connection_max_queries
+    import_batch_items import_deadline_s import_depth_max import_failed_max import_file_max_bytes
+    import_history_max import_images_max_bytes import_jobs_max_per_user import_line_max_bytes import_lines_max
+    import_messages_max import_parser_cpu_s import_parser_deadline_s import_parser_memory_mib
+    import_problems_max import_queue_max import_reader_deadline_s import_skipped_max import_turn_s
+    import_unpacked_ratio_max import_values_max invitation_lifetime_s jwks_max_bytes jwks_refresh_min_s
+    jwks_stale_max_s jwks_timeout_s jwks_ttl_s jwt_client_claim jwt_leeway_s jwt_token_types
+    key_last_used_flush_s known_browser_lifetime_s library_flush_s library_jobs_max library_queue_max
+    library_stop_ms library_wait_max_ms list_page_size list_ttl_ms loop_block_warn_ms
+    memory_exchange_max_messages memory_scan_max message_scan_max_rows migration_copies_max
+    model_download_timeout_s oauth_assertion_lifetime_max_s oauth_client_metadata_max
+    oauth_client_metadata_max_bytes oauth_client_metadata_timeout_s oauth_client_metadata_ttl_s
+    oauth_client_unused_ttl_s oauth_clients_max oauth_code_ttl_s oauth_connections_max_per_user
+    oauth_device_code_ttl_s oauth_device_codes_max oauth_device_interval_s oauth_redirect_uris_max
+    oauth_refresh_retry_s observations_batch_max openid_flow_lifetime_s openid_max_bytes openid_metadata_ttl_s
+    openid_timeout_s passkey_challenge_lifetime_s passkey_max_per_user passkey_recent_sign_in_s
+    password_hash_jobs_max password_hash_passes password_hash_queue_max password_max_chars
+    postgres_connect_timeout_s postgres_connection_lifetime_s postgres_connection_max_queries
     postgres_hnsw_min_passages postgres_idle_timeout_ms postgres_lock_timeout_ms postgres_silence_max_ms
     postgres_statement_timeout_ms prompt_max_chars query_max_chars query_max_terms rate_failures_burst
     rate_keys_max rate_oauth_burst rate_registration_burst rate_registration_per_minute
@@ -459,7 +460,9 @@ Run `florilegium config init` to write a TOML file that contains every setting a
 file is relative to the directory of that file. `florilegium doctor` prints the file and the data directory in use.
 
 Run `florilegium config show --origin` to print every value and where it came from. The server does not start if a name
-is unknown or a value is invalid, in any of these places; the error message says what was expected.
+is unknown or a value is invalid, in any of these places; the error message says what was expected. Settings of earlier
+versions are ignored in files and in the environment, with a warning that says what replaced them. `florilegium serve
+--help-all` lists all options.
 
 On the command line and in the environment, write lists with commas (`a,b`), and booleans as `true`, `yes`, `on`, `1` or
 `false`, `no`, `off`, `0`. A setting marked *secret* is never displayed. You can also read it from a file:

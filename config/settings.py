@@ -393,6 +393,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     library_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
+    library_cache_kib: Annotated[
+        int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
+    ] = 1_024
     user_max_bytes: Annotated[
         int,
         _number(
@@ -725,9 +728,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1_000,
         ),
     ] = 2
-    import_deadline_s: Annotated[
-        float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)
-    ] = _HOUR_S
 
     # Follow
     follow_roots: Annotated[

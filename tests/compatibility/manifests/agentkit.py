@@ -215,7 +215,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CONVERSATIONS}test_deleted_messages_leave_no_gap",
         ),
         difference=(
-            "A response has up to `conversation_messages_max` messages and `conversation_response_max_bytes`. Beyond "
+            "A response has up to 5,000 messages and `conversation_response_max_bytes`. Beyond "
             "that it has `next_messages_offset`; pass it as `messages_offset`."
         ),
     ),

@@ -40,8 +40,6 @@ from sources.storage.tables.validation import field_limits
 # A read past its deadline is interrupted and stops within milliseconds. After this time its connection is replaced.
 _LIBRARY_STOP_MS = 1000
 
-# Page cache of each connection to a file. The kernel caches the file as well; larger caches made no search faster.
-LIBRARY_CACHE_KIB = 1024
 
 # With `durability = normal`, a power failure loses at most the writes of this time. Flushing once in five seconds
 # costs nothing measurable.
@@ -310,7 +308,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         queue_max=LIBRARY_QUEUE_MAX,
         deadline_ms=settings.library_deadline_ms,
         stop_ms=_LIBRARY_STOP_MS,
-        cache_kib=LIBRARY_CACHE_KIB,
+        cache_kib=settings.library_cache_kib,
         durability=settings.durability,
         flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
         copies_max=settings.fixed.migration_copies_max,

@@ -20,6 +20,8 @@ from config.settings import Settings
 
 # A key that was revoked at the provider stays valid for ten minutes at most. New keys are fetched at once.
 _JWKS_TTL_S = 600.0
+# How long the last set stays in use while fetching fails: long enough to notice and repair a provider.
+_STALE_MAX_S = 86_400.0
 
 # An unknown `kid` does not trigger another fetch for two intervals, so a client that keeps sending a withdrawn key does
 # not cause every fetch. A key published late is still found within a minute by default.
@@ -89,7 +91,7 @@ class RemoteKeys:
             logger.info("JWK set changed: {} usable keys", len(keys))
 
     def _current_index(self) -> KeyIndex:
-        if not self._is_younger_than(_JWKS_TTL_S + self._settings.fixed.jwks_stale_max_s):
+        if not self._is_younger_than(_JWKS_TTL_S + _STALE_MAX_S):
             raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
         return self._index
 

@@ -4,7 +4,7 @@
 """
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
@@ -15,7 +15,6 @@ from msgspec.structs import fields, replace
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems
 from config.postgres.errors import require_postgres_url
-from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
 from config.times import load_time_zone
 
 _HOUR_S = 3600
@@ -33,6 +32,16 @@ SEMANTIC_MODELS = ("off", "auto", "fast", "minilm")
 JWT_SECRET_MIN_BYTES = 32
 
 
+# The settings that `source_limits` can set for one source, as `SOURCE.SETTING=VALUE`. The others concern all sources.
+SOURCE_SETTINGS = (
+    "search_deadline_ms",
+    "retrieval_default_tokens",
+    "retrieval_max_tokens",
+    "breaker_failures",
+    "breaker_pause_s",
+)
+
+
 # `reload`: the setting can be changed while the server runs; see `server.settings_reload`.
 def _text(description: str, *, reload: bool = False, **limits: Any) -> Meta:
     return Meta(description=description, extra={"unit": "", "reload": reload}, **limits)
@@ -48,238 +57,146 @@ def _number(unit: str, description: str, ge: float, le: float, *, reload: bool =
 
 class FixedValues(Struct, frozen=True, kw_only=True):
     """Values that operators cannot change. They are not constants next to the code because tests run servers with
-    others, to make a limit small or an interval short."""
+    others, to reach a limit or an interval quickly."""
 
-    # How long connecting to PostgreSQL may take.
+    # PostgreSQL. A statement may take as long as its call (0). From so many passages of a source, an HNSW index, which
+    # can miss some, is faster than comparing all of them.
     postgres_connect_timeout_s: float = 5
-    # How long one statement of a call that reads or writes a library may take in PostgreSQL. 0: as long as the call.
     postgres_statement_timeout_ms: int = 0
-    # How long a statement waits for a lock in PostgreSQL.
-    postgres_lock_timeout_ms: int = 2000
-    # From so many embedded passages of one source of a user, PostgreSQL finds the nearest with an HNSW index, which
-    # can miss some, instead of comparing all of them. 0: never.
-    postgres_hnsw_min_passages: int = 50000
-    # Library reads and writes that run at the same time. 0: the number of CPU cores.
+    postgres_lock_timeout_ms: int = 2_000
+    postgres_hnsw_min_passages: int = 50_000
+    # SQLite: as many jobs as CPU cores (0). More would only wait for each other.
     library_jobs_max: int = 0
-    # A call is refused at once if it is expected to wait longer than this for its turn.
-    library_wait_max_ms: int = 5000
-    # Time limit for one library read or write. Searches have their own limit.
-    library_deadline_ms: int = 10000
-    # Copies of a library file to keep from before its schema was migrated.
+    # A call that is expected to wait longer for its turn is refused at once, so that its client can try later.
+    library_wait_max_ms: int = 5_000
+    # Copies of a file from before its schema was migrated.
     migration_copies_max: int = 2
-    # Maximum length of a title, name, URL or other short text of an item.
-    title_max_chars: int = 2000
-    # Maximum number of tags per item.
-    tags_max: int = 100
-    # Maximum length of a tag.
-    tag_max_chars: int = 100
-    # Maximum size of the chunks that media texts are split into.
-    chunk_size_chars: int = 1500
-    # Text that a chunk repeats from the end of the previous chunk.
+    # Chunks of media texts: about 400 tokens, which models embed as a whole. Chunks that exist keep their size.
+    chunk_size_chars: int = 1_500
     chunk_overlap_chars: int = 150
-    # How long idempotency keys are kept.
+    # Clients repeat a call within minutes; a week covers a laptop that was closed.
     idempotency_ttl_s: float = 7 * _DAY_S
-    # Idempotency keys kept per database file of a user. The oldest are dropped first.
-    idempotency_max_keys: int = 10000
-    # Matches that are ranked. If more rows match, only the newest are ranked.
-    search_ranked_rows_max: int = 20000
-    # Words of an index that are compared with a word that the library does not contain. 0 turns that off.
-    search_near_words_max: int = 50000
-    # Messages scanned to find part of a word. Libraries with more messages build an index for it.
-    message_scan_max_rows: int = 20000
-    # Maximum size of the request line and headers, not counting the credential.
+    idempotency_max_keys: int = 10_000
+    # Ranking takes microseconds per match, and reading a message about as long: a tenth of a second for all of them.
+    search_ranked_rows_max: int = 20_000
+    message_scan_max_rows: int = 20_000
+    # Words of an index that are compared with a misspelled word, in some milliseconds.
+    search_near_words_max: int = 50_000
+
+    # Requests: sizes without the credential, which is hashed or parsed as a whole.
     head_max_bytes: int = 64 * _KIB
-    # How long the rest of a request body is discarded after the request was refused.
-    refused_body_timeout_s: float = 5
-    # Time a client has to answer a question from a tool (legacy protocol versions).
-    elicitation_timeout_s: float = 300
-    # Concurrent calls on one WebSocket or stdio connection.
-    connection_in_flight_max: int = 32
-    # Tools, resources or prompts per page of a list.
-    list_page_size: int = 100
-    # How long clients may cache a list.
-    list_ttl_ms: int = 60000
-    # Maximum size of the config in a request's header or URL.
+    token_max_bytes: int = 16 * _KIB
     request_config_max_bytes: int = 2 * _KIB
-    # Maximum length of a query. The rest is ignored, and the response says so.
+    # A client sees the response only if the rest of its body is read for a while.
+    refused_body_timeout_s: float = 5
+    # Calls on one WebSocket or stdio connection, and its frames: each costs CPU time before it is counted as a call.
+    connection_in_flight_max: int = 32
+    ws_frames_per_s: float = 1_000
+    ws_frames_burst: int = 1_000
+    ws_fragments_max: int = 1_024
+    ws_ticket_ttl_s: float = 30
+    # Open streams check that their user still has access.
+    access_recheck_s: float = 1
+    session_max_per_user: int = 100
+    # After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
+    redis_pause_ms: int = 500
+
+    # Search. Longer queries are cut, and the response says so.
     query_max_chars: int = 1_000
-    # Default length of snippets.
     search_snippet_chars: int = 300
-    # Size of a passage if an item has no stored chunks.
-    retrieval_chunk_tokens: int = 300
-    # Text shared by two neighbouring passages if an item has no stored chunks.
-    retrieval_chunk_overlap_tokens: int = 30
-    # Passages returned on each side of a match.
-    retrieval_sibling_window: int = 2
-    # Maximum length of a rendered user prompt, including its arguments.
-    prompt_max_chars: int = 1000000
-    # Hits requested from each source at a time when all sources are searched.
+    # A page of results without a limit: about 1,150 tokens.
+    search_response_default_bytes: int = 6_400
+    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
+    # ranking; otherwise a second block would be scored for a single hit.
     fanout_depth: int = 20
-    # Results of all sources that can be paged, and that one search examines to find those the session has not seen.
-    fanout_scan_max: int = 1000
+    # Results that can be paged, and that one search examines to find those the session has not seen.
+    fanout_scan_max: int = 1_000
     # Hits of one source among any ten that keep their rank while other sources have hits.
     fanout_source_max: int = 6
-    # Size of a page of results if the caller sets neither a limit nor a snippet length. If the results do not fit,
-    # the page has fewer of them.
-    search_response_default_bytes: int = 6400
-    # Matches per concept examined for exchanges and conversations.
-    memory_scan_max: int = 300
-    # Texts in one request to the embeddings API.
-    semantic_endpoint_batch_max: int = 32
-    # Time limit for one background request to the embeddings API.
+    # Passages of items without stored chunks, and passages on each side of a match.
+    retrieval_chunk_tokens: int = 300
+    retrieval_chunk_overlap_tokens: int = 30
+    retrieval_sibling_window: int = 2
+    # A rendered user prompt, including its arguments.
+    prompt_max_chars: int = 1_000_000
+    # Background requests to the embeddings API, and the responses of it and of the reranker.
     semantic_endpoint_timeout_s: float = 30
-    # Attempts to send one background request to the embeddings API.
     semantic_endpoint_attempts_max: int = 3
-    # Maximum size of a response of the embeddings API or the reranker.
     semantic_response_max_bytes: int = 64 * _MIB
-    # Idle time after which the background process of a local model ends.
-    embedding_idle_s: float = 60
-    # Time limit for one background batch of a local model, after which its process is replaced.
-    embedding_deadline_s: float = 600
-    # First hits of a search that are reranked.
+    # A page of results and the next ones; rerankers take a few milliseconds for each.
     reranker_hits_max: int = 50
-    # Maximum number of messages of a conversation in one REST response. The rest can be requested separately.
-    conversation_messages_max: int = 5000
-    # How often a stream of changes looks whether conversations have changed.
-    conversation_events_interval_ms: int = 1000
-    # How long a stream of changes lasts. Browsers connect again.
-    conversation_events_max_s: float = 300
-    # Messages that conversation_search examines to find results.
-    conversation_search_scan_max: int = 4000
-    # Registered agents per user. The least recently active agent is dropped first.
-    bus_agent_max_per_user: int = 100
-    # Idle time after which an agent has to register again.
-    bus_agent_ttl_s: float = 90 * _DAY_S
-    # Message text in one response of bus_connect or msg_list.
+
+    # Conversations. The rest of a long one can be requested separately.
+    conversation_messages_max: int = 5_000
     bus_response_max_bytes: int = 64 * _KIB
-    # Reply tokens, for all users together. They are kept in the process.
-    bus_reply_token_max: int = 100000
-    # Reply tokens per user. The oldest is dropped first.
-    bus_reply_token_max_per_user: int = 1000
-    # Lifetime of a reply token.
-    bus_reply_token_ttl_s: float = _HOUR_S
-    # Maximum size of one file in an archive that is not a Florilegium export.
-    import_file_max_bytes: int = 64 * _MIB
-    # Problems listed in an import report. All problems are counted.
-    import_problems_max: int = 100
-    # Size of the images of an imported note, together. Further images are left out.
-    import_images_max_bytes: int = 16 * _MIB
-    # Maximum number of lines of a text that is imported.
-    import_lines_max: int = 1000000
-    # Maximum number of values in JSON that is not a list of items.
-    import_values_max: int = 2000000
-    # Maximum number of messages in an imported conversation.
-    import_messages_max: int = 1000000
-    # Failed items after which a file is given up, if fewer were imported.
-    import_failed_max: int = 10000
-    # Skipped items after which a file is given up, if fewer were imported.
-    import_skipped_max: int = 50000
-    # Time in which the process that reads the files of an import must make progress.
-    import_reader_deadline_s: float = 120
-    # Items and messages that an import writes per transaction.
-    import_batch_items: int = 200
-    # Text that an import writes per transaction.
-    import_batch_chars: int = 128 * _KIB
-    # REST imports that may wait for others, for all users together.
-    import_queue_max: int = 20
-    # While others wait, an import runs for this long before it lets the next one go on.
-    import_turn_s: float = 10.0
-    # Finished REST imports of one user whose results can still be retrieved.
-    import_history_max: int = 100
-    # Whether followed folders are watched for file events. Without, and where the system offers none, they are
-    # scanned every `follow_unwatched_scan_s`.
-    follow_events: bool = True
-    # Time between two looks at the times of followed files and databases.
-    follow_poll_s: float = 1.0
-    # Time between two scans of a folder that cannot be watched for events.
-    follow_unwatched_scan_s: float = 10.0
-    # Time limit for a complete chat turn.
-    chat_turn_max_s: float = 1800
-    # Maximum size of an upstream response, or of the part of a streamed response that is stored.
+    # A stream of changes reads one row per second, and ends before proxies close it. Browsers connect again.
+    conversation_events_interval_ms: int = 1_000
+    conversation_events_max_s: float = 300
+    # Messages that are examined to find exchanges and matches.
+    memory_scan_max: int = 300
+    conversation_search_scan_max: int = 4_000
+    # Chat. Upstream models may think for minutes.
+    chat_turn_max_s: float = 1_800
     chat_response_max_bytes: int = 8 * _MIB
-    # Text read from an attached file. The rest is left out, and the response says so.
-    chat_file_max_chars: int = 20000
-    # Library text used to answer one chat message.
-    chat_context_max_tokens: int = 2000
-    # Library passages used to answer one chat message.
+    chat_file_max_chars: int = 20_000
+    chat_context_max_tokens: int = 2_000
     chat_passages_max: int = 6
-    # After a failure, how long Redis is not asked again.
-    redis_pause_ms: int = 500
-    # Sessions per user. The least recently used session is dropped first.
-    session_max_per_user: int = 100
-    # Lifetime of a WebSocket ticket.
-    ws_ticket_ttl_s: float = 30
-    # WebSocket frames per user that are read. Further frames wait.
-    ws_frames_per_s: float = 1000
-    # WebSocket frames per user that are read at once after an idle period.
-    ws_frames_burst: int = 1000
-    # Fragments of one WebSocket message.
-    ws_fragments_max: int = 1024
-    # How often open streams and connections check that their user still has access.
-    access_recheck_s: float = 1
-    # Clock difference tolerated when the times of a token are checked.
+
+    # Import: see `sources.importers.engine.limits`. A file that is not a Florilegium export is read into memory.
+    import_file_max_bytes: int = 64 * _MIB
+    import_images_max_bytes: int = 16 * _MIB
+    import_lines_max: int = 1_000_000
+    import_values_max: int = 2_000_000
+    import_messages_max: int = 1_000_000
+    import_failed_max: int = 10_000
+    import_skipped_max: int = 50_000
+    import_reader_deadline_s: float = 120
+    # Problems in a report, where all are counted.
+    import_problems_max: int = 100
+    # One transaction takes about a tenth of a second, and searches wait for it.
+    import_batch_items: int = 200
+    import_batch_chars: int = 128 * _KIB
+    # While others wait, an import lets the next one go on after each turn.
+    import_queue_max: int = 20
+    import_turn_s: float = 10
+    import_history_max: int = 100
+    # Follow: a look at the times of files, and a scan of folders without file events, are cheap.
+    follow_events: bool = True
+    follow_poll_s: float = 1
+    follow_unwatched_scan_s: float = 10
+
+    # Credentials. A cached one is dropped at once if the control database changes.
     jwt_leeway_s: float = 30
-    # Time in which a client whose response was lost may send a refresh token once more, as long as the new one is
-    # unused. 0: never.
-    oauth_refresh_retry_s: float = 30
-    # Time in which a client must exchange an authorization code.
-    oauth_code_ttl_s: float = 60
-    # Connections of one user to applications. The least recently used ends when another is added.
-    oauth_connections_max_per_user: int = 100
-    # Clients that registered themselves. At the limit, the oldest one without a connection is deleted.
-    oauth_clients_max: int = 10000
-    # Time after which a client that registered itself and never connected is deleted.
-    oauth_client_unused_ttl_s: float = _DAY_S
-    # Time limit for fetching a client metadata document.
-    oauth_client_metadata_timeout_s: float = 5
-    # Minimum time between two questions of a device whether its code was entered.
-    oauth_device_interval_s: float = 5
-    # Browsers in which a user can be signed in. The one used least recently is signed out.
-    browser_session_max_per_user: int = 50
-    # Passes over that memory. Existing hashes are renewed at the next sign-in.
-    password_hash_passes: int = 3
-    # Passwords that are hashed at the same time.
-    password_hash_jobs_max: int = 2
-    # Passwords that may wait to be hashed. Further sign-ins are refused with 503.
-    password_hash_queue_max: int = 50
-    # Failed sign-ins per account that are allowed at once.
-    rate_sign_in_account_burst: int = 10
-    # Failed sign-ins per address (per /64 network of IPv6). 0: no limit.
-    rate_sign_in_address_per_minute: float = 6
-    # Failed sign-ins per address that are allowed at once.
-    rate_sign_in_address_burst: int = 30
-    # Passkeys of one user.
-    passkey_max_per_user: int = 20
-    # Time limit for a request to a provider.
-    openid_timeout_s: float = 10
-    # How long reads wait to be written together. Other events are written at once.
-    audit_flush_s: float = 1
-    # Events that wait to be written. Further ones are only counted.
-    audit_queue_max: int = 10000
-    # Verified credentials that are cached, and as many rejected ones.
-    token_cache_max: int = 10000
-    # How long a verified credential is cached, at most until it expires.
-    token_cache_ttl_s: float = 60
-    # How long a rejected credential is cached.
-    token_failure_cache_ttl_s: float = 5
-    # Maximum size of a credential. Longer ones are rejected without being parsed.
-    token_max_bytes: int = 16 * _KIB
-    # Minimum time between two fetches of the JWK set, even if tokens name unknown keys.
     jwks_refresh_min_s: float = 30
-    # How long the last JWK set stays in use while fetching fails.
-    jwks_stale_max_s: float = _DAY_S
-    # Calls per user that are allowed at once after an idle period.
+    token_cache_max: int = 10_000
+    token_cache_ttl_s: float = 60
+    token_failure_cache_ttl_s: float = 5
+    # OAuth. RFC 6749 section 4.1.2 recommends ten minutes at most for a code. A refresh token may be sent once more if
+    # the response was lost. Five seconds is the default interval of devices (RFC 8628 section 3.2).
+    oauth_code_ttl_s: float = 60
+    oauth_refresh_retry_s: float = 30
+    oauth_device_interval_s: float = 5
+    oauth_connections_max_per_user: int = 100
+    # At the limit, the oldest client without a connection is deleted.
+    oauth_clients_max: int = 10_000
+    oauth_client_unused_ttl_s: float = _DAY_S
+    oauth_client_metadata_timeout_s: float = 5
+    openid_timeout_s: float = 10
+    # Sign-in. RFC 9106 section 4 recommends three passes. Further passwords are refused with 503.
+    password_hash_passes: int = 3
+    password_hash_jobs_max: int = 2
+    password_hash_queue_max: int = 50
+    passkey_max_per_user: int = 20
+    # Calls that are allowed at once after an idle period, and limits of single addresses (/64 networks of IPv6).
     rate_user_burst: int = 200
-    # Calls per user and tool that are allowed at once after an idle period.
     rate_tool_burst: int = 100
-    # Failed sign-ins per client address that are allowed at once after an idle period.
     rate_failures_burst: int = 30
-    # Requests to the OAuth endpoints per client address that are allowed at once.
     rate_oauth_burst: int = 100
-    # New OAuth clients and device codes per client address. 0: no limit.
     rate_registration_per_minute: float = 10
-    # New OAuth clients and device codes per address that are allowed at once.
     rate_registration_burst: int = 20
+    rate_sign_in_account_burst: int = 10
+    rate_sign_in_address_per_minute: float = 6
+    rate_sign_in_address_burst: int = 30
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -574,8 +491,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             3_600_000,
         ),
     ] = 2_500
-    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
-    # ranking; otherwise a second block would be scored for a single hit.
     search_response_max_bytes: Annotated[
         int,
         _number(
@@ -708,7 +623,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "conversations", "Maximum number of files, conversations and namespaces in one archive.", 1, 10_000_000
         ),
     ] = 100_000
-    # Long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
     import_reader_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
     ] = 2_048
@@ -1029,7 +943,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def of_source(self, source: str) -> "Settings":
         """Returns these settings with those that `source_limits` has for a source."""
-        limits = limits_of(source, self.source_limits)
+        entries = (_split_limit(entry) for entry in self.source_limits)
+        limits = {setting: value for name, setting, value in entries if name == source}
         values = msgspec.convert(limits, Settings, strict=False)
         return replace(self, **{name: getattr(values, name) for name in limits}) if limits else self
 
@@ -1150,28 +1065,15 @@ def check(settings: Settings) -> None:
         _claim_problems,
         _algorithm_problems,
         _url_problems,
-        _proxy_problems,
-        _client_problems,
-        _source_problems,
+        _value_problems,
         _semantic_problems,
         _exposure_problems,
-        _oauth_problems,
-        _time_zone_problems,
-        _openid_problems,
-        _second_factor_problems,
-        _session_url_problems,
-        _storage_url_problems,
+        _sign_in_problems,
+        _store_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
         raise ConfigurationError("\n".join(problems))
-
-
-def _time_zone_problems(settings: Settings) -> Iterator[str]:
-    try:
-        load_time_zone(settings.time_zone)
-    except ValueError as error:
-        yield f"time_zone: {error}"
 
 
 def _key_problems(settings: Settings) -> Iterator[str]:
@@ -1225,7 +1127,14 @@ def _url_problems(settings: Settings) -> Iterator[str]:
             "jwt_jwks_url: expected an https:// URL, or http:// with a loopback address, because keys fetched without "
             f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
         )
-    yield from _upstream_problems(settings)
+    upstream = settings.chat_upstream_url
+    if upstream and not _is_plain_url(upstream):
+        yield (
+            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
+            f"such as https://api.openai.com/v1, got {upstream.rpartition('@')[2]!r}"
+        )
+    elif upstream:
+        yield from _unencrypted_key("chat_upstream_url", upstream, "chat_upstream_key", settings.chat_upstream_key)
     if settings.tracing_endpoint and not _is_plain_url(settings.tracing_endpoint):
         yield (
             "tracing_endpoint: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
@@ -1243,17 +1152,6 @@ def _url_problems(settings: Settings) -> Iterator[str]:
                 "authorization_servers: expected an issuer URL without query or fragment, "
                 f"such as https://login.example.com, got {url!r}"
             )
-
-
-def _upstream_problems(settings: Settings) -> Iterator[str]:
-    url = settings.chat_upstream_url
-    if url and not _is_plain_url(url):
-        yield (
-            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
-            f"such as https://api.openai.com/v1, got {url.rpartition('@')[2]!r}"
-        )
-    elif url:
-        yield from _unencrypted_key("chat_upstream_url", url, "chat_upstream_key", settings.chat_upstream_key)
 
 
 def _semantic_problems(settings: Settings) -> Iterator[str]:
@@ -1287,23 +1185,42 @@ def _unencrypted_key(url_name: str, url: str, key_name: str, key: str) -> Iterat
         )
 
 
-def _proxy_problems(settings: Settings) -> Iterator[str]:
+def _value_problems(settings: Settings) -> Iterator[str]:
+    """Yields what is wrong with values that a type cannot describe."""
     for network in settings.trusted_proxies:
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
             yield f"trusted_proxies: expected an address or a network such as 10.0.0.0/8, got {network!r}"
-
-
-def _client_problems(settings: Settings) -> Iterator[str]:
     for entry in settings.client_profiles:
         name, _, profile = entry.rpartition("=")
         if not name or not profile:
             yield f"client_profiles: expected NAME=PROFILE, such as openai-mcp=research, got {entry!r}"
+    yield from limit_problems(settings.source_limits)
+    try:
+        load_time_zone(settings.time_zone)
+    except ValueError as error:
+        yield f"time_zone: {error}"
 
 
-def _source_problems(settings: Settings) -> Iterator[str]:
-    yield from limit_problems(settings.source_limits, Settings)
+def limit_problems(entries: Iterable[str]) -> Iterator[str]:
+    """Yields what is wrong with entries of `source_limits`, as a sentence for the operator."""
+    for entry in entries:
+        source, setting, value = _split_limit(entry)
+        if not source or setting not in SOURCE_SETTINGS:
+            names = ", ".join(SOURCE_SETTINGS)
+            yield f"source_limits: expected SOURCE.SETTING=VALUE with one of the settings {names}, got {entry!r}"
+            continue
+        try:
+            msgspec.convert({setting: value}, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            yield f"source_limits: {entry!r}: {error}"
+
+
+def _split_limit(entry: str) -> tuple[str, str, str]:
+    name, _, value = entry.partition("=")
+    source, _, setting = name.strip().partition(".")
+    return source, setting, value.strip()
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:
@@ -1315,40 +1232,30 @@ def _exposure_problems(settings: Settings) -> Iterator[str]:
         )
 
 
-def _oauth_problems(settings: Settings) -> Iterator[str]:
+def _sign_in_problems(settings: Settings) -> Iterator[str]:
     if settings.oauth_server == "on" and not settings.is_auth_configured:
         yield "oauth_server: requires authentication; set require_auth = true or a JWT key"
-
-
-def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
         yield "openid_providers: a server for one user has no sign-in; set require_auth = true"
-
-
-def _second_factor_problems(settings: Settings) -> Iterator[str]:
     if settings.password_requires_passkey and not settings.passkey_sign_in:
         yield "password_requires_passkey: expected passkey_sign_in = true, because people need their passkeys"
     if settings.password_requires_passkey and not settings.is_auth_configured:
         yield "password_requires_passkey: a server for one user has no sign-in; set require_auth = true"
 
 
-def _storage_url_problems(settings: Settings) -> Iterator[str]:
+def _store_problems(settings: Settings) -> Iterator[str]:
+    """The values may contain passwords, so they are not repeated."""
+    if settings.session_url and not _is_redis_url(settings.session_url):
+        yield (
+            "session_url: expected redis://host:port/0, rediss://host:port/0 or unix:///path/to/socket, with "
+            "user:password@ before the host if the server asks for them"
+        )
     if settings.storage_url:
         try:
             require_postgres_url("storage_url", settings.storage_url)
         except ConfigurationError as error:
             yield error.message
-
-
-def _session_url_problems(settings: Settings) -> Iterator[str]:
-    """The value may contain a password, so it is not repeated."""
-    url = settings.session_url
-    if url and not _is_redis_url(url):
-        yield (
-            "session_url: expected redis://host:port/0, rediss://host:port/0 or unix:///path/to/socket, with "
-            "user:password@ before the host if the server asks for them"
-        )
 
 
 def _is_redis_url(url: str) -> bool:

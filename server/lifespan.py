@@ -266,11 +266,8 @@ def _dispatcher_options(settings: Settings) -> DispatcherOptions:
         name="florilegium",
         title="Florilegium",
         version=VERSION,
-        page_size=settings.fixed.list_page_size,
-        list_ttl_ms=settings.fixed.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
         recheck_s=settings.fixed.access_recheck_s,
-        elicitation_timeout_s=settings.fixed.elicitation_timeout_s,
         has_dotted_names=settings.tool_names == "dotted",
     )
 

@@ -116,7 +116,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             recent_calls=RedisRecentCalls(connection, settings),
             peers=peers,
             import_board=RedisImportBoard(connection, peers),
-            reply_tokens=RedisReplyTokenStore(connection, settings),
+            reply_tokens=RedisReplyTokenStore(connection),
         )
 
 

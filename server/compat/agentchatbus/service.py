@@ -51,6 +51,7 @@ from server.rest.errors import Unprocessable, rename_fields
 from sources.drafts import ConversationDraft
 from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats, Libraries
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 
 # AgentChatBus' own limit for the messages of a thread in one response.
 _BUS_MESSAGE_PAGE_MAX = 1000
@@ -67,8 +68,8 @@ def build_message_bus(
 ) -> "MessageBus":
     """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire. Without a store,
     reply tokens are kept in this process."""
-    reply_tokens = ReplyTokens(settings, clock, reply_token_store)
-    return MessageBus(libraries, settings, AgentRegistry(settings, clock), reply_tokens)
+    reply_tokens = ReplyTokens(clock, reply_token_store)
+    return MessageBus(libraries, settings, AgentRegistry(clock), reply_tokens)
 
 
 class MessageBus:
@@ -114,7 +115,7 @@ class MessageBus:
 
     async def register_agent(self, agents: Agents, request: RegisterRequest) -> tuple[RegisteredAgent, str]:
         name = (request.display_name or "").strip() or f"{request.ide.strip()} ({request.model.strip()})"
-        max_chars = self._settings.fixed.title_max_chars - _NAME_SUFFIX_CHARS
+        max_chars = TITLE_MAX_CHARS - _NAME_SUFFIX_CHARS
         if len(name) > max_chars:
             raise InvalidParams(f"name: expected at most {max_chars} characters, got {len(name)}")
         return await self.registry.register(agents, name)

@@ -295,10 +295,20 @@ def _match_fields(hit: ExactHit) -> dict[str, Any]:
 _USE_PRECISION_S = 60
 
 
+# The least recently active agent is dropped first; people run a few at a time.
+_AGENTS_MAX = 100
+# An agent that was idle for so long has to register again. Projects rest for weeks.
+_AGENT_TTL_S = 90 * 86_400.0
+
+
 class AgentRegistry:
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._max_per_user = settings.fixed.bus_agent_max_per_user
-        self._ttl_s = settings.fixed.bus_agent_ttl_s
+    """The agents of each user, at most `agents_max` of them."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, *, agents_max: int = _AGENTS_MAX, ttl_s: float = _AGENT_TTL_S
+    ) -> None:
+        self._max_per_user = agents_max
+        self._ttl_s = ttl_s
         self._clock = clock
 
     async def register(self, agents: Agents, name: str) -> tuple[RegisteredAgent, str]:

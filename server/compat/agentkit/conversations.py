@@ -59,6 +59,7 @@ from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 
 # -- export ------------------------------------------------------------------------------------------------------------
 # Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
@@ -76,7 +77,7 @@ _IDS_PER_PAGE = 1_000
 
 def line_max_bytes(settings: Settings) -> int:
     """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
-    short_chars = _SHORT_FIELDS * settings.fixed.title_max_chars
+    short_chars = _SHORT_FIELDS * TITLE_MAX_CHARS
     return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 
 

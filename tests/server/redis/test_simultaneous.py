@@ -57,7 +57,7 @@ async def test_a_token_for_one_use_is_used_once(processes: Processes) -> None:
 
 
 async def test_a_reply_token_is_consumed_once(processes: Processes, settings: Settings) -> None:
-    stores = [RedisReplyTokenStore(process, settings) for process in processes]
+    stores = [RedisReplyTokenStore(process) for process in processes]
     token = ReplyToken(thread_id="t", agent_id=None, expires_at=2e9)
     await stores[0].put(ADA.user_id, "key", token)
     consumed = await outcomes([stores[n % 2].consume(ADA.user_id, "key", token, 1.0) for n in range(CALLS)])

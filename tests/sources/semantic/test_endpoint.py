@@ -87,16 +87,17 @@ async def test_vectors_may_be_base64_and_in_any_order() -> None:
 
 
 async def test_passages_are_sent_in_batches_with_their_prefix() -> None:
-    changes = {"semantic_endpoint_batch_max": 2, "semantic_endpoint_passage_prefix": "passage: "}
-    async with open_endpoint(honest, semantic_endpoint_query_prefix="query: ", **changes) as (service, server):
-        vectors = await service.embed_passages(["a", "bb", "ccc"])
+    texts = [f"text {number}" for number in range(33)]  # one more than a batch
+    changes = {"semantic_endpoint_query_prefix": "query: ", "semantic_endpoint_passage_prefix": "passage: "}
+    async with open_endpoint(honest, **changes) as (service, server):
+        vectors = await service.embed_passages(texts)
         await service.embed_query("d")
         assert service.model is not None
         assert service.model.id != "endpoint:m:4"
 
-    inputs = [["passage: a", "passage: bb"], ["passage: ccc"], ["query: d"]]
-    assert [request.body["input"] for request in server.requests] == inputs
-    assert vectors == [encoded(f"passage: {text}") for text in ("a", "bb", "ccc")]
+    passages = [f"passage: {text}" for text in texts]
+    assert [request.body["input"] for request in server.requests] == [passages[:32], passages[32:], ["query: d"]]
+    assert vectors == [encoded(passage) for passage in passages]
 
 
 @each_case(

@@ -219,7 +219,7 @@ async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Pa
 
 async def test_a_batch_that_takes_too_long_fails_and_ends_the_process(tmp_path: Path) -> None:
     # Starting the process alone takes longer.
-    worker = WorkerProcess(FAST, build_settings(data_dir=str(tmp_path), embedding_deadline_s=0.01))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), deadline_s=0.01)
     try:
         with pytest.raises(SemanticUnavailable, match=r"took longer than 0\.01 s"):
             await worker.embed_passages([RELATED])
@@ -240,7 +240,7 @@ async def test_a_cancelled_batch_does_not_answer_the_next(service: SemanticServi
 
 @pytest.mark.slow("waits for a time limit")
 async def test_an_idle_process_ends(tmp_path: Path) -> None:
-    worker = WorkerProcess(FAST, build_settings(data_dir=str(tmp_path), embedding_idle_s=1))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), idle_s=1)
     try:
         await worker.embed_passages([RELATED])
         pid = worker.pid

@@ -104,6 +104,7 @@ REPLACED: Mapping[str, str] = {
     "follow_jobs_max": "import_jobs_max",
     "head_timeout_s": "client_timeout_s",
     "import_unpacked_max_bytes": "import_max_bytes (16 times as much)",
+    "rate_registration_per_minute": "rate_oauth_per_minute (one in 60)",
     "reranker_timeout_ms": "semantic_timeout_ms",
     "user_requests_max_bytes": "requests_max_bytes (a quarter of it)",
     "user_unread_max_bytes": "requests_max_bytes (a quarter of it)",
@@ -141,17 +142,16 @@ FIXED = frozenset(
     postgres_connect_timeout_s postgres_connection_lifetime_s postgres_connection_max_queries
     postgres_hnsw_min_passages postgres_idle_timeout_ms postgres_lock_timeout_ms postgres_silence_max_ms
     postgres_statement_timeout_ms prompt_max_chars query_max_chars query_max_terms rate_failures_burst
-    rate_keys_max rate_oauth_burst rate_registration_burst rate_registration_per_minute
-    rate_sign_in_account_burst rate_sign_in_address_burst rate_sign_in_address_per_minute rate_tool_burst
-    rate_user_burst recent_calls_max recent_calls_users_max redis_pause_ms refused_body_timeout_s
-    request_config_max_bytes reranker_hits_max reset_link_lifetime_s retrieval_chunk_overlap_tokens
-    retrieval_chunk_tokens retrieval_sibling_window search_near_words_max search_ranked_rows_max
-    search_response_default_bytes search_snippet_chars search_vocabulary_mib semantic_endpoint_attempts_max
-    semantic_endpoint_batch_max semantic_endpoint_timeout_s semantic_query_cache_max semantic_response_max_bytes
-    session_max_per_user session_queries_max session_state_max session_state_max_per_user setup_link_lifetime_s
-    tag_max_chars tags_max title_max_chars token_cache_max token_cache_ttl_s token_failure_cache_ttl_s
-    token_max_bytes uri_max_chars worker_hang_s ws_fragments_max ws_frames_burst ws_frames_per_s ws_pings_per_s
-    ws_ticket_ttl_s
+    rate_keys_max rate_oauth_burst rate_registration_burst rate_sign_in_account_burst rate_sign_in_address_burst
+    rate_sign_in_address_per_minute rate_tool_burst rate_user_burst recent_calls_max recent_calls_users_max
+    redis_pause_ms refused_body_timeout_s request_config_max_bytes reranker_hits_max reset_link_lifetime_s
+    retrieval_chunk_overlap_tokens retrieval_chunk_tokens retrieval_sibling_window search_near_words_max
+    search_ranked_rows_max search_response_default_bytes search_snippet_chars search_vocabulary_mib
+    semantic_endpoint_attempts_max semantic_endpoint_batch_max semantic_endpoint_timeout_s
+    semantic_query_cache_max semantic_response_max_bytes session_max_per_user session_queries_max
+    session_state_max session_state_max_per_user setup_link_lifetime_s tag_max_chars tags_max title_max_chars
+    token_cache_max token_cache_ttl_s token_failure_cache_ttl_s token_max_bytes uri_max_chars worker_hang_s
+    ws_fragments_max ws_frames_burst ws_frames_per_s ws_pings_per_s ws_ticket_ttl_s
     """.split()  # noqa: SIM905 - a list would take a line for each name
 )
 

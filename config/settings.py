@@ -63,14 +63,11 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # can miss some, is faster than comparing all of them.
     postgres_connect_timeout_s: float = 5
     postgres_statement_timeout_ms: int = 0
-    postgres_lock_timeout_ms: int = 2_000
     postgres_hnsw_min_passages: int = 50_000
     # SQLite: as many jobs as CPU cores (0). More would only wait for each other.
     library_jobs_max: int = 0
     # A call that is expected to wait longer for its turn is refused at once, so that its client can try later.
     library_wait_max_ms: int = 5_000
-    # Copies of a file from before its schema was migrated.
-    migration_copies_max: int = 2
     # Chunks of media texts: about 400 tokens, which models embed as a whole. Chunks that exist keep their size.
     chunk_size_chars: int = 1_500
     chunk_overlap_chars: int = 150
@@ -80,26 +77,20 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Ranking takes microseconds per match, and reading a message about as long: a tenth of a second for all of them.
     search_ranked_rows_max: int = 20_000
     message_scan_max_rows: int = 20_000
-    # Words of an index that are compared with a misspelled word, in some milliseconds.
-    search_near_words_max: int = 50_000
 
     # Requests: sizes without the credential, which is hashed or parsed as a whole.
     head_max_bytes: int = 64 * _KIB
     token_max_bytes: int = 16 * _KIB
-    request_config_max_bytes: int = 2 * _KIB
     # A client sees the response only if the rest of its body is read for a while.
     refused_body_timeout_s: float = 5
     # Calls on one WebSocket or stdio connection, and its frames: each costs CPU time before it is counted as a call.
     connection_in_flight_max: int = 32
     ws_frames_per_s: float = 1_000
     ws_frames_burst: int = 1_000
-    ws_fragments_max: int = 1_024
     ws_ticket_ttl_s: float = 30
     # Open streams check that their user still has access.
     access_recheck_s: float = 1
     session_max_per_user: int = 100
-    # After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
-    redis_pause_ms: int = 500
 
     # Search. Longer queries are cut, and the response says so.
     query_max_chars: int = 1_000
@@ -117,8 +108,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     retrieval_chunk_tokens: int = 300
     retrieval_chunk_overlap_tokens: int = 30
     retrieval_sibling_window: int = 2
-    # A rendered user prompt, including its arguments.
-    prompt_max_chars: int = 1_000_000
     # Background requests to the embeddings API, and the responses of it and of the reranker.
     semantic_endpoint_timeout_s: float = 30
     semantic_endpoint_attempts_max: int = 3
@@ -128,7 +117,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
 
     # Conversations. The rest of a long one can be requested separately.
     conversation_messages_max: int = 5_000
-    bus_response_max_bytes: int = 64 * _KIB
     # A stream of changes reads one row per second, and ends before proxies close it. Browsers connect again.
     conversation_events_interval_ms: int = 1_000
     conversation_events_max_s: float = 300
@@ -138,7 +126,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Chat. Upstream models may think for minutes.
     chat_turn_max_s: float = 1_800
     chat_response_max_bytes: int = 8 * _MIB
-    chat_file_max_chars: int = 20_000
     chat_context_max_tokens: int = 2_000
     chat_passages_max: int = 6
 
@@ -191,9 +178,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     rate_user_burst: int = 200
     rate_tool_burst: int = 100
     rate_failures_burst: int = 30
-    rate_oauth_burst: int = 100
-    rate_registration_per_minute: float = 10
-    rate_registration_burst: int = 20
     rate_sign_in_account_burst: int = 10
     rate_sign_in_address_per_minute: float = 6
     rate_sign_in_address_burst: int = 30
@@ -893,7 +877,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 60
     rate_oauth_per_minute: Annotated[
         float,
-        _number("requests/min", "Requests to the OAuth endpoints per client address. 0: no limit.", 0, 1e9),
+        _number(
+            "requests/min",
+            "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
+            "limit.",
+            0,
+            1e9,
+        ),
     ] = 600
 
     # Operations

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
     from sources.storage.contract import Libraries
 
+# Statements wait for locks of other calls of the same user, which take milliseconds.
+_POSTGRES_LOCK_TIMEOUT_MS = 2_000
+
 # One user cannot take more than a twentieth of that.
 _SESSION_STATE_MAX_PER_USER = 50_000
 
@@ -89,7 +92,7 @@ def open_libraries(
         **_connection_values(settings),
         connections=settings.postgres_connections,
         statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
-        lock_timeout_ms=settings.fixed.postgres_lock_timeout_ms,
+        lock_timeout_ms=_POSTGRES_LOCK_TIMEOUT_MS,
         idle_timeout_ms=_POSTGRES_IDLE_TIMEOUT_MS,
     )
     return PostgresLibraries(

@@ -21,6 +21,9 @@ from loguru import logger
 from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
 
+# After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
+_PAUSE_S = 0.5
+
 # -- protocol ----------------------------------------------------------------------------------------------------------
 # The wire protocol of Redis (RESP2) over an asyncio transport. Commands are pipelined: replies come in their order.
 #
@@ -280,7 +283,7 @@ class RedisConnection:
         # Braces make all keys one slot, as scripts with several keys need it in a cluster.
         self._prefix = f"{{{settings.redis_prefix}}}"
         self._timeout_s = settings.redis_timeout_ms / 1000
-        self._pause_s = settings.fixed.redis_pause_ms / 1000
+        self._pause_s = _PAUSE_S
         self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None

@@ -29,6 +29,9 @@ from server.transports.client_connections import ClientConnection, ClientConnect
 from server.transports.headers import NO_CONFIG, query_value
 from sessions.store import new_session_id
 
+# Fragments of one message. Libraries send a message in one frame or in frames of 4 KiB and more.
+WS_FRAGMENTS_MAX = 1_024
+
 # Pings and pongs on one WebSocket; every one is answered. Faster clients are disconnected.
 WS_PINGS_PER_S = 20
 
@@ -146,8 +149,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         self._count_frame()
-        if len(self.frames) >= self.settings.fixed.ws_fragments_max:
-            self._fail(f"a message may have {self.settings.fixed.ws_fragments_max} fragments")
+        if len(self.frames) >= WS_FRAGMENTS_MAX:
+            self._fail(f"a message may have {WS_FRAGMENTS_MAX} fragments")
             self.frames = [b""]
         super().handle_cont(event)
 

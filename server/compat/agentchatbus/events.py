@@ -14,6 +14,7 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
+from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES
 from server.compat.agentchatbus.schemas import BusThread, FollowBusRequest
 from server.compat.agentchatbus.threads import (
     NAMESPACE,
@@ -43,7 +44,7 @@ class BusEvents:
         self._threads_page = settings.message_page_max
         self._messages = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.fixed.bus_response_max_bytes,
+            text_bytes=RESPONSE_MAX_BYTES,
             batch=settings.message_page_max,
         )
 

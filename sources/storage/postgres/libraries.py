@@ -29,7 +29,7 @@ from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -91,7 +91,7 @@ class PostgresLibraries:
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
             ranked_rows_max=settings.fixed.search_ranked_rows_max,
-            near_words_max=settings.fixed.search_near_words_max,
+            near_words_max=NEAR_WORDS_MAX,
             scanned_rows_max=settings.fixed.message_scan_max_rows,
             semantic=semantic,
             clock=clock,

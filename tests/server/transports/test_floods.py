@@ -10,7 +10,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from server.transports.bounded_http import BODY_SMALL_CHUNKS_MAX
-from server.transports.bounded_websocket import WS_PINGS_PER_S
+from server.transports.bounded_websocket import WS_FRAGMENTS_MAX, WS_PINGS_PER_S
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient, message
 from tests.server.http_client import RawConnection, request_bytes
@@ -69,7 +69,7 @@ async def test_pings_below_the_limit_are_answered(server: LiveServer) -> None:
 
 async def test_too_many_fragments_close_the_connection(tmp_path: Path, samples: SampleCatalog) -> None:
     body = msgspec.json.encode(message("ping", {}, 1))
-    settings = make_settings(tmp_path, ws_fragments_max=8)
+    settings = make_settings(tmp_path)
     async with live(settings, catalog=samples.catalog) as server, RawSocket.open(server) as socket:
         await socket.send(Opcode.TEXT, body[:1], fin=False)
         for byte in body[1:7]:
@@ -78,7 +78,7 @@ async def test_too_many_fragments_close_the_connection(tmp_path: Path, samples: 
         assert (await socket.receive())[0] == Opcode.TEXT
 
         await socket.send(Opcode.TEXT, b"[", fin=False)
-        for _ in range(8):
+        for _ in range(WS_FRAGMENTS_MAX):
             await socket.send(Opcode.CONT, b"", fin=False)
         assert await socket.close_code() == 1008
 

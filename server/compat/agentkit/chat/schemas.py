@@ -19,6 +19,9 @@ from server.rest.errors import Unprocessable
 from server.rest.forms import FormFile
 from sources.storage.contract import DEFAULT_NAMESPACE
 
+# Text of an attached file that the model gets; the response says if more was left out.
+FILE_MAX_CHARS = 20_000
+
 # AgentKit's own limit of attached files.
 CHAT_FILES_MAX = 10
 
@@ -208,7 +211,7 @@ def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRe
     return ParsedChatRequest(
         request,
         _parse_history(request.history, _CHAT_HISTORY_MAX_CHARS),
-        [_decode_file(file, settings.fixed.chat_file_max_chars) for file in request.files],
+        [_decode_file(file, FILE_MAX_CHARS) for file in request.files],
     )
 
 

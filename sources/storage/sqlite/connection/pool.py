@@ -27,7 +27,7 @@ from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
 from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import SEARCH_VOCABULARY_MIB, VocabularyMemory
+from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.sqlite.collections import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
@@ -36,6 +36,9 @@ from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+
+# Copies of a file from before its schema was migrated: the last version that worked, and one more.
+_MIGRATION_COPIES_MAX = 2
 
 # A read past its deadline is interrupted and stops within milliseconds. After this time its connection is replaced.
 _LIBRARY_STOP_MS = 1000
@@ -82,7 +85,7 @@ class SqliteLibraries:
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
             ranked_rows_max=settings.fixed.search_ranked_rows_max,
-            near_words_max=settings.fixed.search_near_words_max,
+            near_words_max=NEAR_WORDS_MAX,
             scanned_rows_max=settings.fixed.message_scan_max_rows,
             clock=clock,
             steady_clock=steady_clock,
@@ -311,7 +314,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
         flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
-        copies_max=settings.fixed.migration_copies_max,
+        copies_max=_MIGRATION_COPIES_MAX,
         quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )
 

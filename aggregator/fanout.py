@@ -32,6 +32,9 @@ from sources.storage.contract import Library, QueueState
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
 from sources.text.chunking import run_text_work
 
+# Failing sources tracked for all users together: a few hundred bytes each.
+_BREAKER_ENTRIES_MAX = 10_000
+
 # -- breaker -----------------------------------------------------------------------------------------------------------
 # Circuit breaker: skips a source for a while after repeated failures.
 #
@@ -49,7 +52,7 @@ class Breaker:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = cache(settings.of_source)
         self._clock = clock
-        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(settings.breaker_entries_max)
+        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(_BREAKER_ENTRIES_MAX)
 
     def wait_s(self, user: UserId, source: str) -> float:
         """Seconds until the source may be tried again; 0 if it may be tried now."""
@@ -380,7 +383,7 @@ _SEARCHES_BEYOND_CORES = 1
 class SearchQueue:
     def __init__(self, settings: Settings) -> None:
         self._queue = JobQueue(settings.search_running_max or (os.cpu_count() or 1) + _SEARCHES_BEYOND_CORES)
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
 
     def state(self) -> QueueState:
         return self._queue.state()

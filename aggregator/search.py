@@ -220,7 +220,7 @@ class Aggregator:
         is_strict = plan.query.relaxed is not None
         while True:
             fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
-            ranking = MergedRanking(fanout, plan.order, self._settings.fanout_source_max)
+            ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
             response, shown = await self._search(plan, fanout, ranking, library, read_as)
             fanout.require_answer()
             if not is_strict or plan.is_strict or fanout.has_hits:
@@ -247,7 +247,7 @@ class Aggregator:
             arguments,
             self._breaker,
             filtered=[name for name in sources if set_filters(filters, name)],
-            depth=self._settings.fanout_depth,
+            depth=self._settings.fixed.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
         )
@@ -258,7 +258,7 @@ class Aggregator:
         """Returns the response and the hits that it shows."""
         ranking = self._reranked(merged, fanout, plan)
         # Results have to be merged to be counted, so how far a client can page is limited.
-        examined_max = self._settings.fanout_scan_max
+        examined_max = self._settings.fixed.fanout_scan_max
         await ranking.skip_to(min(plan.offset, examined_max))
         if plan.offset > examined_max and not ranking.is_finished:
             raise InvalidParams(f"offset: expected at most {examined_max}, got {plan.offset}; narrow the query instead")
@@ -317,7 +317,7 @@ class Aggregator:
         has_default_size = all(size is None for size in sizes) and not request.explain and not has_all_fields
         max_bytes = settings.search_response_max_bytes
         if has_default_size:
-            max_bytes = min(settings.search_response_default_bytes, max_bytes)
+            max_bytes = min(settings.fixed.search_response_default_bytes, max_bytes)
         default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
@@ -346,7 +346,7 @@ class Aggregator:
         seen: dict[str, int] = {}
         for hit in shown:
             seen |= {hit.uri: hit.version or 0, **hit.duplicates}
-        query = plan.request.query[: self._settings.query_max_chars]
+        query = plan.request.query[: self._settings.fixed.query_max_chars]
         owner = plan.context.principal.owner()
         await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
 
@@ -374,7 +374,7 @@ class Aggregator:
             scoring=self._settings.search_scoring,
             rows=rows,
             rows_with_term=frequencies,
-            hits_per_source=self._settings.fanout_depth,
+            hits_per_source=self._settings.fixed.fanout_depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
             semantic_floors={name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items()} or UNSET,
         )

@@ -2,7 +2,7 @@
 
 It is a database of its own (`audit.db`), or a table of PostgreSQL (`auth.audit`), so that recording a read
 never waits for a change of users or keys. `record` only adds an event to a queue. A thread writes security events at
-once, and reads in batches: if the process is killed, the reads of the last `audit_flush_s` seconds are lost.
+once, and reads in batches: if the process is killed, the reads of the last second are lost.
 """
 
 import asyncio
@@ -202,11 +202,27 @@ class AuditFile:
         return connection
 
 
+# How long reads wait to be written together. Other events are written at once.
+_FLUSH_S = 1.0
+# Events that wait to be written, about 5 MB. Further reads are only counted.
+_QUEUE_MAX = 10_000
+
+
 class Audit:
     """Records events for a running server."""
 
-    def __init__(self, log: AuditLog, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        log: AuditLog,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        *,
+        flush_s: float = _FLUSH_S,
+        queue_max: int = _QUEUE_MAX,
+    ) -> None:
         self.log = log
+        self._flush_s = flush_s
+        self._queue_max = queue_max
         self._settings = settings
         self._clock = clock
         self._pending: deque[AuditEvent] = deque()
@@ -235,13 +251,13 @@ class Audit:
         """Records a security event, which is written at once. Never raises."""
         self.events[action] += count
         # Reads must not displace it.
-        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail, count)
+        self._add(2 * self._queue_max, action, user_id, client, target, address, detail, count)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
         """Records that a client read an item. Written with the next batch."""
         if self._settings.audit_reads:
-            self._add(self._settings.audit_queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+            self._add(self._queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
@@ -294,7 +310,7 @@ class Audit:
     def _run(self) -> None:
         while not self._is_closed:
             self._has_pending.wait()
-            self._is_urgent.wait(self._settings.audit_flush_s)
+            self._is_urgent.wait(self._flush_s)
             is_written = self._write_pending()
             self._delete_old()
             if not is_written and not self._is_closed:

@@ -83,9 +83,9 @@ class RegistryAuthenticator:
         self._monotonic = monotonic
         self._generation = 0
         # Separate caches, so that invalid credentials cannot evict verified ones.
-        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
-        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.token_cache_max)
-        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
+        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.fixed.token_cache_max)
+        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.fixed.token_cache_max)
+        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.fixed.token_cache_max)
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
         self._oauth_used_at: dict[str, float] = {}
@@ -94,7 +94,7 @@ class RegistryAuthenticator:
         """Returns the principal of a request. Failures count towards the limit of the client's address."""
         if authorization is None:
             return await self._without_credential()
-        credential = _bearer_credential(authorization, self._settings.token_max_bytes)
+        credential = _bearer_credential(authorization, self._settings.fixed.token_max_bytes)
         if credential is None:
             await self._failure_limit.take(address)
             raise Unauthenticated("Authorization header not accepted", presented=True)
@@ -181,7 +181,7 @@ class RegistryAuthenticator:
             user = await self._require_access(cached.principal)
             return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
         principal, user = await self._principal_of(credential, digest, now)
-        cached_until = self._monotonic() + self._settings.token_cache_ttl_s
+        cached_until = self._monotonic() + self._settings.fixed.token_cache_ttl_s
         return _grant(principal, principal.scopes, user, cached_until, revision)
 
     def _is_fresh(self, grant: _Grant, now: float) -> bool:
@@ -280,7 +280,7 @@ class RegistryAuthenticator:
         """A repeated failure does not extend the first, so that a token that becomes valid is tried again."""
         cached, now = self._failures.get(digest), self._monotonic()
         if cached is None or now >= cached.cached_until or cached.revision != revision:
-            cached_until = now + self._settings.token_failure_cache_ttl_s
+            cached_until = now + self._settings.fixed.token_failure_cache_ttl_s
             self._failures[digest] = _Failure(error.message, cached_until, revision)
 
     def _clear_if_keys_changed(self, generation: int) -> None:

@@ -44,13 +44,24 @@ class BrowserSession(Struct, frozen=True):
     needs_passkey: bool = False
 
 
+# Browsers in which a user can be signed in; the one used least recently is signed out. People have a few, and browsers
+# that delete cookies leave sessions behind.
+_SESSIONS_MAX = 50
+
+
 class BrowserSessions:
-    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: ControlDatabase,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        sessions_max: int = _SESSIONS_MAX,
+    ) -> None:
         self._database = database
         self._idle_s = settings.browser_session_idle_s
         self._lifetime_s = settings.browser_session_lifetime_s
         self._requires_passkey = settings.password_requires_passkey
-        self._sessions_max = settings.browser_session_max_per_user
+        self._sessions_max = sessions_max
         self._clock = clock
 
     async def create(

@@ -18,6 +18,11 @@ from config.errors import Unavailable
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import Settings
 
+# A key that was revoked at the provider stays valid for ten minutes at most. New keys are fetched at once.
+_JWKS_TTL_S = 600.0
+# How long the last set stays in use while fetching fails: long enough to notice and repair a provider.
+_STALE_MAX_S = 86_400.0
+
 # An unknown `kid` does not trigger another fetch for two intervals, so a client that keeps sending a withdrawn key does
 # not cause every fetch. A key published late is still found within a minute by default.
 _UNKNOWN_INTERVALS = 2
@@ -41,7 +46,7 @@ class RemoteKeys:
 
     async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
         """Returns the key, after at most one fetch. Raises Unavailable if no usable JWK set is available."""
-        if not self._is_younger_than(self._settings.jwks_ttl_s):
+        if not self._is_younger_than(_JWKS_TTL_S):
             await self._refresh()
         key = self._current_index().find(algorithm, kid)
         if key is None and kid is not None and self._clock() >= self._retry_at.get(kid, 0.0):
@@ -53,7 +58,7 @@ class RemoteKeys:
         await self._refresh()
         key = self._index.find(algorithm, kid)
         if key is None and self._fetched_at != fetched_before:
-            interval_s = self._settings.jwks_refresh_min_s
+            interval_s = self._settings.fixed.jwks_refresh_min_s
             self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
         return key
 
@@ -86,7 +91,7 @@ class RemoteKeys:
             logger.info("JWK set changed: {} usable keys", len(keys))
 
     def _current_index(self) -> KeyIndex:
-        if not self._is_younger_than(self._settings.jwks_ttl_s + self._settings.jwks_stale_max_s):
+        if not self._is_younger_than(_JWKS_TTL_S + _STALE_MAX_S):
             raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
         return self._index
 
@@ -96,7 +101,7 @@ class RemoteKeys:
     def _cooldown_s(self) -> float:
         if self._attempted_at is None:
             return 0.0
-        return self._attempted_at + self._settings.jwks_refresh_min_s - self._clock()
+        return self._attempted_at + self._settings.fixed.jwks_refresh_min_s - self._clock()
 
 
 class UrlFetch:

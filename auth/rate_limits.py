@@ -14,6 +14,9 @@ from auth.context import READ, SCOPES, WRITE
 from config.errors import Forbidden, RateLimited, Unauthenticated
 from config.settings import Settings
 
+# Users, tools and addresses tracked by each limit: about 20 MB.
+RATE_KEYS_MAX = 100_000
+
 Clock = Callable[[], float]
 LimitKey = str | tuple[str, ...]
 
@@ -91,7 +94,7 @@ class TokenBuckets:
 
 
 def in_process_limits(settings: Settings, clock: Clock = time.monotonic) -> MakeLimit:
-    return lambda rule: TokenBuckets(rule, settings.rate_keys_max, clock)
+    return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
 
 
 class RateLimits(Struct, frozen=True):
@@ -107,20 +110,22 @@ class RateLimits(Struct, frozen=True):
         return cls(
             user=make_limit(user_rule(settings)),
             tool=make_limit(tool_rule(settings)),
-            failures=make_limit(LimitRule("failures", "failed sign-ins", failure_rate, settings.rate_failures_burst)),
+            failures=make_limit(
+                LimitRule("failures", "failed sign-ins", failure_rate, settings.fixed.rate_failures_burst)
+            ),
         )
 
 
 def user_rule(settings: Settings) -> LimitRule:
     """Limits users only if authentication is configured: in single-user mode there are no other users to protect."""
     per_minute = settings.rate_user_per_minute if settings.is_auth_configured else 0
-    return LimitRule("user", "calls", per_minute, settings.rate_user_burst)
+    return LimitRule("user", "calls", per_minute, settings.fixed.rate_user_burst)
 
 
 def tool_rule(settings: Settings) -> LimitRule:
     """Limits the calls of a user to one tool, as `user_rule` does all calls."""
     per_minute = settings.rate_tool_per_minute if settings.is_auth_configured else 0
-    return LimitRule("tool", "this tool", per_minute, settings.rate_tool_burst)
+    return LimitRule("tool", "this tool", per_minute, settings.fixed.rate_tool_burst)
 
 
 # -- challenge ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,11 @@ from auth.signing_keys import SigningKey, SigningKeys, accepted_algorithms
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
 from config.settings import Settings
 
+# The claim of RFC 9068, that of OpenID Connect, and that of Microsoft Entra ID in tokens of version 1.
+_CLIENT_CLAIMS = ("client_id", "azp", "appid")
+# RFC 9068 section 2.1, and what most identity providers use instead.
+_JWT_TOKEN_TYPES = ("at+jwt", "JWT")
+
 # -- claim rules -------------------------------------------------------------------------------------------------------
 # Rules for the claims of tokens: which values are required, and which scopes they grant.
 
@@ -164,14 +169,14 @@ class JwtVerifier:
         self._keys = keys
         self._algorithms = frozenset(accepted_algorithms(settings))
         self._rules = ClaimRules(settings)
-        self._types = frozenset(_media_type(name) for name in settings.jwt_token_types)
+        self._types = frozenset(_media_type(name) for name in _JWT_TOKEN_TYPES)
 
     @property
     def generation(self) -> int:
         return self._keys.generation
 
     async def verify(self, token: str, now: float) -> Claims:
-        jws = _parse(token, self._settings.token_max_bytes)
+        jws = _parse(token, self._settings.fixed.token_max_bytes)
         key = await _find_key(jws.header, self._keys, self._algorithms, self._types)
         _require_signature(jws, key)
         return self._verify_claims(jws, now)
@@ -182,7 +187,7 @@ class JwtVerifier:
         _require_access_token(payload)
         if missing := self._rules.missing_claim(payload):
             raise _rejection(f"{missing} does not have a value of jwt_required_claims")
-        expires_at, issued_at = check_times(payload, now, self._settings.jwt_leeway_s)
+        expires_at, issued_at = check_times(payload, now, self._settings.fixed.jwt_leeway_s)
         subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
         return Claims(
             issuer=issuer,
@@ -207,7 +212,7 @@ class JwtVerifier:
         return settings.issuer
 
     def _client_of(self, payload: Mapping[str, Any], subject: str) -> ClientId:
-        for claim in (self._settings.jwt_client_claim, "azp"):
+        for claim in _CLIENT_CLAIMS:
             if claim in payload:
                 return ClientId(_require_text(payload[claim], claim))
         return ClientId(subject)
@@ -276,7 +281,7 @@ def mint_token(
         "nbf": now,
         "exp": now + lifetime_s,
         settings.jwt_user_claim: subject,
-        settings.jwt_client_claim: client_id,
+        _CLIENT_CLAIMS[0]: client_id,
         settings.jwt_scope_claim: " ".join(sorted(granted)),
     }
     from auth.signatures import sign  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures

@@ -26,6 +26,12 @@ from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 
+# The config in a header or URL of a request: all options together have a few hundred bytes.
+_CONFIG_MAX_BYTES = 2 * 1024
+
+# An attack from many addresses must not fill the audit log.
+_AUDIT_REJECTIONS_PER_HOUR = 100
+
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"
 
@@ -143,8 +149,8 @@ class Admission:
         self._audit = audit
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
-        self._rejections = RejectedCredentials(audit, settings.audit_rejections_per_hour)
-        self._config_max_bytes = settings.request_config_max_bytes
+        self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
+        self._config_max_bytes = _CONFIG_MAX_BYTES
         self._data_root = data_root
         self._authenticator = authenticator
         self._limits = limits

@@ -46,6 +46,12 @@ from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
+# Time limit for an import. The largest exports take some minutes; running the same import again continues it.
+IMPORT_DEADLINE_S = 3600.0
+
+# REST imports of one user that run or wait: a second one would wait for the same library.
+IMPORT_JOBS_MAX_PER_USER = 1
+
 # -- import slots ------------------------------------------------------------------------------------------------------
 # Slots for imports. An import that has had its turn passes its slot on while others wait, so that none waits for the
 # end of another user's import.
@@ -213,8 +219,8 @@ class ImportJobs:
         self._libraries = libraries
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
-        self._slots = ImportSlots(settings.import_jobs_max, settings.import_turn_s)
-        self._history = ImportHistory(libraries, settings.import_history_max)
+        self._slots = ImportSlots(settings.import_jobs_max, settings.fixed.import_turn_s)
+        self._history = ImportHistory(libraries, settings.fixed.import_history_max)
         # Imports that ended, by outcome, and the items they read, since the start of the process.
         self.outcomes: Counter[ImportState] = Counter()
         self.items_total = 0
@@ -260,7 +266,7 @@ class ImportJobs:
             jobs += [job for job in await self._list_posted(context) if job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
-        return [*jobs, *earlier][: max(self._settings.import_history_max, len(jobs))]
+        return [*jobs, *earlier][: max(self._settings.fixed.import_history_max, len(jobs))]
 
     def count_active(self, context: RequestContext) -> int:
         """Returns how many imports of the user run or wait."""
@@ -392,7 +398,7 @@ class ImportJobs:
                 yield last
 
     async def _require_capacity_elsewhere(self, owner: UserId) -> None:
-        if await self._board.count_running(owner) >= self._settings.import_jobs_max_per_user:
+        if await self._board.count_running(owner) >= IMPORT_JOBS_MAX_PER_USER:
             retry = f"try again in {_RETRY_AFTER_S:.0f} s"
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
 
@@ -482,14 +488,14 @@ class ImportJobs:
     def _require_capacity(self, owner: UserId) -> None:
         active = [job.owner for job in self._jobs.values() if not job.has_ended]
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-        if active.count(owner) >= self._settings.import_jobs_max_per_user:
+        if active.count(owner) >= IMPORT_JOBS_MAX_PER_USER:
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-        if len(active) >= self._settings.import_jobs_max + self._settings.import_queue_max:
+        if len(active) >= self._settings.import_jobs_max + self._settings.fixed.import_queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
     def _drop_old_jobs(self, owner: UserId) -> None:
         ended = [job.id for job in self._jobs.values() if job.has_ended and job.owner == owner]
-        for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
+        for job_id in ended[: max(0, len(ended) - self._settings.fixed.import_history_max)]:
             del self._jobs[job_id]
 
     def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:

@@ -15,6 +15,12 @@ from config.paths import UserId
 from config.settings import Settings
 from server.protocol.call import Call
 
+# About 10 KB each.
+_RECENT_CALLS_USERS_MAX = 1000
+
+# What a page of the console shows.
+RECENT_CALLS_MAX = 50
+
 # Others only list what there is, or keep a connection alive.
 _RECORDED_METHODS = frozenset(("tools/call", "resources/read", "prompts/get"))
 
@@ -50,8 +56,8 @@ def recent_call(call: Call, method: str, tool: str, outcome: str, seconds: float
 
 class InProcessRecentCalls:
     def __init__(self, settings: Settings) -> None:
-        self._per_user = settings.recent_calls_max
-        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(settings.recent_calls_users_max)
+        self._per_user = RECENT_CALLS_MAX
+        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record, user_id = recent_call(call, method, tool, outcome, seconds), call.context.user_id

@@ -24,6 +24,10 @@ from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
 from server.transports.open_streams import OpenStreams
 
+# Other users notice a pause of a quarter of a second, so a call that blocks the event loop for longer is logged with
+# its stack.
+_LOOP_BLOCK_WARN_MS = 250
+
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
 _CLOSING_SHARE = 0.25
 _CLOSING_MAX_S = 2.0
@@ -132,8 +136,8 @@ async def serve(
         http=protocol,
         ws=bounded_websocket(settings, connections),
         ws_max_size=settings.body_max_bytes,
-        ws_ping_interval=settings.ws_ping_interval_s,
-        ws_ping_timeout=settings.ws_ping_interval_s,
+        ws_ping_interval=settings.sse_keepalive_s,
+        ws_ping_timeout=settings.sse_keepalive_s,
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -150,7 +154,7 @@ async def serve(
     # Everything that exists now, modules above all, lives until the end. Visiting it in every full collection would
     # hold up all calls for 50 to 100 ms.
     gc.freeze()
-    with watch_event_loop(settings.loop_block_warn_ms):
+    with watch_event_loop(_LOOP_BLOCK_WARN_MS):
         await Server(config, settings, open_streams, protocol, announce, on_stop).serve(list(sockets) or None)
 
 

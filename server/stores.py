@@ -30,6 +30,32 @@ if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
     from sources.storage.contract import Libraries
 
+# Statements wait for locks of other calls of the same user, which take milliseconds.
+_POSTGRES_LOCK_TIMEOUT_MS = 2_000
+
+# One user cannot take more than a twentieth of that.
+_SESSION_STATE_MAX_PER_USER = 50_000
+
+# Items, queries and defaults of all sessions in this process: about 200 MB.
+_SESSION_STATE_MAX = 1_000_000
+
+# Recent queries explain a session to its user; older ones tell nothing.
+_SESSION_QUERIES_MAX = 20
+
+# A statement that is not answered this long after its own time limit means that the server or the network hangs, and
+# the connection counts as lost.
+_POSTGRES_SILENCE_MAX_MS = 5000
+
+# PostgreSQL ends a transaction that sends no statement for this time. Ours never wait for clients inside one.
+_POSTGRES_IDLE_TIMEOUT_MS = 10_000
+
+# Connections move to a new primary or a new host behind a name within ten minutes.
+_POSTGRES_CONNECTION_LIFETIME_S = 600.0
+
+# A backend of PostgreSQL remembers every table that it has used, so a connection is replaced after this many
+# statements.
+_POSTGRES_CONNECTION_MAX_QUERIES = 5000
+
 
 def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation:
     return connection_options(settings) if _is_in_postgres(settings) else data_root.control_path
@@ -82,9 +108,9 @@ def open_libraries(
     options = PostgresOptions(
         **_connection_values(settings),
         connections=settings.postgres_connections,
-        statement_timeout_ms=settings.postgres_statement_timeout_ms,
-        lock_timeout_ms=settings.postgres_lock_timeout_ms,
-        idle_timeout_ms=settings.postgres_idle_timeout_ms,
+        statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
+        lock_timeout_ms=_POSTGRES_LOCK_TIMEOUT_MS,
+        idle_timeout_ms=_POSTGRES_IDLE_TIMEOUT_MS,
     )
     return PostgresLibraries(
         options, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
@@ -114,11 +140,11 @@ def connection_options(settings: Settings) -> ConnectionOptions:
 def _connection_values(settings: Settings) -> dict[str, Any]:
     return {
         "url": settings.storage_url,
-        "connect_timeout_s": settings.postgres_connect_timeout_s,
+        "connect_timeout_s": settings.fixed.postgres_connect_timeout_s,
         "statement_cache": settings.postgres_statement_cache,
-        "queries_max": settings.postgres_connection_max_queries,
-        "lifetime_s": settings.postgres_connection_lifetime_s,
-        "silence_max_s": settings.postgres_silence_max_ms / 1000,
+        "queries_max": _POSTGRES_CONNECTION_MAX_QUERIES,
+        "lifetime_s": _POSTGRES_CONNECTION_LIFETIME_S,
+        "silence_max_s": _POSTGRES_SILENCE_MAX_MS / 1000,
     }
 
 
@@ -218,7 +244,9 @@ async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
 
 def in_process_stores(settings: Settings) -> StateStores:
     return StateStores(
-        sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+        sessions=InProcessSessionStore(
+            settings.session_ttl_s, settings.session_max, settings.fixed.session_max_per_user
+        ),
         session_states=InProcessSessionStates(session_state_limits(settings)),
         make_limit=in_process_limits(settings),
         tickets=InProcessTickets(settings),
@@ -234,9 +262,9 @@ def session_state_limits(settings: Settings) -> SessionStateLimits:
     return SessionStateLimits(
         ttl_s=settings.session_ttl_s,
         seen_max=settings.session_seen_max,
-        queries_max=settings.session_queries_max,
-        total_max=settings.session_state_max,
-        user_max=settings.session_state_max_per_user,
+        queries_max=_SESSION_QUERIES_MAX,
+        total_max=_SESSION_STATE_MAX,
+        user_max=_SESSION_STATE_MAX_PER_USER,
     )
 
 

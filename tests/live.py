@@ -25,6 +25,7 @@ from server.metrics import Metrics
 from server.protocol.catalog import Catalog
 from server.runtime import Runtime
 from server.serving import serve
+from tests.build_settings import build_settings
 from tests.servers.storage import storage_settings
 from tests.transport_requests import TRANSPORT_REQUESTS
 
@@ -57,7 +58,7 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "conversation_events_max_s": 0.2,
         **storage_settings(data_dir),
     }
-    settings = Settings(**{**defaults, **changes})
+    settings = build_settings(**{**defaults, **changes})
     check(settings)
     return settings
 

@@ -14,6 +14,10 @@ from auth.registry import UserRecord, require_user_name, select_user_by_name
 from config.paths import UserId
 from config.settings import Settings
 
+# A browser is remembered for half a year after its last sign-in, so that failed sign-ins elsewhere do not lock its
+# user out.
+KNOWN_BROWSER_LIFETIME_S = 180 * 86_400
+
 _UPSERT_BROWSER = (
     "INSERT INTO known_browsers (hash, user_id, used_at) VALUES (?, ?, ?) "
     "ON CONFLICT (hash) DO UPDATE SET user_id = excluded.user_id, used_at = excluded.used_at"
@@ -90,7 +94,7 @@ class Accounts:
         digest = _browser_hash(secret, user.id)
 
         def operation(db: ControlConnection) -> bool:
-            oldest = now - self._settings.known_browser_lifetime_s
+            oldest = now - KNOWN_BROWSER_LIFETIME_S
             db.execute("DELETE FROM known_browsers WHERE used_at < ?", (oldest,))
             [count] = db.execute("SELECT count(*) FROM known_browsers WHERE user_id = ?", (user.id,)).fetchone()
             db.execute(_UPSERT_BROWSER, (digest, user.id, now))
@@ -103,7 +107,7 @@ class Accounts:
         """Returns an id of the browser if the user has signed in with it before."""
         if user is None or not browser:
             return None
-        digest, oldest = _browser_hash(browser, user.id), self._clock() - self._settings.known_browser_lifetime_s
+        digest, oldest = _browser_hash(browser, user.id), self._clock() - KNOWN_BROWSER_LIFETIME_S
         statement = "SELECT EXISTS (SELECT 1 FROM known_browsers WHERE hash = ? AND used_at >= ?)"
         is_known = await self._database.read(lambda db: bool(db.execute(statement, (digest, oldest)).fetchone()[0]))
         return digest.hex() if is_known else None

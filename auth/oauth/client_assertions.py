@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
-from auth.oauth.clients import OAuthClient, read_metadata
+from auth.oauth.clients import OAUTH_REDIRECT_URIS_MAX, OAuthClient, read_metadata
 from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
@@ -28,6 +28,18 @@ from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable
 from config.public_http import OutgoingRequestError, PublicFetch
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
+
+# RFC 7523 section 3 allows to reject assertions that expire unreasonably late; used ones are remembered until then.
+_OAUTH_ASSERTION_LIFETIME_MAX_S = 600.0
+
+# Metadata documents have less than 2 KB.
+_OAUTH_CLIENT_METADATA_MAX_BYTES = 16 * 1024
+
+# Cached metadata documents, and as many key sets: at most 16 MB of documents.
+_OAUTH_CLIENT_METADATA_MAX = 1000
+
+# A client that changes its metadata document waits an hour at most; each sign-in would fetch it otherwise.
+_OAUTH_CLIENT_METADATA_TTL_S = 3600.0
 
 # -- metadata documents ------------------------------------------------------------------------------------------------
 # Clients that are identified by the URL of a document with their metadata (Client ID Metadata Documents).
@@ -67,11 +79,11 @@ class MetadataDocuments:
         fetch: PublicFetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._uris_max = settings.oauth_redirect_uris_max
-        self._ttl_s = settings.oauth_client_metadata_ttl_s
+        self._uris_max = OAUTH_REDIRECT_URIS_MAX
+        self._ttl_s = _OAUTH_CLIENT_METADATA_TTL_S
         self._fetch = fetch or document_fetch(settings)
         self._clock = clock
-        self._cache: LRUCache[str, _CachedDocument] = LRUCache(settings.oauth_client_metadata_max)
+        self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
     async def find(self, url: str) -> OAuthClient:
@@ -131,8 +143,8 @@ class MetadataDocuments:
 
 def document_fetch(settings: Settings) -> PublicFetch:
     return PublicFetch(
-        settings.oauth_client_metadata_timeout_s,
-        settings.oauth_client_metadata_max_bytes,
+        settings.fixed.oauth_client_metadata_timeout_s,
+        _OAUTH_CLIENT_METADATA_MAX_BYTES,
         settings.oauth_client_metadata_hosts,
     )
 
@@ -198,12 +210,12 @@ class ClientAssertions:
         self._clock = clock
         self._audiences = frozenset((settings.base_url, settings.base_url + TOKEN_PATH))
         # By the address of the keys.
-        self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(settings.oauth_client_metadata_max)
+        self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
 
     def client_of(self, assertion: str) -> str:
         """Returns the client that an assertion names, which is not verified yet."""
         try:
-            subject = unverified_claims(assertion, self._settings.token_max_bytes).get("sub")
+            subject = unverified_claims(assertion, self._settings.fixed.token_max_bytes).get("sub")
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         return subject if isinstance(subject, str) else ""
@@ -227,9 +239,9 @@ class ClientAssertions:
                 self._signing_keys(keys),
                 frozenset((keys.algorithm,) if keys.algorithm else ASYMMETRIC_ALGORITHMS),
                 _TOKEN_TYPES,
-                self._settings.token_max_bytes,
+                self._settings.fixed.token_max_bytes,
             )
-            expires_at, _ = check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         self._check_claims(client_id, claims, expires_at)
@@ -242,8 +254,8 @@ class ClientAssertions:
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
-        lifetime_max_s = self._settings.oauth_assertion_lifetime_max_s
-        if expires_at - self._clock() > lifetime_max_s + self._settings.jwt_leeway_s:
+        lifetime_max_s = _OAUTH_ASSERTION_LIFETIME_MAX_S
+        if expires_at - self._clock() > lifetime_max_s + self._settings.fixed.jwt_leeway_s:
             raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")

@@ -19,6 +19,9 @@ from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redire
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
 
+# Clients register a few redirect URIs; all of them are compared at each authorization.
+OAUTH_REDIRECT_URIS_MAX = 20
+
 AUTHORIZATION_CODE = "authorization_code"
 REFRESH = "refresh_token"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -105,9 +108,9 @@ class OAuthClients:
 
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._clients_max = settings.oauth_clients_max
-        self._uris_max = settings.oauth_redirect_uris_max
-        self._unused_ttl_s = settings.oauth_client_unused_ttl_s
+        self._clients_max = settings.fixed.oauth_clients_max
+        self._uris_max = OAUTH_REDIRECT_URIS_MAX
+        self._unused_ttl_s = settings.fixed.oauth_client_unused_ttl_s
         self._idle_ttl_s = settings.oauth_refresh_token_ttl_s
         self._clock = clock
 

@@ -103,7 +103,7 @@ class OAuthTokens:
         self._database = database
         self._access_ttl_s = settings.oauth_access_token_ttl_s
         self._refresh_ttl_s = settings.oauth_refresh_token_ttl_s
-        self._retry_s = settings.oauth_refresh_retry_s
+        self._retry_s = settings.fixed.oauth_refresh_retry_s
         self._clock = clock
 
     async def redeem(self, code: str, request: TokenRequest) -> IssuedTokens:

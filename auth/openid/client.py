@@ -26,6 +26,12 @@ from config.openid import OpenIdProvider, is_trusted_url
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
+# Providers change their endpoints rarely and announce it days before.
+_OPENID_METADATA_TTL_S = 3600.0
+
+# Discovery documents and key sets have less than 64 KB.
+_OPENID_MAX_BYTES = 1024 * 1024
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 # Why a sign-in at a provider failed.
 
@@ -200,7 +206,7 @@ class OpenIdClient:
             raise OpenIdFailed("the response comes from another provider; start again")
 
     async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < self._settings.openid_metadata_ttl_s
+        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
         if self._metadata is None or not is_fresh:
             self._accept(await self._fetch_metadata())
         assert self._metadata is not None
@@ -218,7 +224,7 @@ class OpenIdClient:
 
     def _accept(self, metadata: ProviderMetadata) -> None:
         if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-            fetch = UrlFetch(self._settings.openid_timeout_s, self._settings.openid_max_bytes)
+            fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
             self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
         self._metadata, self._fetched_at = metadata, self._monotonic()
 
@@ -251,9 +257,9 @@ class OpenIdClient:
         assert self._keys is not None
         try:
             claims = await verify_signature(
-                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.token_max_bytes
+                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
             )
-            check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         except Unavailable as error:
@@ -281,7 +287,7 @@ class OpenIdClient:
         return claims
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        timeout_s = self._settings.openid_timeout_s
+        timeout_s = self._settings.fixed.openid_timeout_s
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -289,7 +295,7 @@ class OpenIdClient:
                     method, url, headers={"Accept": "application/json", **headers}, body=body, timeout_s=timeout_s
                 ) as response,
             ):
-                content = await response.read(self._settings.openid_max_bytes)
+                content = await response.read(_OPENID_MAX_BYTES)
                 status = response.status
         except (TimeoutError, OutgoingRequestError) as error:
             raise self._unavailable(f"{url} {error!r}") from error

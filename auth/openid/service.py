@@ -11,6 +11,9 @@ from config.errors import ConfigurationError, NotFound
 from config.openid import OpenIdProvider
 from config.settings import Settings
 
+# Time to sign in at a provider, with a second factor or a new password.
+_OPENID_FLOW_LIFETIME_S = 900.0
+
 # -- access ------------------------------------------------------------------------------------------------------------
 # Who may sign in: the allowed lists of a provider, compared with the claims about a person.
 
@@ -96,7 +99,7 @@ class OpenIdSignIn:
             provider_id,
             response.get("state", ""),
             self._clock(),
-            self._settings.openid_flow_lifetime_s,
+            _OPENID_FLOW_LIFETIME_S,
         )
         if "error" in response or not response.get("code"):
             raise _provider_error(client.provider, response.get("error", ""))

@@ -21,6 +21,9 @@ from loguru import logger
 from config.errors import ConfigurationError, SharedStateUnavailable
 from config.settings import Settings
 
+# After a failure, Redis is not asked for this time, so that calls do not wait for it one after another.
+_PAUSE_S = 0.5
+
 # -- protocol ----------------------------------------------------------------------------------------------------------
 # The wire protocol of Redis (RESP2) over an asyncio transport. Commands are pipelined: replies come in their order.
 # hiredis encodes commands and parses replies.
@@ -37,12 +40,16 @@ class RedisReplyError(Exception):
     """An error that the server returned, such as `NOSCRIPT No matching script`."""
 
 
+# Its annotation is that of a tuple with one argument.
+_pack: Callable[[tuple[Argument, ...]], bytes] = cast("Any", hiredis.pack_command)
+
+
 def encode_command(arguments: tuple[Argument, ...]) -> bytes:
     try:
-        return hiredis.pack_command(arguments)
+        return _pack(arguments)
     except UnicodeEncodeError:  # callers can send half of a surrogate pair
         encoded = (value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in arguments)
-        return hiredis.pack_command(tuple(encoded))
+        return _pack(tuple(encoded))
 
 
 class RedisProtocol(asyncio.Protocol):
@@ -165,7 +172,7 @@ class RedisConnection:
         # Braces make all keys one slot, as scripts with several keys need it in a cluster.
         self._prefix = f"{{{settings.redis_prefix}}}"
         self._timeout_s = settings.redis_timeout_ms / 1000
-        self._pause_s = settings.redis_pause_ms / 1000
+        self._pause_s = _PAUSE_S
         self._clock = clock
         self._protocol: RedisProtocol | None = None
         self._opening: asyncio.Task[RedisProtocol] | None = None

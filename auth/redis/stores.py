@@ -87,7 +87,7 @@ _PRINCIPAL = msgspec.msgpack.Decoder(Principal)
 class RedisTickets:
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
         self._connection = connection
-        self._ttl_s = settings.ws_ticket_ttl_s
+        self._ttl_s = settings.fixed.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
 

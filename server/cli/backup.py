@@ -288,7 +288,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """Upgrade all libraries to the schema of this version.
 
     A server upgrades a library when its user first calls. This command upgrades all of them in advance, so that no
-    user has to wait. A copy of each file is kept next to it (setting migration_copies_max).
+    user has to wait. A copy of each file is kept next to it (the newest two).
 
     Exit codes: 0 if all libraries are current, 1 otherwise.
     """

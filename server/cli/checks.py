@@ -25,10 +25,10 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from auth.quotas import Quotas, read_own_max_bytes
 from auth.redis.connection import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
-from auth.signing_keys import load_signing_keys
+from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.paths import DataRoot, is_read_only, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import describe_url, postgres_errors
@@ -113,7 +113,7 @@ async def _embed(settings: Settings, model: ModelInfo) -> None:
         local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
         await asyncio.to_thread(local.embed, [_TEXT])
     else:
-        await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.semantic_endpoint_timeout_s)
+        await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.fixed.semantic_endpoint_timeout_s)
 
 
 async def _check_reranker(settings: Settings) -> Check:
@@ -138,7 +138,7 @@ _CLOCK_SKEW_S = 300.0
 _ROUND_TRIP_S = 60.0
 
 
-async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
+async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
         evaluate_settings(loaded.warnings),
@@ -392,7 +392,7 @@ async def _check_jwks(settings: Settings) -> Check:
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
-    body = await UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes)(settings.jwt_jwks_url)
+    body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
     try:
         keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
     except msgspec.MsgspecError:

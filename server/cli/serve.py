@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.settings import Settings, check
 from server.cli.admin import create_data_root
 from server.cli.demo import welcome
@@ -28,6 +28,10 @@ from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
+
+# A worker whose event loop has not run for this long is killed and replaced. No call blocks the loop for more than a
+# fraction of a second, so 30 s is a hang even on a busy machine.
+_WORKER_HANG_S = 30.0
 
 
 @click.command(cls=SettingsCommand)
@@ -48,7 +52,7 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     inherited = inherited_sockets(descriptor, os.environ)
     sockets = [listening_socket(number) for number in place.sockets] if place else inherited
 
-    def effective(loaded: LoadedSettings) -> LoadedSettings:
+    def effective(loaded: LoadedConfig) -> LoadedConfig:
         if demo:
             _require_single_user(loaded)
             loaded = replace(loaded, settings=demo_settings(loaded))
@@ -78,9 +82,7 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         if lock is not None:
             lock.publish_url(url)
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(
-            command, settings.workers, sockets, lambda: manager.ready(url), settings.worker_hang_s
-        )
+        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
@@ -94,7 +96,7 @@ def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settin
     return addresses[0] if addresses else settings
 
 
-def _require_single_user(loaded: LoadedSettings) -> None:
+def _require_single_user(loaded: LoadedConfig) -> None:
     if loaded.settings.is_auth_configured:
         raise ConfigurationError(
             "--demo cannot be used because authentication is configured; start without --demo and run "
@@ -107,7 +109,7 @@ class _Service:
 
     def __init__(
         self,
-        loaded: LoadedSettings,
+        loaded: LoadedConfig,
         config_file: Path | None,
         reload: Callable[[], Settings],
         sockets: Sequence[socket.socket],

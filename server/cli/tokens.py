@@ -53,7 +53,7 @@ def mint(
 def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = load_for_change(overrides)
-    credential = sys.stdin.readline(settings.token_max_bytes + 2).strip() if text == "-" else text
+    credential = sys.stdin.readline(settings.fixed.token_max_bytes + 2).strip() if text == "-" else text
     if has_key_prefix(credential):
         raise InvalidParams("TOKEN: expected a JWT, got an API key; `florilegium key revoke ID` revokes keys")
 

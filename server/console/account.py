@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.links import AccountLink, LinkKind
-from auth.accounts.passwords import SignInFailed
+from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
 from auth.accounts.service import Accounts
 from auth.browser_sessions import BrowserSession
 from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
@@ -124,7 +124,7 @@ class AccountPages(PersonalPage):
             sessions=sessions.sessions,
             has_password=settings.password_sign_in and await self._accounts.has_password(viewer.context.user_id),
             min_chars=settings.password_min_chars,
-            max_chars=settings.password_max_chars,
+            max_chars=PASSWORD_MAX_CHARS,
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
@@ -210,6 +210,6 @@ class LinkPage:
             error=error,
             is_name_fixed=bool(link.name),
             min_chars=self._settings.password_min_chars,
-            max_chars=self._settings.password_max_chars,
+            max_chars=PASSWORD_MAX_CHARS,
             **_TEXTS[self._kind]._asdict(),
         )

@@ -33,6 +33,12 @@ from sources.following.state import SourceBusy, SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
+# Time between two requests for a followed URL that has no interval of its own.
+_FOLLOW_URL_S = 3600.0
+
+# Scans of a watched folder find what events missed, which is rare.
+_FOLLOW_SCAN_S = 300.0
+
 # -- schedule ----------------------------------------------------------------------------------------------------------
 # When a followed source is read next. No I/O, and time is passed in.
 
@@ -134,8 +140,8 @@ class FollowSchedule:
         if self.record.interval_s is not None:
             return self.record.interval_s
         if self.record.is_url:
-            return self._settings.follow_url_s
-        return self._settings.follow_scan_s if self.is_watched else self._settings.follow_unwatched_scan_s
+            return _FOLLOW_URL_S
+        return _FOLLOW_SCAN_S if self.is_watched else self._settings.fixed.follow_unwatched_scan_s
 
 
 _REQUEST = "followed source"
@@ -185,7 +191,7 @@ class FollowService:
         self._follows = follows
         self._followed: dict[str, _Followed] = {}
         self._revision: int | None = None
-        self._slots = ImportSlots(settings.follow_jobs_max, settings.import_turn_s)
+        self._slots = ImportSlots(settings.import_jobs_max, settings.fixed.import_turn_s)
         self._watcher = FolderWatcher(self._note_changes, self._note_watching)
         self._wake = asyncio.Event()
         self._deployments: Sequence[Deployment] = ()
@@ -220,14 +226,14 @@ class FollowService:
             while True:
                 try:
                     if self._acquire is None or await self._acquire(
-                        _LEASE, _LEASE_S + 3 * self._settings.follow_poll_s
+                        _LEASE, _LEASE_S + 3 * self._settings.fixed.follow_poll_s
                     ):
                         await self._step()
                 except StorageError as error:
                     logger.warning("Followed sources cannot be read from the control database: {}", error.message)
                 self._wake.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._settings.follow_poll_s)
+                    await asyncio.wait_for(self._wake.wait(), self._settings.fixed.follow_poll_s)
         finally:
             await self._watcher.close()
             tasks = [followed.task for followed in self._followed.values() if followed.task is not None]
@@ -333,7 +339,7 @@ class FollowService:
             followed.notes_modified = modified
 
     def _watch_folders(self) -> None:
-        if self._settings.follow_events:
+        if self._settings.fixed.follow_events:
             self._watcher.watch(
                 {
                     followed.record.location: followed.folder_id

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from auth.oauth.client_assertions import ASSERTION_TYPE
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, GRANT_TYPES, REFRESH, OAuthClient
-from auth.oauth.device_codes import format_user_code
+from auth.oauth.device_codes import OAUTH_DEVICE_CODE_TTL_S, format_user_code
 from auth.oauth.errors import InvalidClient, OAuthError, invalid_request
 from auth.oauth.metadata import (
     DEVICE_PATH,
@@ -24,7 +24,7 @@ from auth.oauth.metadata import (
     requested_scopes,
 )
 from auth.oauth.tokens import CredentialReused, IssuedTokens, TokenRequest
-from server.console.browser import client_address
+from server.console.browser import FORM_MAX_BYTES, client_address
 from server.oauth.code_request import NO_STORE, Parameters, read_form_parameters
 from server.oauth.services import OAuthServices
 from server.rest.inputs import read_body
@@ -136,7 +136,7 @@ class OAuthEndpoints:
 
     async def token(self, request: Request) -> Response:
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         try:
             tokens = await self._exchange(client, parameters)
@@ -156,7 +156,7 @@ class OAuthEndpoints:
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
             parameters.require("token"), client.id, is_client_verified=client.is_verified
@@ -167,7 +167,7 @@ class OAuthEndpoints:
 
     async def device_authorization(self, request: Request) -> Response:
         await self._services.limits.registrations.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         if not client.has_device_code:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {DEVICE}")
@@ -180,8 +180,8 @@ class OAuthEndpoints:
             "user_code": shown_code,
             "verification_uri": page,
             "verification_uri_complete": f"{page}?user_code={shown_code}",
-            "expires_in": int(self._settings.oauth_device_code_ttl_s),
-            "interval": int(self._settings.oauth_device_interval_s),
+            "expires_in": int(OAUTH_DEVICE_CODE_TTL_S),
+            "interval": int(self._settings.fixed.oauth_device_interval_s),
         }
         return JSONResponse(body, headers=NO_STORE)
 
@@ -217,7 +217,7 @@ class OAuthEndpoints:
         )
 
     async def _read_json(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request, request.headers.get("content-length"), self._settings.form_max_bytes)
+        body = await read_body(request, request.headers.get("content-length"), FORM_MAX_BYTES)
         try:
             document = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -262,12 +262,16 @@ class DispatcherOptions(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     version: str
-    page_size: int
-    uri_max_chars: int = 2_000
-    list_ttl_ms: int
     deadline_ms: int
     recheck_s: float
-    elicitation_timeout_s: float
+    # Tools, resources or prompts per page of a list: all tools fit into one page.
+    page_size: int = 100
+    # URIs to subscribe to are kept in memory. Browsers and proxies accept URLs of about this length.
+    uri_max_chars: int = 2_000
+    # How long clients may cache a list; those that are connected are told about changes.
+    list_ttl_ms: int = 60_000
+    # Time for a person to answer a question from a tool (legacy protocol versions).
+    elicitation_timeout_s: float = 300.0
     has_dotted_names: bool = False
 
     def as_implementation(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.protocol.call import Call
-from server.recent_calls import RecentCall, recent_call
+from server.recent_calls import RECENT_CALLS_MAX, RecentCall, recent_call
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
 from server.redis.reply_tokens import RedisReplyTokenStore
@@ -35,7 +35,7 @@ _DECODER = msgspec.msgpack.Decoder(RecentCall)
 class RedisRecentCalls:
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
         self._connection = connection
-        self._per_user = settings.recent_calls_max
+        self._per_user = RECENT_CALLS_MAX
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record = recent_call(call, method, tool, outcome, seconds)
@@ -78,7 +78,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             recent_calls=RedisRecentCalls(connection, settings),
             peers=peers,
             import_board=RedisImportBoard(connection, peers),
-            reply_tokens=RedisReplyTokenStore(connection, settings),
+            reply_tokens=RedisReplyTokenStore(connection),
         )
 
 

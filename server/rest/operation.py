@@ -24,6 +24,10 @@ from server.rest.forms import FormSpec
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Libraries
 
+# How long after signing in people can change who has access (passkeys, other browsers, connections), and delete their
+# data.
+PASSKEY_RECENT_SIGN_IN_S = 900.0
+
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
 # Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
@@ -79,7 +83,7 @@ def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
 
 
 def is_recent(signed_in_at: float, settings: Settings) -> bool:
-    return time.time() - signed_in_at <= settings.passkey_recent_sign_in_s
+    return time.time() - signed_in_at <= PASSKEY_RECENT_SIGN_IN_S
 
 
 class Upload(Struct, frozen=True):
@@ -213,8 +217,8 @@ class ChangeWatch:
     def __init__(self, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
         self._libraries = libraries
         self._open_streams = open_streams
-        self._interval_s = settings.conversation_events_interval_ms / 1000
-        self._duration_s = settings.conversation_events_max_s
+        self._interval_s = settings.fixed.conversation_events_interval_ms / 1000
+        self._duration_s = settings.fixed.conversation_events_max_s
         self._keepalive_s = settings.sse_keepalive_s
 
     async def tokens(self, context: RequestContext) -> AsyncIterator[str | None]:

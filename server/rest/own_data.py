@@ -20,7 +20,7 @@ from auth.tickets import StateKeys
 from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
-from server.import_jobs import UPLOADS_FOLDER
+from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.rest.account import NoArguments
 from server.rest.administration import delete_user
 from server.rest.audit import ACCOUNT_TOOLS
@@ -176,7 +176,7 @@ def _zip(folder: Path) -> Path:
 
 
 def own_data_operations(runtime: Runtime) -> list[Operation]:
-    endpoints, deadline_ms = OwnDataEndpoints(runtime), round(runtime.settings.import_deadline_s * 1000)
+    endpoints, deadline_ms = OwnDataEndpoints(runtime), round(IMPORT_DEADLINE_S * 1000)
     return [_export_operation(endpoints, deadline_ms), *_deletion_operations(endpoints, deadline_ms)]
 
 

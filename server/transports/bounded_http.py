@@ -15,6 +15,9 @@ from config.settings import Settings
 from server.transports.client_connections import PROGRESS_BYTES, ClientConnection, ClientConnections, UnreadOutput
 from server.transports.headers import SECURITY_HEADERS
 
+# Chunks of less than 64 bytes in one request body: each costs as much as a large one.
+BODY_SMALL_CHUNKS_MAX = 4096
+
 # -- sliced input ------------------------------------------------------------------------------------------------------
 # Input that is parsed in slices, so that a read of many tiny frames, chunks or requests cannot occupy the event loop.
 #
@@ -93,7 +96,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._client_connection: ClientConnection | None = None
         self._unread: UnreadOutput | None = None
         self._input = SlicedInput(self._feed, self._can_parse)
-        self._head_max_bytes = self.settings.head_max_bytes + self.settings.token_max_bytes
+        self._head_max_bytes = self.settings.fixed.head_max_bytes + self.settings.fixed.token_max_bytes
         self._fed_bytes = self._body_bytes = self._small_chunks = 0
         self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
         self._problem = ""
@@ -231,7 +234,7 @@ class BoundedHttp(HttpToolsProtocol):
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
             self._unset_keepalive_if_required()
-            self._start_timer(self.settings.refused_body_timeout_s, self.transport.close)
+            self._start_timer(self.settings.fixed.refused_body_timeout_s, self.transport.close)
 
     def _head_bytes(self) -> int:
         assert self.parser is not None
@@ -240,7 +243,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _count_small_chunk(self) -> None:
         self._small_chunks += 1
-        if self._small_chunks > self.settings.body_small_chunks_max:
+        if self._small_chunks > BODY_SMALL_CHUNKS_MAX:
             self._reject("The body has too many small chunks.")
 
     def _reject(self, problem: str) -> None:
@@ -251,7 +254,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _watch_head(self) -> None:
         """Closes the connection unless the headers arrive within the timeout."""
-        self._start_timer(self.settings.head_timeout_s, self._check_head)
+        self._start_timer(self.settings.client_timeout_s, self._check_head)
 
     def _check_head(self) -> None:
         if self._is_waiting():
@@ -265,7 +268,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _watch_body(self) -> None:
         """Closes the connection unless enough of the body arrives within the timeout."""
-        self._start_timer(self.settings.body_timeout_s, self._check_body, self._body_bytes)
+        self._start_timer(self.settings.client_timeout_s, self._check_body, self._body_bytes)
 
     def _check_body(self, bytes_before: int) -> None:
         if not self._is_waiting() and self._body_bytes - bytes_before < PROGRESS_BYTES:

@@ -28,6 +28,12 @@ from server.transports.client_connections import ClientConnection, ClientConnect
 from server.transports.headers import NO_CONFIG, query_value
 from sessions.store import new_session_id
 
+# Fragments of one message. Libraries send a message in one frame or in frames of 4 KiB and more.
+WS_FRAGMENTS_MAX = 1_024
+
+# Pings and pongs on one WebSocket; every one is answered. Faster clients are disconnected.
+WS_PINGS_PER_S = 20
+
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Frames faster than the user's rate wait. More fragments or control frames than allowed close the connection.
@@ -43,7 +49,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._client: ClientConnection | None = None
         self._unread: UnreadOutput | None = None
         self._input = SlicedInput(super().data_received, self._can_parse)
-        self._control_frames = Pace(self.settings.ws_pings_per_s, self.settings.ws_pings_per_s)
+        self._control_frames = Pace(WS_PINGS_PER_S, WS_PINGS_PER_S)
         self._wake_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -142,8 +148,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         self._count_frame()
-        if len(self.frames) >= self.settings.ws_fragments_max:
-            self._fail(f"a message may have {self.settings.ws_fragments_max} fragments")
+        if len(self.frames) >= WS_FRAGMENTS_MAX:
+            self._fail(f"a message may have {WS_FRAGMENTS_MAX} fragments")
             self.frames = [b""]
         super().handle_cont(event)
 
@@ -162,7 +168,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def _count_control_frame(self) -> None:
         self._control_frames.count()
         if self._control_frames.wait_s():
-            self._fail(f"at most {self.settings.ws_pings_per_s} pings per second")
+            self._fail(f"at most {WS_PINGS_PER_S} pings per second")
 
     def _fail(self, reason: str) -> None:
         """Closes the connection. Frames that were parsed with this one are ignored."""
@@ -241,7 +247,7 @@ class _ConnectionHandler:
             self._context,
             self._send,
             self._readmit,
-            runtime.settings.connection_in_flight_max,
+            runtime.settings.fixed.connection_in_flight_max,
             request.profile,
             new_session_id(),
             f"WS {scope['path']}" if runtime.settings.log_requests else None,

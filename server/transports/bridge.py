@@ -321,7 +321,7 @@ class Bridge:
     def _enqueue(self, frame: str) -> None:
         """Queues a frame for the next connection and brings the next attempt to connect forward."""
         error: FlorilegiumError | None = self._rejection
-        if len(self._queue) >= self._settings.connection_in_flight_max:
+        if len(self._queue) >= self._settings.fixed.connection_in_flight_max:
             error = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
         if error is None:
             self._queue.append(frame)
@@ -387,7 +387,7 @@ class Bridge:
             return error
 
     def _open(self) -> connect:
-        token, interval_s = self._remote.token, self._settings.ws_ping_interval_s
+        token, interval_s = self._remote.token, self._settings.sse_keepalive_s
         is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
         return connect(
             self._remote.url,

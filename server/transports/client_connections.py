@@ -47,6 +47,10 @@ _DESCRIPTOR_SHARE = 3
 _ENVELOPE_BYTES = 4096
 
 
+# One user can have a quarter of the memory for requests, and as many bytes of responses that were not read.
+USER_SHARE = 4
+
+
 class _UserShare:
     """What the connections of one user hold together."""
 
@@ -55,7 +59,7 @@ class _UserShare:
         self.connections = 0
         self.request_bytes = 0
         self.unread_bytes = 0
-        self.frames = Pace(settings.ws_frames_per_s, settings.ws_frames_burst)
+        self.frames = Pace(settings.fixed.ws_frames_per_s, settings.fixed.ws_frames_burst)
 
 
 class ClientConnections:
@@ -65,13 +69,12 @@ class ClientConnections:
         self._settings = settings
         self._max = settings.connections_max or min(_CONNECTIONS_MAX, _descriptors() // _DESCRIPTOR_SHARE)
         half = max(1, self._max // 2)
-        self._address_max = settings.connections_max_per_address or half
-        self.user_max = settings.connections_max_per_user or half
+        self._address_max = self.user_max = half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
         # A text that is allowed must fit, whatever the other limits are.
         text_bytes = TEXT_BYTES * settings.body_max_bytes + _ENVELOPE_BYTES
         self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
-        self._user_request_max_bytes = max(settings.user_requests_max_bytes, text_bytes)
+        self._user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
         self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
         self._total = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
@@ -239,8 +242,8 @@ class UnreadOutput:
     def __init__(self, transport: asyncio.Transport, client: ClientConnection, settings: Settings) -> None:
         self._transport = transport
         self._client = client
-        self._timeout_s = settings.write_timeout_s
-        self._max_bytes = settings.user_unread_max_bytes
+        self._timeout_s = settings.client_timeout_s
+        self._max_bytes = settings.requests_max_bytes // USER_SHARE
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 

@@ -261,7 +261,7 @@ class HttpTransport:
 
     async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
         """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
-        session, batch_max = await self._session(request), self._settings.connection_in_flight_max
+        session, batch_max = await self._session(request), self._settings.fixed.connection_in_flight_max
         if session.version != BATCH_VERSION:
             raise InvalidRequest(f"protocol version {session.version} has no batches")
         if not 0 < len(values) <= batch_max:
@@ -329,8 +329,8 @@ class HttpTransport:
             and await self._sessions.holds(session)
             and await self._open_streams.is_open(request.principal)
         ):
-            change = await listener.next(self._settings.access_recheck_s)
-            idle_s = 0.0 if change else idle_s + self._settings.access_recheck_s
+            change = await listener.next(self._settings.fixed.access_recheck_s)
+            idle_s = 0.0 if change else idle_s + self._settings.fixed.access_recheck_s
             if change is not None:
                 body = message_event(notification_message(*change.as_notification()))
                 await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -126,7 +126,7 @@ class SseTransport:
         value = decode_body(body, request.connection)
         if isinstance(value, list):
             # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
-            extra_messages = min(len(value), settings.connection_in_flight_max) - 1
+            extra_messages = min(len(value), settings.fixed.connection_in_flight_max) - 1
             await self._runtime.admission.charge(request.principal, max(0, extra_messages))
         if stream is not None:
             await stream.receive(value, request.request_id)
@@ -196,7 +196,7 @@ class _EventStream:
         self._runtime = runtime
         self.request = request
         self._send = send
-        in_flight_max = runtime.settings.connection_in_flight_max
+        in_flight_max = runtime.settings.fixed.connection_in_flight_max
         self._queue: asyncio.Queue[Mapping[str, Any] | list[Any] | None] = asyncio.Queue(in_flight_max)
         self._ended = asyncio.Event()
         self._connection = Connection(

@@ -98,7 +98,7 @@ class _StdioServer:
             self._context,
             self._send,
             self._admit,
-            runtime.settings.connection_in_flight_max,
+            runtime.settings.fixed.connection_in_flight_max,
             profile,
             log_label="stdio" if runtime.settings.log_requests else None,
         )

@@ -86,7 +86,7 @@ class RedisSessionStore:
         self._connection = connection
         self._ttl_s = settings.session_ttl_s
         self._ttl_ms = round(settings.session_ttl_s * 1000)
-        self._limits = (settings.session_max_per_user, settings.session_max)
+        self._limits = (settings.fixed.session_max_per_user, settings.session_max)
         self._announce = announce
         self._known: LRUCache[SessionId, Session] = LRUCache(settings.session_max)
         self._cached_run = lru_cache(RUNS_MAX)(self._build_run)

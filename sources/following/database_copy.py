@@ -23,6 +23,9 @@ from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.confinement import child_environment
 
+# tldw does not record every change of a row, so a changed database is read completely once in an hour.
+FOLLOW_DATABASE_SCAN_S = 3600.0
+
 _MODULE = "sources.following.copy_process"
 _PROBLEM_CHARS = 200
 # An answer has the positions of a few tables.
@@ -117,7 +120,7 @@ class DatabaseReader:
 
     def is_part_enough(self, state: DatabaseState) -> bool:
         """A program may change a database undetected, so all of it is read now and then."""
-        return time.time() - state.complete_at < self._settings.follow_database_scan_s
+        return time.time() - state.complete_at < FOLLOW_DATABASE_SCAN_S
 
     @asynccontextmanager
     async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[CopiedDatabase]:
@@ -152,7 +155,7 @@ def after_complete_read(
     would be in vain: the pause before the next complete read doubles."""
     pause_s = 0.0
     if before is not None and not has_changes:
-        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), settings.follow_database_scan_s)
+        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), FOLLOW_DATABASE_SCAN_S)
     return DatabaseState(position=position, complete_at=time.time(), pause_s=pause_s)
 
 

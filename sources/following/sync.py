@@ -257,7 +257,7 @@ class SourceSync:
         if not files:
             return
         plain = [file for file in files if not file.is_database]
-        max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.import_reader_deadline_s
+        max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.fixed.import_reader_deadline_s
         async with (
             open_reader_process(self._limits, self._paths) as process,
             open_database_copier(max_bytes, deadline_s) as copier,

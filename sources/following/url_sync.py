@@ -25,6 +25,9 @@ from sources.importers.engine.reader_process import find_files, open_reader_proc
 from sources.importers.engine.summary import ImportProblem
 from sources.storage.contract import FollowedFile, FollowedFiles, FollowedItem, Library
 
+# Time limit for fetching a followed URL, which may be slow but must not occupy a reader for long.
+_FOLLOW_URL_TIMEOUT_S = 30.0
+
 # The name under which the document is stored among the followed files.
 _NAME = b"."
 _NAME_MAX_CHARS = 80
@@ -57,7 +60,7 @@ class UrlSync:
 
     async def _fetch(self, state: SourceState) -> FetchedDocument | None:
         settings = self._settings
-        fetch = PublicFetch(settings.follow_url_timeout_s, settings.import_max_bytes, settings.follow_url_hosts)
+        fetch = PublicFetch(_FOLLOW_URL_TIMEOUT_S, settings.import_max_bytes, settings.follow_url_hosts)
         try:
             return await fetch.get_document(self._record.location, state.etag, state.last_modified)
         except OutgoingRequestError as error:

@@ -28,6 +28,9 @@ from sources.text.token_estimates import TokenScale
 from sources.times import TimeMention, TimeSpan, asks_for_anything, read_time, resolve
 from sources.times.expressions import RecentPeriod
 
+# Terms of a query. Each one is a lookup in the index and part of the score; people write fewer than ten.
+QUERY_MAX_TERMS = 32
+
 # -- query times -------------------------------------------------------------------------------------------------------
 # Resolves the times that a query mentions, and says how they were read.
 
@@ -163,7 +166,7 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return _parse(text, settings.query_max_chars, settings.query_max_terms)
+    return _parse(text, settings.fixed.query_max_chars, QUERY_MAX_TERMS)
 
 
 # All sources parse the same text during one search; older texts are not worth keeping.

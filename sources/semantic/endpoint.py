@@ -49,6 +49,10 @@ class _EndpointFailure(SemanticUnavailable):
         self.is_temporary = is_temporary
 
 
+# Texts in one request. Servers with a GPU are busy with fewer, and some refuse more.
+_BATCH_TEXTS = 32
+
+
 class EmbeddingEndpoint:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -76,7 +80,7 @@ class EmbeddingEndpoint:
         return vectors[0]
 
     async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
-        prefix, size = self._settings.semantic_endpoint_passage_prefix, self._settings.semantic_endpoint_batch_max
+        prefix, size = self._settings.semantic_endpoint_passage_prefix, _BATCH_TEXTS
         inputs = [prefix + clean_text(text) for text in texts]
         vectors: list[bytes] = []
         for start in range(0, len(inputs), size):
@@ -93,7 +97,8 @@ class EmbeddingEndpoint:
             self._paused_until = time.monotonic() + self._settings.breaker_pause_s
 
     async def _request_repeatedly(self, inputs: list[str]) -> list[bytes]:
-        timeout_s, attempts = self._settings.semantic_endpoint_timeout_s, self._settings.semantic_endpoint_attempts_max
+        fixed = self._settings.fixed
+        timeout_s, attempts = fixed.semantic_endpoint_timeout_s, fixed.semantic_endpoint_attempts_max
         for attempt in range(1, attempts + 1):
             try:
                 async with asyncio.timeout(timeout_s):
@@ -118,7 +123,7 @@ class EmbeddingEndpoint:
         url = embeddings_url(settings.semantic_model)
         try:
             async with open_response("POST", url, headers=headers, body=body, timeout_s=timeout_s) as response:
-                answer = await response.read(settings.semantic_response_max_bytes)
+                answer = await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise _EndpointFailure(f"the embeddings API {error.reason}", is_temporary=True) from error
         if response.status != 200:

@@ -37,15 +37,15 @@ class Reranker:
 
     @property
     def hits_max(self) -> int:
-        return self._settings.reranker_hits_max
+        return self._settings.fixed.reranker_hits_max
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """Returns the relevance of each text, in order. Scores are comparable within one call only. Raises
-        SemanticUnavailable, at the latest when `reranker_timeout_ms` have passed."""
+        SemanticUnavailable, at the latest when `semantic_timeout_ms` have passed."""
         if not texts:
             return []
         query, texts = clean_text(query), [clean_text(text) for text in texts]
-        timeout_s = self._settings.reranker_timeout_ms / 1000
+        timeout_s = self._settings.semantic_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._rerank(query, texts, timeout_s)
@@ -80,7 +80,7 @@ class Reranker:
             async with open_response(
                 "POST", settings.reranker_url, headers=headers, body=content, timeout_s=timeout_s
             ) as response:
-                return response.status, await response.read(settings.semantic_response_max_bytes)
+                return response.status, await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise SemanticUnavailable(f"the reranker {error.reason}") from error
 

@@ -21,6 +21,9 @@ from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailabl
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, best_model, find_files, load_model
 from sources.semantic.worker_process import WorkerProcess
 
+# Queries whose vectors are kept: at most 4 KB each.
+_SEMANTIC_QUERY_CACHE_MAX = 1000
+
 # -- local queries -----------------------------------------------------------------------------------------------------
 # Embeds queries with a local model in this process, on one thread. The model is loaded on that thread on first use.
 
@@ -104,11 +107,11 @@ class SemanticService:
         self._query_models: dict[str, _QueryModel] = {}
         self._passage_model: _PassageModel | None = None
         self._endpoint = EmbeddingEndpoint(settings)
-        self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(settings.semantic_query_cache_max)
+        self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(_SEMANTIC_QUERY_CACHE_MAX)
         # A search asks again for each round of hits. It must neither wait again nor rank the rounds in different ways,
         # so a failure is kept for as long as a search may take.
         self._failures: TTLCache[tuple[str, str], str] = TTLCache[tuple[str, str], str](
-            settings.semantic_query_cache_max, settings.fanout_deadline_ms / 1000
+            _SEMANTIC_QUERY_CACHE_MAX, settings.fanout_deadline_ms / 1000
         )
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None

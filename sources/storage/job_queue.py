@@ -23,6 +23,9 @@ from typing import Any, Protocol
 from config.paths import UserId
 from sources.storage.contract import QueueState
 
+# Reads that may wait for one file, and as many writes. Waits are bounded by time long before; this bounds memory.
+LIBRARY_QUEUE_MAX = 2000
+
 # -- job group ---------------------------------------------------------------------------------------------------------
 # What a storage job belongs to: whether its work is in the background, and how long its jobs waited for their turn.
 #

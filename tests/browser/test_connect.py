@@ -15,7 +15,7 @@ from tests.server.oauth.oauth_client import connect
 from tests.server.rest.rest_client import rest_client_of
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
-LIMITS = {"rate_oauth_per_minute": 0, "rate_registration_per_minute": 0}
+LIMITS = {"rate_oauth_per_minute": 0}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -14,6 +14,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
@@ -236,7 +237,7 @@ async def test_nothing_hostile_runs_on_the_pages_of_conversations(
     browser: BrowserDriver, console: ConversationConsole
 ) -> None:
     mallory = await rest_client_of(console.server).library_user("mallory")
-    limit = console.server.runtime.settings.title_max_chars
+    limit = TITLE_MAX_CHARS
     talks = []
     for number, payload in enumerate(PAYLOADS):
         text = payload[:limit]

@@ -27,6 +27,9 @@ from sources.drafts import MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
 from sources.storage.contract import Chats, Libraries
 
+# Message text in one response of bus_connect or msg_list: about 16,000 tokens.
+RESPONSE_MAX_BYTES = 64 * 1024
+
 # -- content filter ----------------------------------------------------------------------------------------------------
 # AgentChatBus's content filter: finds secrets that were pasted into a message by mistake.
 #
@@ -89,7 +92,7 @@ class MessagePoster:
         self._reply_tokens = reply_tokens
         self._unread_limits = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.bus_response_max_bytes,
+            text_bytes=RESPONSE_MAX_BYTES,
             batch=settings.message_page_max,
         )
 

@@ -51,6 +51,10 @@ from server.rest.errors import Unprocessable, rename_fields
 from sources.drafts import ConversationDraft
 from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats, Libraries
+from sources.storage.tables.validation import TITLE_MAX_CHARS
+
+# AgentChatBus' own limit for the messages of a thread in one response.
+_BUS_MESSAGE_PAGE_MAX = 1000
 
 # Room for the number that makes an agent's name unique.
 _NAME_SUFFIX_CHARS = 10
@@ -64,8 +68,8 @@ def build_message_bus(
 ) -> "MessageBus":
     """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire. Without a store,
     reply tokens are kept in this process."""
-    reply_tokens = ReplyTokens(settings, clock, reply_token_store)
-    return MessageBus(libraries, settings, AgentRegistry(settings, clock), reply_tokens)
+    reply_tokens = ReplyTokens(clock, reply_token_store)
+    return MessageBus(libraries, settings, AgentRegistry(clock), reply_tokens)
 
 
 class MessageBus:
@@ -111,7 +115,7 @@ class MessageBus:
 
     async def register_agent(self, agents: Agents, request: RegisterRequest) -> tuple[RegisteredAgent, str]:
         name = (request.display_name or "").strip() or f"{request.ide.strip()} ({request.model.strip()})"
-        max_chars = self._settings.title_max_chars - _NAME_SUFFIX_CHARS
+        max_chars = TITLE_MAX_CHARS - _NAME_SUFFIX_CHARS
         if len(name) > max_chars:
             raise InvalidParams(f"name: expected at most {max_chars} characters, got {len(name)}")
         return await self.registry.register(agents, name)
@@ -119,7 +123,7 @@ class MessageBus:
     # Threads
 
     async def list_threads(self, context: RequestContext, request: ListThreadsRequest) -> ThreadList:
-        max_threads = self._settings.conversation_page_max
+        max_threads = self._settings.message_page_max
         limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
         is_archived = None if request.status is None and request.include_archived else request.status == "archived"
         async with self.library(context) as library:
@@ -204,7 +208,7 @@ class MessageBus:
 
     async def _read_page(self, chats: Chats, request: MessagesRequest, text_max_bytes: int) -> MessagePage:
         limits = MessagePageLimits(
-            messages=clamp(request.limit, 1, self._settings.bus_message_page_max),
+            messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
             text_bytes=text_max_bytes,
             batch=self._settings.message_page_max,
         )

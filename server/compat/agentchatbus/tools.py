@@ -12,7 +12,7 @@ from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.agentchatbus.connection import connect
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
-from server.compat.agentchatbus.posting import message_blocks, text_block
+from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES, message_blocks, text_block
 from server.compat.agentchatbus.schemas import BusMessage, MessagesRequest, PostRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import search_matches, struct_fields
@@ -85,7 +85,7 @@ class AgentChatBusTools:
 
     @_with_bus_errors
     async def bus_connect(self, call: Call, arguments: BusConnect) -> BusConnection:
-        return await connect(self._bus, call.context, arguments, self._settings.bus_response_max_bytes)
+        return await connect(self._bus, call.context, arguments, RESPONSE_MAX_BYTES)
 
     @_with_bus_errors
     async def msg_post(self, call: Call, arguments: MsgPost) -> PostedMessage:
@@ -110,9 +110,7 @@ class AgentChatBusTools:
             include_system_prompt=arguments.include_system_prompt,
         )
         async with self._bus.library(call.context) as library:
-            messages, has_more = await self._bus.read_messages(
-                library.chats, request, self._settings.bus_response_max_bytes
-            )
+            messages, has_more = await self._bus.read_messages(library.chats, request, RESPONSE_MAX_BYTES)
         call.context.record_read(uri_of("chats", arguments.thread_id))
         note = [text_block(_more_note(messages[-1].seq))] if has_more else []
         if arguments.return_format == "blocks":

@@ -59,6 +59,7 @@ from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 
 # -- export ------------------------------------------------------------------------------------------------------------
 # Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
@@ -76,7 +77,7 @@ _IDS_PER_PAGE = 1_000
 
 def line_max_bytes(settings: Settings) -> int:
     """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
-    short_chars = _SHORT_FIELDS * settings.title_max_chars
+    short_chars = _SHORT_FIELDS * TITLE_MAX_CHARS
     return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 
 
@@ -187,7 +188,7 @@ class ConversationService:
         self._settings = settings
 
     async def list(self, context: RequestContext, request: ListConversationsRequest) -> ConversationList:
-        limit = clamp(request.limit, 1, self._settings.conversation_page_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             page = await library.chats.list(
@@ -202,7 +203,7 @@ class ConversationService:
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
     async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
-        limit = clamp(request.limit, 1, self._settings.conversation_hits_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         search = MessageSearch(
             text=request.query or None,
             in_titles=False,
@@ -224,7 +225,7 @@ class ConversationService:
 
     async def read(self, context: RequestContext, request: ReadConversationRequest) -> ConversationDetail:
         settings = self._settings
-        max_messages = settings.conversation_messages_max
+        max_messages = settings.fixed.conversation_messages_max
         limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
         offset = clamp(request.messages_offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:

@@ -48,6 +48,7 @@ from server.compat.agentkit.schemas import (
     SearchMessagesRequest,
     UpdateConversationRequest,
 )
+from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
@@ -208,7 +209,7 @@ def _conversation_change_operations(conversations: ConversationService, settings
             response=ConversationChanged,
             handler=conversations.delete,
             # A conversation can be as large as an import allows.
-            deadline_ms=round(settings.import_deadline_s * 1000),
+            deadline_ms=round(IMPORT_DEADLINE_S * 1000),
             tools=WRITING_TOOLS,
             scope=WRITE,
             error_statuses=frozenset((404,)),
@@ -300,7 +301,7 @@ def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Op
             tools=WRITING_TOOLS,
             scope=WRITE,
             upload=Upload(ZIP, settings.import_max_bytes),
-            deadline_ms=round(settings.import_deadline_s * 1000),
+            deadline_ms=round(IMPORT_DEADLINE_S * 1000),
         ),
     ]
 

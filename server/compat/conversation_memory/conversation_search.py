@@ -30,6 +30,9 @@ from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
+# An exchange starts at the last message of the person. Agents that call tools send up to thirty messages in between.
+_MEMORY_EXCHANGE_MAX_MESSAGES = 30
+
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60
 # How many of the nearest messages match a concept, for each row that is requested.
@@ -70,7 +73,7 @@ class ConversationSearcher:
         self._settings = settings
         self._query = query
         self._clock = clock
-        self._scan_max = settings.memory_scan_max
+        self._scan_max = settings.fixed.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
     async def search_exchanges(self) -> ExchangeResults:
@@ -176,7 +179,7 @@ class ConversationSearcher:
         conversation = await self._conversation(str(hit.conversation_id))
         if conversation is None:
             return None
-        before = self._settings.memory_exchange_max_messages - 1
+        before = _MEMORY_EXCHANGE_MAX_MESSAGES - 1
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
         if not messages or messages[-1].id != hit.message_id:
             return None

@@ -78,8 +78,8 @@ def _required_text(query: MemoryQuery, concept: str) -> str | None:
 
 def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
     if query.is_literal:
-        if len(concept) > settings.query_max_chars:
-            expected = f"at most {settings.query_max_chars} characters in mode text"
+        if len(concept) > settings.fixed.query_max_chars:
+            expected = f"at most {settings.fixed.query_max_chars} characters in mode text"
             raise memory_error(f"query: expected {expected}, got {len(concept)}")
         return parse_literal(concept)
     # What was searched for instead of a concept could not be reported with it.

@@ -112,7 +112,7 @@ class TldwEndpoints:
 
     async def batch(self, http: HttpRequest, incoming: IncomingRequest, admitted: AdmittedRequest) -> Response:
         """Serves JSON-RPC messages one after the other. A session that the batch opens holds for the rest of it."""
-        values, batch_max = await self._read_json(http, admitted), self._runtime.settings.connection_in_flight_max
+        values, batch_max = await self._read_json(http, admitted), self._runtime.settings.fixed.connection_in_flight_max
         if not isinstance(values, list) or not 0 < len(values) <= batch_max:
             got = f"{len(values)} messages" if isinstance(values, list) else type(values).__name__
             raise InvalidRequest(f"batch: expected an array of 1 to {batch_max} messages, got {got}")

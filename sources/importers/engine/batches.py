@@ -43,8 +43,8 @@ class BatchLimits(Struct, frozen=True):
 
 def batch_limits(settings: Settings) -> BatchLimits:
     # A conversation that starts in a nearly full batch can double its size.
-    rows = max(1, min(settings.import_batch_items, settings.batch_max_items // 2))
-    return BatchLimits(rows=rows, chars=settings.import_batch_chars)
+    rows = max(1, min(settings.fixed.import_batch_items, settings.batch_max_items // 2))
+    return BatchLimits(rows=rows, chars=settings.fixed.import_batch_chars)
 
 
 class Batch(Struct):

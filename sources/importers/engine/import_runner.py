@@ -122,7 +122,7 @@ class ImportRunner:
         self._library = library
         self._limits = import_limits(settings)
         self._batch_limits = batch_limits(settings)
-        self._problems_max = settings.import_problems_max
+        self._problems_max = settings.fixed.import_problems_max
         self._progress = progress
         self._rereads_unchanged = rereads_unchanged
 

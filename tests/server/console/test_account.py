@@ -62,7 +62,7 @@ async def test_passwords_of_any_characters_are_accepted(site: Console, password:
 
 
 async def test_guessing_the_password_with_a_stolen_session_is_limited(site: Console) -> None:
-    burst = site.settings.rate_sign_in_account_burst
+    burst = site.settings.fixed.rate_sign_in_account_burst
     async with site.browser() as browser, site.browser() as own:
         await browser.sign_in("ada")
         statuses = [

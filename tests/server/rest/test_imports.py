@@ -15,7 +15,6 @@ import pytest
 
 from auth.context import READ
 from config.errors import NotFound, Unavailable
-from config.settings import Settings
 from server.import_board import ENDED_STATES, ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
@@ -25,6 +24,7 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.summary import OutcomeCounts
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.importers.line_format import LINES, Line, write_lines
@@ -39,7 +39,7 @@ UNSUPPORTED = b"\0unsupported"
 async def open_jobs(
     libraries: LibraryFixture, importer: Importer = LINES, **overrides: Any
 ) -> AsyncIterator[ImportJobs]:
-    settings = Settings(import_batch_items=2, **overrides)
+    settings = build_settings(import_batch_items=2, **overrides)
     async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer]) as jobs:
         yield jobs
 

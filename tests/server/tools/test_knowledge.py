@@ -283,7 +283,7 @@ async def test_default_page_has_eight_results_with_passages_of_300_characters(ad
     result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon harbour"})
     answer = result["structuredContent"]
 
-    assert len(msgspec.json.encode(answer)) <= Settings().search_response_default_bytes
+    assert len(msgspec.json.encode(answer)) <= Settings().fixed.search_response_default_bytes
     assert (len(answer["results"]), answer["next_offset"], "cut" in answer) == (8, 8, False)
     assert all(len(hit["snippet"]) > 250 for hit in answer["results"])
     assert max(len(hit["snippet"]) for hit in answer["results"][:3]) > 400, "the first ones show more"

@@ -119,12 +119,14 @@ async def test_a_prompt_without_text_renders_its_details(ada: LibraryUser) -> No
 
 
 async def test_arguments_cannot_expand_a_prompt_beyond_the_limit(tmp_path: Path) -> None:
-    async with open_source_fixture(tmp_path, prompt_max_chars=1000) as fixture:
+    async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_prompt("Echo", "{{a}}" * 50)
 
-        assert await texts(fixture.ada, "prompt_1", a="x" * 20) == [("user", "x" * 1000)]
-        with pytest.raises(InvalidParams, match="expected at most 1000 characters in the filled prompt, got 1050"):
-            await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 21})
+        assert await texts(fixture.ada, "prompt_1", a="x" * 20_000) == [("user", "x" * 1_000_000)]
+        with pytest.raises(
+            InvalidParams, match="expected at most 1000000 characters in the filled prompt, got 1000050"
+        ):
+            await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 20_001})
 
 
 # -- characters -------------------------------------------------------------------------------------------------

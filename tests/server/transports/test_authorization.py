@@ -331,7 +331,7 @@ async def test_a_session_id_is_not_a_credential(server: LiveServer) -> None:
 async def _get_ticket(server: LiveServer, name: str) -> str:
     response = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer(name), b"")
     assert response.header("cache-control") == "no-store"
-    assert response.json()["expires_in"] == server.runtime.settings.ws_ticket_ttl_s
+    assert response.json()["expires_in"] == server.runtime.settings.fixed.ws_ticket_ttl_s
     return str(response.json()["ticket"])
 
 

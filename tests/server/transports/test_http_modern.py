@@ -60,7 +60,7 @@ async def test_a_list_is_cacheable_by_its_caller_only(server: LiveServer, method
     result = (await (await ModernClient.of(server, "ada")).request(method)).json()["result"]
 
     assert result["cacheScope"] == "private"
-    assert result["ttlMs"] == server.runtime.settings.list_ttl_ms
+    assert result["ttlMs"] == server.runtime.dispatcher.options.list_ttl_ms
     assert result["resultType"] == "complete"
     assert SERVER_INFO_KEY in result["_meta"]
 

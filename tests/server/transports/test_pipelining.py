@@ -42,7 +42,7 @@ class EchoServer(Struct):
 
 @asynccontextmanager
 async def echo_server(delay_s: float = 0.0, head_timeout_s: float = 30.0) -> AsyncIterator[EchoServer]:
-    settings = Settings(head_timeout_s=head_timeout_s)
+    settings = Settings(client_timeout_s=head_timeout_s)
     app = EchoServer(delay_s=delay_s)
 
     class Protocol(bounded_http(settings, ClientConnections(settings))):  # type: ignore[misc]  # made by a function

@@ -54,7 +54,7 @@ def add_config_tool(catalog: Catalog) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("data"), request_config_max_bytes=200, **unlimited)
+    settings = make_settings(tmp_path_factory.mktemp("data"), **unlimited)
     async with live(settings, extend=add_config_tool) as server:
         yield server
 
@@ -173,8 +173,8 @@ async def test_an_invalid_config_is_rejected_with_400_wherever_it_is_sent(server
         ({"Mcp-Config": encode(CONFIG)}, f"?config={quote(encode(CONFIG))}", 400),
         ({}, "?config=e30&config=e30", 400),
         ({}, "?" + "&".join(f"p{n}=1" for n in range(40)), 400),
-        ({"Mcp-Config": "e" * 201}, "", 413),
-        ({}, f"?config={'e' * 201}", 413),
+        ({"Mcp-Config": "e" * 2_049}, "", 413),
+        ({}, f"?config={'e' * 2_049}", 413),
     ],
     ids=["no base64", "no JSON", "in both places", "twice", "too many parts", "too long a header", "too long a query"],
 )

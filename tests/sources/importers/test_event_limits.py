@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.drafts import ConversationDraft
 from sources.importers.engine.batches import limit_events
 from sources.importers.engine.chat_messages import conversation_in_order
 from sources.importers.engine.files import SkippedItem
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers, importer_by_name
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
 from tests.sources.importers.office_files import packed
@@ -33,7 +33,7 @@ def lines(*values: Mapping[str, Any]) -> bytes:
 
 async def import_file(path: Path, **limits: int) -> ImportSummary:
     """Imports a file for one user, and checks that another one gets nothing."""
-    settings = Settings(**limits)  # type: ignore[arg-type]  # the tests below name limits only
+    settings = build_settings(**limits)
     async with open_library_fixture(path.parent / "data") as libraries:
         async with libraries.library("ada") as ada:
             summary = await import_here(ada, path, settings=settings)

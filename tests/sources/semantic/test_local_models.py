@@ -20,6 +20,7 @@ from sources.semantic.model import SemanticUnavailable, vector_length
 from sources.semantic.named_models import FAST, MINILM, NAMED_MODELS, find_files
 from sources.semantic.service import LocalQueries, SemanticService
 from sources.semantic.worker_process import WorkerProcess
+from tests.build_settings import build_settings
 from tests.sources.semantic.vectors import cosine
 
 QUERY = "how do I bake bread"
@@ -49,7 +50,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[SemanticService]:
     # Loading a model takes longer on a busy machine than a search would wait.
-    settings = Settings(data_dir=str(data_dir), **{"semantic_timeout_ms": 60_000, **changes})  # type: ignore[arg-type]
+    settings = build_settings(data_dir=str(data_dir), **{"semantic_timeout_ms": 60_000, **changes})
     service = SemanticService(settings)
     try:
         yield service
@@ -218,7 +219,7 @@ async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Pa
 
 async def test_a_batch_that_takes_too_long_fails_and_ends_the_process(tmp_path: Path) -> None:
     # Starting the process alone takes longer.
-    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_deadline_s=0.01))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), deadline_s=0.01)
     try:
         with pytest.raises(SemanticUnavailable, match=r"took longer than 0\.01 s"):
             await worker.embed_passages([RELATED])
@@ -239,7 +240,7 @@ async def test_a_cancelled_batch_does_not_answer_the_next(service: SemanticServi
 
 @pytest.mark.slow("waits for a time limit")
 async def test_an_idle_process_ends(tmp_path: Path) -> None:
-    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_idle_s=1))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), idle_s=1)
     try:
         await worker.embed_passages([RELATED])
         pid = worker.pid

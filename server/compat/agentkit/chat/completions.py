@@ -46,6 +46,9 @@ from server.rest.operation import UploadRequest
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Libraries
 
+# Clients repeat a turn whose response was lost within minutes; the same words later are a new turn.
+_CHAT_RETRY_WINDOW_S = 300.0
+
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _NAME_MAX_CHARS = 200
@@ -97,8 +100,10 @@ class CompletionService:
         self._passages = passages
         self._upstream = upstream
         self._settings = settings
-        self._recorder = TurnRecorder(settings.chat_retry_window_s, settings.batch_max_items)
-        self._limits = RelayLimits(settings.chat_turn_max_s, settings.chat_response_max_bytes, turn_limits(settings))
+        self._recorder = TurnRecorder(_CHAT_RETRY_WINDOW_S, settings.batch_max_items)
+        self._limits = RelayLimits(
+            settings.fixed.chat_turn_max_s, settings.fixed.chat_response_max_bytes, turn_limits(settings)
+        )
 
     async def complete(self, context: RequestContext, uploaded: UploadRequest) -> Response:
         body = await asyncio.to_thread(uploaded.file.read)
@@ -112,7 +117,7 @@ class CompletionService:
             model = {"id": EXTRACTIVE, "object": "model", "created": 0, "owned_by": "florilegium"}
             return JSONResponse({"object": "list", "data": [model]})
         async with self._upstream.request("GET", "/models") as response:
-            return await relay_whole_response(response, self._settings.chat_response_max_bytes)
+            return await relay_whole_response(response, self._settings.fixed.chat_response_max_bytes)
 
     async def available_models(self, _context: RequestContext, _request: ModelsRequest) -> AvailableModels:
         """Returns the same models in AgentKit's shape."""
@@ -123,7 +128,7 @@ class CompletionService:
     async def _upstream_models(self, upstream: Upstream) -> tuple[str, ...]:
         async with upstream.request("GET", "/models") as response:
             require_relayable(response)
-            body = await response.read(self._settings.chat_response_max_bytes)
+            body = await response.read(self._settings.fixed.chat_response_max_bytes)
         try:
             return tuple(model.id for model in _decode_models(body).data)
         except msgspec.MsgspecError:

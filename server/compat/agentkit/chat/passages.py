@@ -69,8 +69,8 @@ class PassageFinder:
 
     async def find(self, context: RequestContext, question: str, conversation_id: str | None = None) -> PassageResults:
         """`conversation_id` is the conversation in which the question is asked."""
-        limit = self._settings.chat_passages_max
-        query = question[: self._settings.query_max_chars]
+        limit = self._settings.fixed.chat_passages_max
+        query = question[: self._settings.fixed.query_max_chars]
         request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
         try:
             response = await self._aggregator.search(context, request)
@@ -100,7 +100,7 @@ class PassageFinder:
     async def _read(
         self, context: RequestContext, hits: Sequence[KnowledgeItem], query: str, limit: int
     ) -> tuple[ChatPassage, ...]:
-        remaining_tokens = self._settings.chat_context_max_tokens
+        remaining_tokens = self._settings.fixed.chat_context_max_tokens
         passages: list[ChatPassage] = []
         for hit in hits:
             if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:

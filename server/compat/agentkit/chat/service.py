@@ -78,7 +78,7 @@ class ChatService:
             passages=results.passages,
             files=parsed.files,
         )
-        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.chat_response_max_bytes)
+        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.fixed.chat_response_max_bytes)
 
     async def _conversation_id(self, context: RequestContext, request: ChatRequest) -> str | None:
         async with self._libraries.library(context) as library:

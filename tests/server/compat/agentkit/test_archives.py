@@ -381,7 +381,7 @@ async def test_manifest_of_a_later_version_is_rejected(api: RestClient) -> None:
 @pytest.mark.slow("makes a large file")
 async def test_zip_bomb_is_rejected_while_unpacking(tmp_path: Path) -> None:
     bomb = make_zip({"conversations/a.json": b'{"id":"a"' + b" " * 50_000_000 + b',"messages":[\n'})
-    async with open_rest_client(tmp_path, import_unpacked_max_bytes=100_000) as api:
+    async with open_rest_client(tmp_path, import_max_bytes=100_000) as api:
         response = await import_archive(api, bomb)
 
     assert len(bomb) < 100_000

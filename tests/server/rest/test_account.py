@@ -213,6 +213,7 @@ async def test_administration_needs_the_scope_and_the_role(api: RestClient, scop
 
 
 async def test_administrators_manage_users(api: RestClient) -> None:
+    await api.server.user("ben")
     ada = await key_of(api, "ada", READ, ADMIN)
     added = await send(api, ada, "POST", "/api/v1/users", {"name": "dan", "role": "reader"})
     assert (added.status, added.json()["role"]) == (201, "reader")

@@ -14,8 +14,6 @@ from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient,
 from tests.server.http_client import RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 FOREIGN = (
     "https://evil.example",
     "http://evil.example:8765",

@@ -124,6 +124,13 @@ async def test_the_public_url_is_an_accepted_host_and_origin(tmp_path: Path) -> 
     assert not _is_allowed(guard, "kb.example.com", "http://localhost:3000")
 
 
+async def test_a_loopback_origin_is_rejected_on_other_addresses(tmp_path: Path) -> None:
+    guard = OriginGuard(make_settings(tmp_path, host="0.0.0.0"))
+
+    assert _is_allowed(guard, "127.0.0.1:3000", None)
+    assert not _is_allowed(guard, "127.0.0.1:3000", "http://127.0.0.1:3000")
+
+
 async def test_allowed_hosts_are_accepted(tmp_path: Path) -> None:
     guard = OriginGuard(make_settings(tmp_path, allowed_hosts=("kb.internal",)))
 

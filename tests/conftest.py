@@ -3,8 +3,10 @@ of a server in the test's process. A run of the whole suite in which no test use
 
 import gc
 import secrets
+import sysconfig
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from tests.sources.source_fixture import LibraryUser
 
 pytest_plugins = ("tests.tiers",)
+
+# loguru asks for 40 paths for each sink, which takes milliseconds. They never change.
+sysconfig.get_path = cache(sysconfig.get_path)
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")
@@ -156,7 +161,7 @@ async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> "AsyncIterator
 async def api(shared_api: "RestClient") -> "AsyncIterator[RestClient]":
     """The shared client, on which every user of a test is new."""
     yield shared_api
-    await shared_api.forget_users()
+    await shared_api.server.forget_users()
 
 
 @pytest.fixture

@@ -99,6 +99,12 @@ class LiveServer(Struct, frozen=True):
         if not self.runtime.settings.storage_url and not folder.exists():
             shutil.copytree(empty_library_files(), folder)
 
+    async def forget_users(self) -> None:
+        """Deletes all users, so that their names can be those of new users without any data."""
+        for user in await self.runtime.registry.list_users():
+            await self.runtime.libraries.remove(user.id)
+        await self.runtime.registry.database.withdraw(lambda db: db.execute("DELETE FROM users"))
+
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
         """Returns a valid token for the user, who is created if necessary."""
         await self.user(name)

@@ -39,14 +39,6 @@ class RestClient(Struct, frozen=True):
         context = build_context(principal, self.server.runtime.data_root, "request")
         return HttpLibraryUser(name, self.server.runtime.dispatcher, self.server.runtime.libraries, context, self)
 
-    async def forget_users(self) -> None:
-        """Deletes all users, so that a name can be that of another user without any data."""
-        runtime = self.server.runtime
-        users = await runtime.registry.list_users()
-        for user in users:
-            await runtime.libraries.remove(user.id)
-        await runtime.registry.database.withdraw(lambda db: db.execute("DELETE FROM users"))
-
     async def get(self, path: str, user: str | None = "ada", **headers: str) -> HttpResponse:
         return await self.request("GET", path, user, headers)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytest_plugins = ("tests.tiers",)
 
 # loguru asks for 40 paths for each sink, which takes milliseconds. They never change.
-sysconfig.get_path = cache(sysconfig.get_path)
+sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]  # its arguments can be hashed
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")

@@ -28,6 +28,9 @@ from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, m
 from tests.server.sample_catalog import SampleCatalog
 from tests.tiers import examples
 
+# Connections are not closed, so that their tasks last as long as the event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="function")
+
 LIMITS = SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
 
 

@@ -12,7 +12,7 @@ from auth.context import SCOPES, ClientId, Principal, SessionId, build_context
 from config.settings import Settings
 from sources.drafts import MessageDraft, NoteDraft
 from tests.cases import each_case
-from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
+from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params, text_of
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -20,22 +20,6 @@ from tests.sources.test_every_source import TLDW_FIELDS
 
 OPTIONAL_FIELDS = ("tags", "media_type", "sender", "cost_tokens", "more_in_item", "passages")
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
-
-
-@pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as api:
-        yield await api.library_user("ada"), await api.library_user("ben")
-
-
-@pytest.fixture
-def ada(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return readers[0]
-
-
-@pytest.fixture
-def ben(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return readers[1]
 
 
 async def one_of_each(reader: LibraryUser, text: str = "A galleon.") -> dict[str, str | int]:

@@ -9,6 +9,7 @@ import pytest
 from config.errors import InvalidParams
 from sources.records import SavedPromptArgument
 from tests.cases import each_case
+from tests.server.rest.rest_client import RpcError
 from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
@@ -65,7 +66,7 @@ async def test_a_placeholder_in_a_value_stays_text(ada: LibraryUser) -> None:
 async def test_a_missing_required_argument_is_named(ada: LibraryUser) -> None:
     await ada.add_prompt("Review", "Review {{code}}.")
 
-    with pytest.raises(InvalidParams, match="requires the argument 'code'"):
+    with pytest.raises(RpcError, match="requires the argument 'code'"):
         await ada.request("prompts/get", name="prompt_1")
 
 
@@ -99,7 +100,7 @@ async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: LibraryUser, n
 async def test_any_other_name_is_unknown(ada: LibraryUser, name: str) -> None:
     await ada.add_prompt("Code review", "Review.")
 
-    with pytest.raises(InvalidParams, match="unknown prompt"):
+    with pytest.raises(RpcError, match="unknown prompt"):
         await ada.request("prompts/get", name=name)
 
 
@@ -173,7 +174,7 @@ async def test_another_greeting_can_be_selected_and_completed(ada: LibraryUser) 
 async def test_an_unknown_greeting_is_rejected(ada: LibraryUser, greeting: str) -> None:
     await merlin(ada)
 
-    with pytest.raises(InvalidParams, match=r"greeting: expected a number from 0 to 1, got .*"):
+    with pytest.raises(RpcError, match=r"greeting: expected a number from 0 to 1, got .*"):
         await ada.request("prompts/get", name="character_1", arguments={"greeting": greeting})
 
 

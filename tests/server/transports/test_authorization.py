@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from websockets.exceptions import InvalidStatus
 
 from auth.context import ADMIN, READ, SCOPES, WRITE
@@ -23,8 +22,6 @@ from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TABLE = """
 state            legacy    modern    stream    delete    ticket    websocket basic     metrics

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
@@ -17,8 +16,6 @@ from tests.cases import each_case
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, message
 from tests.server.http_client import RawConnection, fetch, request_bytes
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:

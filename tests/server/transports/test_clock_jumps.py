@@ -18,8 +18,6 @@ from tests.server.clients import LegacyClient, handshake
 from tests.server.http_client import WAIT_MAX_S
 from tests.server.sample_catalog import SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 
 class _WallClock:
     """The clock of the system, which the test can set."""

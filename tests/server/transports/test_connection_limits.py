@@ -12,8 +12,6 @@ from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, We
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
 from tests.server.sample_catalog import Gate, SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 
 async def _post_headers(server: LiveServer, name: str) -> dict[str, str]:
     return {"Host": "127.0.0.1", **JSON_AND_EVENTS, **await server.bearer(name)}

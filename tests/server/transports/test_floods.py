@@ -17,8 +17,6 @@ from tests.server.http_client import RawConnection, request_bytes
 from tests.server.sample_catalog import SampleCatalog
 from tests.server.transports.test_malformed import RawSocket
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 UPGRADE = {
     "Host": "127.0.0.1",
     "Upgrade": "websocket",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
@@ -17,8 +16,6 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REMOVED = ("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "roots/list")
 LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 import uvicorn
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
@@ -14,8 +13,6 @@ from config.settings import Settings
 from server.transports.bounded_http import SLICE_BYTES, bounded_http
 from server.transports.client_connections import ClientConnections
 from tests.server.http_client import RawConnection, request_bytes
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class EchoServer(Struct):

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from bench.quality.collection import read_collection, read_off_topic_queries
@@ -30,7 +29,6 @@ MODELS = tuple(NAMED_MODELS)
 only_fast = pytest.mark.parametrize("service", ["fast"], indirect=True)
 only_minilm = pytest.mark.parametrize("service", ["minilm"], indirect=True)
 WORKER_STARTS = 3
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVER = """
 import asyncio, sys
 from config.settings import Settings
@@ -58,7 +56,7 @@ async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[Seman
         await service.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=MODELS)
 async def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SemanticService]:

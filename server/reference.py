@@ -63,19 +63,15 @@ def tools_markdown(catalog: Catalog) -> str:
 
 def _tool_section(tool: Tool) -> str:
     parts = [f"## `{tool.name}`", "", tool.description, "", f"Scope: `{tool.scope}`. {_effect(tool)}", ""]
-    parts += ["Arguments:", "", *_fields(_full_input(tool)), ""]
-    if tool.output is not None:
-        parts += ["Result:", "", *_fields(output_schema(tool.output)), ""]
-    return "\n".join(parts)
-
-
-def _full_input(tool: Tool) -> dict[str, Any]:
-    """Returns the listed arguments, with the nested fields that `tools/list` omits."""
+    # The listed arguments, with the nested fields that `tools/list` omits.
     listed, full = tool.as_listed()["inputSchema"], input_schema(tool.input)
     properties = listed.get("properties", {})
     nested = {name: field for name, field in full.get("properties", {}).items() if "properties" in field}
     omitted = {name: field for name, field in nested.items() if "properties" not in properties[name]}
-    return {**listed, "properties": properties | omitted}
+    parts += ["Arguments:", "", *_fields({**listed, "properties": properties | omitted}), ""]
+    if tool.output is not None:
+        parts += ["Result:", "", *_fields(output_schema(tool.output)), ""]
+    return "\n".join(parts)
 
 
 def _effect(tool: Tool) -> str:

@@ -238,7 +238,16 @@ def _with_filters(search: Search, now: datetime) -> Search:
     filters = search.query.filters
     if filters == _NO_FILTERS:
         return search
-    first, last = _bounds(filters, now)
+    # The first and the last times that the filters of a query allow, in the stored form.
+    bounds_first, bounds_last = [], []
+    if filters.after is not None and (span := resolve(filters.after, now)):
+        bounds_first.append(start_of(span))
+    if filters.before is not None and (span := resolve(filters.before, now)):
+        bounds_last.append(last_of(TimeSpan(None, span.start, "open")))
+    if filters.during is not None:
+        bounds_first.append(start_of(filters.during))
+        bounds_last.append(last_of(filters.during))
+    first, last = [time for time in bounds_first if time], [time for time in bounds_last if time]
     return replace(
         search,
         tags=(*search.tags, *filters.tags),
@@ -321,16 +330,3 @@ def parse_time_bound(
     # A period that reaches until now, such as 7d, names the time when it began.
     names_period = not isinstance(mention.expression, RecentPeriod) and span.precision != "instant"
     return last_of(span) if is_end and names_period else start_of(span)
-
-
-def _bounds(filters: Filters, now: datetime) -> tuple[list[str], list[str]]:
-    """Returns the first and the last times that the filters of a query allow, in the stored form."""
-    first, last = [], []
-    if filters.after is not None and (span := resolve(filters.after, now)):
-        first.append(start_of(span))
-    if filters.before is not None and (span := resolve(filters.before, now)):
-        last.append(last_of(TimeSpan(None, span.start, "open")))
-    if filters.during is not None:
-        first.append(start_of(filters.during))
-        last.append(last_of(filters.during))
-    return [time for time in first if time], [time for time in last if time]

@@ -47,7 +47,7 @@ from sources.importers.engine.reader_process import (
     open_reader_process,
 )
 from sources.importers.engine.summary import ImportProblem, ImportSummary
-from sources.storage.contract import Bookmarks, Library
+from sources.storage.contract import Library
 
 _LABEL_CHARS = 80
 # The outcomes after which an item is as in the file.
@@ -150,24 +150,18 @@ class ImportRunner:
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            await self._read_and_remember(importing, bookmarks, digest, file_progress)
+            and_remember_file = importing.file
+            if and_remember_file.importer.recognizes_moved_files:
+                importing.identity = DocumentIdentity(bookmarks, and_remember_file, digest, self.locations)
+            await importing.run(self._limits, self._batch_limits, file_progress)
+            if not importing.summary.failures:
+                item = importing.identity.item if importing.identity is not None else ""
+                await save_known_file(bookmarks, and_remember_file, digest, importing.summary, item)
+                if importing.identity is not None:
+                    await importing.identity.save()
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
         return importing.summary
-
-    async def _read_and_remember(
-        self, importing: "_FileImport", bookmarks: Bookmarks, digest: str, file_progress: FileProgress
-    ) -> None:
-        file = importing.file
-        if file.importer.recognizes_moved_files:
-            importing.identity = DocumentIdentity(bookmarks, file, digest, self.locations)
-        await importing.run(self._limits, self._batch_limits, file_progress)
-        if importing.summary.failures:
-            return
-        item = importing.identity.item if importing.identity is not None else ""
-        await save_known_file(bookmarks, file, digest, importing.summary, item)
-        if importing.identity is not None:
-            await importing.identity.save()
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
@@ -325,7 +319,11 @@ class _FileImport:
         self.summary.counts(kind).add(result.outcome)
         if is_refused:
             self.summary.failed_items += 1
-            self._add_problem(_label(kind, item), result.problem)
+            # Names an item by its kind, its title or name if it has one, and its id.
+            draft = item if isinstance(item, MessageDraft) else item.draft
+            title = getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+            quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
+            self._add_problem(f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})", result.problem)
 
 
 async def _upsert_many(
@@ -342,11 +340,3 @@ async def _upsert_many(
     collection: Any = getattr(library, kind)
     results = await collection.upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
     return [(result, ()) for result in results]
-
-
-def _label(kind: str, item: ImportedItem | MessageDraft) -> str:
-    """Names an item by its kind, its title or name if it has one, and its id."""
-    draft = item if isinstance(item, MessageDraft) else item.draft
-    title = getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
-    quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
-    return f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})"

@@ -101,7 +101,10 @@ class RegistryAuthenticator:
         now = self._clock()
         digest = hashlib.sha256(credential.encode()).digest()
         revision = self._registry.revision()
-        grant = self._grants.get(digest)
+        try:
+            grant: _Grant | None = self._grants[digest]
+        except KeyError:
+            grant = None
         if grant is None or grant.revision != revision or not self._is_fresh(grant, now):
             grant = await self._admit(credential, digest, now, revision, address)
         if grant.principal.kind == "key":

@@ -44,8 +44,9 @@ class IncomingRequest(Struct, frozen=True):
 
     @classmethod
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
-        client, headers = scope.get("client"), Headers(scope["headers"])
-        address, subprotocols = client[0] if client else "", tuple(scope.get("subprotocols", ()))
+        client = scope.get("client")
+        subprotocols = tuple(scope["subprotocols"]) if "subprotocols" in scope else ()
+        headers, address = Headers(scope["headers"]), client[0] if client else ""
         return cls(headers, address, scope["query_string"], connection_of(scope), subprotocols)
 
     @property

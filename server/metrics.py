@@ -2,14 +2,16 @@
 
 import shutil
 import time
+from bisect import bisect_left
 from collections import Counter as Totals
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import accumulate
 from typing import get_args
 
-from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from msgspec import Struct, field
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -154,6 +156,44 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class Durations(Struct):
+    """The sum of the durations, and how many there are in each bucket of the histogram. The last bucket has no end."""
+
+    seconds: float = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+
+
+class CallCollector(Collector):
+    """The calls and responses of an application, as the library describes them."""
+
+    def __init__(
+        self,
+        calls: Mapping[tuple[str, str, str], int],
+        durations: Mapping[tuple[str, str], Durations],
+        responses: Mapping[int, int],
+    ) -> None:
+        self._calls = calls
+        self._durations = durations
+        self._responses = responses
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("method", "tool", "outcome")
+        calls = CounterMetricFamily("florilegium_mcp_calls", "MCP calls by outcome.", labels=labels)
+        for values, count in self._calls.items():
+            calls.add_metric(values, count)
+        yield calls
+        seconds = HistogramMetricFamily("florilegium_mcp_call_seconds", "Duration of MCP calls.", labels=labels[:2])
+        bounds = (*map(str, _SECONDS), "+Inf")
+        for key, durations in self._durations.items():
+            buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
+            seconds.add_metric(key, buckets, durations.seconds)
+        yield seconds
+        responses = CounterMetricFamily("florilegium_http_responses", "HTTP responses by status.", labels=["status"])
+        for status, count in self._responses.items():
+            responses.add_metric([str(status)], count)
+        yield responses
+
+
 class ToolCalls(Struct):
     """The calls of one tool. `failed` counts all outcomes except success."""
 
@@ -170,25 +210,12 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
-        self._calls = Counter(
-            "florilegium_mcp_calls",
-            "MCP calls by outcome.",
-            ("method", "tool", "outcome"),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "florilegium_mcp_call_seconds",
-            "Duration of MCP calls.",
-            ("method", "tool"),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._responses = Counter(
-            "florilegium_http_responses", "HTTP responses by status.", ("status",), registry=self._registry
-        )
-        # Cached, because looking a counter up by its labels costs more than incrementing it.
-        self._call_metrics: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self._response_counters: dict[int, Counter] = {}
+        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
+        # MCP call. By method, tool and outcome, and by method and tool.
+        self._calls: Totals[tuple[str, str, str]] = Totals()
+        self._durations: dict[tuple[str, str], Durations] = {}
+        self._responses: Totals[int] = Totals()
+        self._registry.register(CallCollector(self._calls, self._durations, self._responses))
         # The credential for reading them. Empty: only administrators may.
         self.token = ""
         self._workers: WorkerReports | None = None
@@ -204,27 +231,15 @@ class Metrics:
         self.token = settings.metrics_token
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        metrics = self._call_metrics.get((method, tool, outcome))
-        if metrics is None:
-            metrics = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
-            self._call_metrics[method, tool, outcome] = metrics
-        counter, histogram = metrics
-        counter.inc()
-        histogram.observe(seconds)
+        self._calls[method, tool, outcome] += 1
+        durations = self._durations.get((method, tool))
+        if durations is None:
+            durations = self._durations[method, tool] = Durations()
+        durations.seconds += seconds
+        durations.counts[bisect_left(_SECONDS, seconds)] += 1
 
     def record_response(self, status: int) -> None:
-        counter = self._response_counters.get(status)
-        if counter is None:
-            counter = self._response_counters[status] = self._responses.labels(str(status))
-        counter.inc()
-
-    def _totals(self, counter: Counter, label: str) -> Mapping[str, int]:
-        """Adds up a counter by one of its labels."""
-        totals: Totals[str] = Totals()
-        for sample in (sample for metric in counter.collect() for sample in metric.samples):
-            if sample.name.endswith("_total"):
-                totals[sample.labels[label]] += int(sample.value)
-        return dict(totals)
+        self._responses[status] += 1
 
     @asynccontextmanager
     async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
@@ -265,5 +280,8 @@ class Metrics:
     def _read_state(self) -> WorkerState | None:
         if self._runtime is None:
             return None
-        calls, responses = self._totals(self._calls, "outcome"), self._totals(self._responses, "status")
+        calls: Totals[str] = Totals()
+        for (_, _, outcome), count in self._calls.items():
+            calls[outcome] += count
+        responses = {str(status): count for status, count in self._responses.items()}
         return read_worker_state(self._runtime, self.started_at, calls, responses)

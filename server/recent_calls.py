@@ -57,8 +57,9 @@ class InProcessRecentCalls:
         record, user_id = recent_call(call, method, tool, outcome, seconds), call.context.user_id
         if record is None or not self._per_user:
             return
-        calls = self._calls.get(user_id)
-        if calls is None:
+        try:
+            calls = self._calls[user_id]
+        except KeyError:
             calls = self._calls[user_id] = deque(maxlen=self._per_user)
         calls.append(record)
 

@@ -22,7 +22,6 @@ from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
-from server.transports.connection_middleware import ConnectionMiddleware
 from server.transports.open_streams import OpenStreams
 
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
@@ -127,7 +126,7 @@ async def serve(
     connections = ClientConnections(settings)
     protocol = bounded_http(settings, connections)
     config = uvicorn.Config(
-        ConnectionMiddleware(app),
+        app,
         host=settings.host,
         port=settings.port,
         http=protocol,

@@ -380,10 +380,6 @@ class ProfileTools(Struct, frozen=True):
     listed: Mapping[str, Tool]
     callable: Mapping[str, Tool]
 
-    def find(self, name: str) -> Tool | None:
-        """Finds a tool by name. The dotted form, such as `knowledge.search`, is accepted everywhere."""
-        return self.callable.get(name) or (self.callable.get(name.replace(".", "_")) if "." in name else None)
-
 
 class Profiles:
     """The profiles of a server. `clients` maps names of legacy clients to profiles."""
@@ -460,7 +456,11 @@ class CatalogAccess:
         return tools
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
-        return self.tools(profile).find(name) if isinstance(name, str) else None
+        tools = self.tools(profile)
+        if isinstance(name, str) and name in tools.callable:
+            return tools.callable[name]
+        # The dotted form, such as `knowledge.search`, is accepted everywhere.
+        return tools.callable.get(name.replace(".", "_")) if isinstance(name, str) and "." in name else None
 
     def require_tool(self, principal: Principal, profile: str, name: Any) -> Tool:
         tool = self.find_tool(profile, name)

@@ -220,9 +220,11 @@ class Dispatcher:
 
     def _metric_labels(self, call: Call, request: Request) -> tuple[str, str]:
         """Returns method and tool as metrics count them. Invented names must not create new counters."""
-        name = request.params.get("name") if request.method == "tools/call" else None
-        tool = self.find_tool(call.profile, name)
-        return request.method if request.method in self._methods[call.era] else "unknown", tool.name if tool else ""
+        name = call.tool
+        if not name and request.method == "tools/call":
+            tool = self.find_tool(call.profile, request.params.get("name"))
+            name = tool.name if tool is not None else ""
+        return request.method if request.method in self._methods[call.era] else "unknown", name
 
     def _instructions(self, profile: str) -> Result:
         text = self.profiles.get(profile).instructions
@@ -278,6 +280,7 @@ class Dispatcher:
 
     async def _call_tool(self, call: Call, params: Mapping[str, Any]) -> Result:
         tool = self._access.require_tool(call.context.principal, call.profile, params.get("name"))
+        call.tool = tool.name
         arguments = params.get("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)

@@ -203,8 +203,9 @@ LATEST_LEGACY = LEGACY_VERSIONS[-1]
 BATCH_VERSION = "2025-03-26"
 
 
-class Era(enum.Enum):
-    """LEGACY has sessions and a handshake; in MODERN every request is self-contained."""
+class Era(enum.StrEnum):
+    """LEGACY has sessions and a handshake; in MODERN every request is self-contained. A text, because other members of
+    an enumeration are hashed by a Python function."""
 
     LEGACY = "legacy"
     MODERN = "modern"

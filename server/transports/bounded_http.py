@@ -94,7 +94,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._unread: UnreadOutput | None = None
         self._input = SlicedInput(self._feed, self._can_parse)
         self._head_max_bytes = self.settings.head_max_bytes + self.settings.token_max_bytes
-        self._head_bytes = self._fed_bytes = self._body_bytes = self._small_chunks = 0
+        self._fed_bytes = self._body_bytes = self._small_chunks = 0
         self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
         self._problem = ""
         self._input_flow: _InputFlow
@@ -179,7 +179,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._watch_body()
         if not self._is_in_head:
             return
-        # A header section that is complete is measured exactly. This bounds one that never ends.
+        # This bounds a header section that never ends. One that is complete is measured in `on_headers_complete`.
         self._fed_bytes = 0 if self._head_began else self._fed_bytes + len(data)
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
@@ -191,20 +191,13 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_in_head = self._head_began = True
-        self._head_bytes = _LINE_BYTES
-        self._small_chunks = 0
-
-    def on_url(self, url: bytes) -> None:
-        self._count_head(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + _HEADER_BYTES)
-        super().on_header(name, value)
+        self._fed_bytes = self._small_chunks = 0
 
     def on_headers_complete(self) -> None:
-        assert self.parser is not None
-        self._count_head(len(self.parser.get_method()))
+        # Most header sections are far below the limit, even with all of their first and of their last slice.
+        fed_max = self._fed_bytes + 2 * SLICE_BYTES
+        if fed_max > self._head_max_bytes and self._head_bytes() > self._head_max_bytes:
+            self._reject("The request headers are too large.")
         self._is_in_head = False
         self._is_in_body = True
         self._stop_timer()
@@ -240,10 +233,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._unset_keepalive_if_required()
             self._start_timer(self.settings.refused_body_timeout_s, self.transport.close)
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._head_max_bytes:
-            self._reject("The request headers are too large.")
+    def _head_bytes(self) -> int:
+        assert self.parser is not None
+        size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
+        return size + sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
 
     def _count_small_chunk(self) -> None:
         self._small_chunks += 1

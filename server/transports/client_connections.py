@@ -72,6 +72,7 @@ class ClientConnections:
         text_bytes = TEXT_BYTES * settings.body_max_bytes + _ENVELOPE_BYTES
         self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
         self._user_request_max_bytes = max(settings.user_requests_max_bytes, text_bytes)
+        self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
         self._total = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
@@ -101,14 +102,11 @@ class ClientConnections:
         share.connections -= 1
         self._forget_if_unused(share)
 
-    def require_fit(self, size: int) -> None:
-        """Raises TooLarge for a request that exceeds the limit alone, because sending it again cannot help."""
-        limit = min(self._request_max_bytes, self._user_request_max_bytes)
-        if size > limit:
-            raise TooLarge("the decoded request", limit)
-
-    def hold_request(self, share: _UserShare | None, size: int) -> None:
-        """Counts the memory of requests that are being served. Raises Unavailable if there is too much."""
+    def hold_request(self, share: _UserShare | None, size: int, held: int) -> None:
+        """Counts the memory of requests that are being served. Raises Unavailable if there is too much, and TooLarge
+        for a request that exceeds the limit alone, because sending it again cannot help."""
+        if held + size > self._one_request_max_bytes:
+            raise TooLarge("the decoded request", self._one_request_max_bytes)
         if self._request_bytes + size > self._request_max_bytes:
             raise Unavailable("too many bytes of requests are in flight")
         if share is not None and share.request_bytes + size > self._user_request_max_bytes:
@@ -179,10 +177,9 @@ class ClientConnection:
     def hold_request(self, size: int, held: int) -> None:
         """Counts memory of a request until it is answered. Raises Unavailable if too much is in use, and TooLarge if
         the request alone, of which `held` bytes are counted already, exceeds the limit."""
-        self._connections.require_fit(held + size)
         if not self._request_bytes:
             self._request_share = self._share
-        self._connections.hold_request(self._request_share, size)
+        self._connections.hold_request(self._request_share, size, held)
         self._request_bytes += size
 
     def release_request(self, size: int | None = None) -> None:
@@ -209,7 +206,10 @@ class ClientConnection:
 
 def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
     """Returns the connection of a request; None if it did not come from a socket of ours."""
-    connection: ClientConnection | None = scope.get("extensions", {}).get(_EXTENSION)
+    try:
+        connection: ClientConnection = scope["extensions"][_EXTENSION]
+    except KeyError:
+        return None
     return connection
 
 

@@ -19,7 +19,7 @@ from config.errors import (
 )
 from server.admission import AdmittedRequest, IncomingRequest
 from server.middleware import raw_error_headers
-from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
+from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer, Started
 from server.protocol.catalog import LIST_KINDS, ChangeListener
 from server.protocol.dispatcher import CallObserver
 from server.protocol.in_flight import InFlightRequests, RunningCall
@@ -87,7 +87,9 @@ class HttpTransport:
         self._peers.handle(_ANSWERED, self._resolve)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unanswered = await self._refusals.answer(scope, receive, send)
+        unanswered: Receive | None = receive
+        if not self._refusals.is_empty:
+            unanswered = await self._refusals.answer(scope, receive, send)
         if unanswered is not None:
             await self._serve(scope, unanswered, send)
 
@@ -158,10 +160,14 @@ class HttpTransport:
             return
         if message.method == "subscriptions/listen" and not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
+        call = self._modern_call(request, message, response)
+        started = Started(self._dispatch(request, call, message))
+        if started.is_done:
+            await response.finish(200, result_message(message.id, started.result), _retry_after(started.result))
+            return
         watch = _DisconnectWatch(receive)
         try:
-            call = self._modern_call(request, message, response)
-            result = await self._dispatch(request, call, message)
+            result = await started
         except asyncio.CancelledError:
             if not watch.has_disconnected:
                 raise

@@ -73,9 +73,13 @@ class RepeatedRefusals:
         results = before.results if before is not None and before.until > now else {}
         self._refusals[credential] = _Refusal(now + min(retry_after_s, _VALID_MAX_S), {**results, tool: result})
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._refusals
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Answers the call if it was refused before; otherwise returns how to receive its body."""
-        refusal = self._refusals.get(_credential(scope)) if self._refusals else None
+        refusal = self._refusals.get(_credential(scope))
         if refusal is None or refusal.until <= self._clock() or scope["method"] != "POST":
             return receive
         first = await receive()

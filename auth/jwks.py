@@ -49,11 +49,11 @@ class RemoteKeys:
         if key is None and kid is not None and self._clock() >= self._retry_at.get(kid, 0.0):
             fetched_before = self._fetched_at
             await self._refresh()
-            refresh_and_find_key = self._index.find(algorithm, kid)
-            if refresh_and_find_key is None and self._fetched_at != fetched_before:
+            refreshed = self._index.find(algorithm, kid)
+            if refreshed is None and self._fetched_at != fetched_before:
                 interval_s = self._settings.jwks_refresh_min_s
                 self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
-            key = refresh_and_find_key
+            key = refreshed
         return key
 
     async def _refresh(self) -> None:

@@ -425,13 +425,13 @@ class ImportJobs:
         if format_name is not None:
             importer_by_name(format_name, importers)
         if all(map(is_read_in_a_process, importers)):
-            discover_results = await find_files([path], limits, format_name)
+            discovered = await find_files([path], limits, format_name)
         else:
-            discover_results = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
+            discovered = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
         # The next upload of the same file will have another path.
         results = [
             replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
-            for result in discover_results
+            for result in discovered
         ]
         if job.is_dry_run:
             return await run_import(None, results, self._settings, job.progress)

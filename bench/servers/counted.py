@@ -5,6 +5,7 @@ functions written in C are counted on all threads, and so are the statements tha
 """
 
 import asyncio
+import os
 import sqlite3
 import sys
 import threading
@@ -79,7 +80,7 @@ async def main(data_dir: str) -> None:
             announce(Announcement(url, (account,)))
 
         def read_line() -> None:
-            if sys.stdin.buffer.raw.read(1) == b"\n":  # type: ignore[attr-defined] - it is a BufferedReader
+            if os.read(sys.stdin.fileno(), 1) == b"\n":
                 counter.toggle()
 
         await serve(build_app(runtime, metrics), settings, runtime.open_streams, ready)

@@ -153,11 +153,11 @@ def healthcheck(overrides: SettingsOverrides, url: str | None, as_json: bool) ->
     target = require_url("url", url) if url else local_url(overrides.load().settings)
     if as_json:
         try:
-            print_json_health = fetch_health(target)
+            health = fetch_health(target)
         except Unavailable as error:
             print_json({"url": target, "status": "unavailable", "error": error.message})
             click.get_current_context().exit(1)
-        print_json({"url": target, "status": print_json_health.status, "version": print_json_health.version})
+        print_json({"url": target, "status": health.status, "version": health.version})
         return
     health = fetch_health(target)
     click.echo(f"{target} is {health.status}, version {health.version}")

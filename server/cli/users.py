@@ -69,8 +69,8 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
         quotas = server.get(path)
         if changes:
             quotas = server.send("PUT", path, {**quotas["own"], **changes})
-        remote_quotas_own = quotas.pop("own")
-        limits, own = quotas, {field: remote_quotas_own.get(field) for field in quotas}
+        own_limits = quotas.pop("own")
+        limits, own = quotas, {field: own_limits.get(field) for field in quotas}
     else:
         limits, own = _local_quotas(overrides, name, changes)
     if as_json:

@@ -252,30 +252,26 @@ class FollowService:
             except SourceMissing as error:
                 if self._seen_folders.pop(deployment.id, None) is not None:
                     logger.warning("Followed deployment {}: {}", deployment.id, error.message)
-        if bool(count):
+        if count:
             await self._reload()
         if not self._followed:
             return
         await asyncio.to_thread(self._look)
         # Finds out whether notes of users were modified that are written to files.
-        look_at_notes_now = time.monotonic()
-        for look_at_notes_followed in list(self._followed.values()):
-            record = look_at_notes_followed.record
-            is_due = (
-                record.writes_back
-                and record.paused_at is None
-                and look_at_notes_now >= look_at_notes_followed.next_notes_look_at
-            )
+        checked_at = time.monotonic()
+        for source in list(self._followed.values()):
+            record = source.record
+            is_due = record.writes_back and record.paused_at is None and checked_at >= source.next_notes_look_at
             context = await self.context_of(record) if is_due else None
             if context is None:
                 continue
-            look_at_notes_followed.next_notes_look_at = look_at_notes_now + _NOTES_LOOK_S
+            source.next_notes_look_at = checked_at + _NOTES_LOOK_S
             async with self._libraries.library(context) as library:
                 newest = (await library.notes.list(1, 0)).rows
             modified = newest[0].last_modified if newest else ""
-            if modified != look_at_notes_followed.notes_modified:
-                look_at_notes_followed.schedule.request_changed()
-            look_at_notes_followed.notes_modified = modified
+            if modified != source.notes_modified:
+                source.schedule.request_changed()
+            source.notes_modified = modified
         self._watch_folders()
         now = time.monotonic()
         for followed in self._followed.values():

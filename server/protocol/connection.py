@@ -167,10 +167,8 @@ class Connection:
         if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
             # Runs a batch as one call, its messages one after the other. A rejected batch gets a single error.
             if not 0 < len(value) <= self._in_flight_max:
-                receive_batch_error = InvalidRequest(
-                    f"batch: expected 1 to {self._in_flight_max} messages, got {len(value)}"
-                )
-                await self._send(error_message(None, receive_batch_error))
+                refusal = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(value)}")
+                await self._send(error_message(None, refusal))
             elif len(self._tasks) >= self._in_flight_max:
                 await self._send(error_message(None, self._too_many_calls()))
             else:

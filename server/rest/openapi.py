@@ -144,10 +144,9 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     has_body = operation.has_body or operation.upload is not None
     statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
     statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
-    error_responses_content = _json(schemas[operation.error_format.body])
+    error_content = _json(schemas[operation.error_format.body])
     errors = {
-        str(status): _response(status, error_responses_content, _ERROR_HEADERS.get(status, {}))
-        for status in sorted(statuses)
+        str(status): _response(status, error_content, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)
     }
     if isinstance(operation.response, str | tuple):
         media_types = (operation.response,) if isinstance(operation.response, str) else operation.response

@@ -120,15 +120,13 @@ class Withdrawals:
                 )
                 uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
                 if kind == "messages":
-                    withdraw_some_kept = await self._library.chats.withdraw_messages(
+                    still_kept = await self._library.chats.withdraw_messages(
                         uuids, outside=conversations, keeps_edits=keeps_edits
                     )
                 else:
-                    withdraw_some_kept = await getattr(self._library, kind).withdraw_many(
-                        uuids, keeps_edits=keeps_edits
-                    )
-                    self._report.deleted += len(uuids) - len(withdraw_some_kept)
-                kept += [item for item in part if item.uuid in withdraw_some_kept]
+                    still_kept = await getattr(self._library, kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+                    self._report.deleted += len(uuids) - len(still_kept)
+                kept += [item for item in part if item.uuid in still_kept]
         return kept
 
 

@@ -239,15 +239,15 @@ def _with_filters(search: Search, now: datetime) -> Search:
     if filters == _NO_FILTERS:
         return search
     # The first and the last times that the filters of a query allow, in the stored form.
-    bounds_first, bounds_last = [], []
+    starts, ends = [], []
     if filters.after is not None and (span := resolve(filters.after, now)):
-        bounds_first.append(start_of(span))
+        starts.append(start_of(span))
     if filters.before is not None and (span := resolve(filters.before, now)):
-        bounds_last.append(last_of(TimeSpan(None, span.start, "open")))
+        ends.append(last_of(TimeSpan(None, span.start, "open")))
     if filters.during is not None:
-        bounds_first.append(start_of(filters.during))
-        bounds_last.append(last_of(filters.during))
-    first, last = [time for time in bounds_first if time], [time for time in bounds_last if time]
+        starts.append(start_of(filters.during))
+        ends.append(last_of(filters.during))
+    first, last = [time for time in starts if time], [time for time in ends if time]
     return replace(
         search,
         tags=(*search.tags, *filters.tags),

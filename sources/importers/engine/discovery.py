@@ -117,8 +117,8 @@ def _discover_folder(
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
         # Yields the files in an export's folder that do not belong to the export.
         names = (path.relative_to(folder).as_posix() for path in files_in(folder))
-        unused_files_ignored = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
-        yield from _ignored(unused_files_ignored, f"file not used by {importer.name}")
+        unused = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
+        yield from _ignored(unused, f"file not used by {importer.name}")
         return
     suffixes = tuple({suffix for importer in importers for suffix in importer.suffixes})
     ignored = Counter[str]()

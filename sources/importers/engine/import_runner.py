@@ -150,13 +150,13 @@ class ImportRunner:
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            and_remember_file = importing.file
-            if and_remember_file.importer.recognizes_moved_files:
-                importing.identity = DocumentIdentity(bookmarks, and_remember_file, digest, self.locations)
+            source_file = importing.file
+            if source_file.importer.recognizes_moved_files:
+                importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
             await importing.run(self._limits, self._batch_limits, file_progress)
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
-                await save_known_file(bookmarks, and_remember_file, digest, importing.summary, item)
+                await save_known_file(bookmarks, source_file, digest, importing.summary, item)
                 if importing.identity is not None:
                     await importing.identity.save()
         file_progress.finish(file.size_bytes)

@@ -147,9 +147,9 @@ class CompletionService:
         if not question.strip():
             raise InvalidParams("messages: expected a message with role user and a text, got none")
         # The id of the conversation that the request continues, or None if it starts a new one.
-        conversation_id_turn = request.completed(Completion(turn=ChatTurn(role="assistant")))
+        turn_so_far = request.completed(Completion(turn=ChatTurn(role="assistant")))
         async with self._libraries.library(context) as library:
-            conversation = await find_conversation(library.chats, conversation_id_turn)
+            conversation = await find_conversation(library.chats, turn_so_far)
         conversation_id = None if conversation is None else conversation.id
         passages = (await self._passages.find(context, question, conversation_id)).passages
         completion = extractive_completion(passages, question)

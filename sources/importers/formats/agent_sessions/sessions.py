@@ -280,8 +280,8 @@ class _SessionReader:
             # Keeps only what observations need, because a long exchange is held in memory until it ends.
             calls = [replace(call, arguments=_shorten_arguments(call.arguments)) for call in turn.calls]
             results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
-            shorten_turn = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
-            self._exchange.append(_LocatedTurn(shorten_turn, pending.lines))
+            shortened = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
+            self._exchange.append(_LocatedTurn(shortened, pending.lines))
 
     def _finish_exchange(self) -> None:
         session = AgentSession(

@@ -179,12 +179,20 @@ class JwtVerifier:
         jws = _parse(token, self._settings.fixed.token_max_bytes)
         key = await _find_key(jws.header, self._keys, self._algorithms, self._types)
         _require_signature(jws, key)
-        return self._verify_claims(jws, now)
-
-    def _verify_claims(self, jws: _Jws, now: float) -> Claims:
         payload = _decode_object(jws.payload)
-        issuer = self._verify_origin(payload)
-        _require_access_token(payload)
+        # Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent.
+        settings = self._settings
+        needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
+        if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
+            raise _rejection("iss does not match the configured issuer")
+        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
+        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
+            raise _rejection("aud does not name this server")
+        issuer = settings.issuer
+        for claim in _PURPOSE_CLAIMS:
+            purpose = payload.get(claim)
+            if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
+                raise _rejection(f"{claim} says that this is not an access token")
         if missing := self._rules.missing_claim(payload):
             raise _rejection(f"{missing} does not have a value of jwt_required_claims")
         expires_at, issued_at = check_times(payload, now, self._settings.fixed.jwt_leeway_s)
@@ -199,17 +207,6 @@ class JwtVerifier:
             identity=_identity(payload, jws),
             name=self._name_of(payload),
         )
-
-    def _verify_origin(self, payload: Mapping[str, Any]) -> str:
-        """Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent."""
-        settings = self._settings
-        needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
-        if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
-            raise _rejection("iss does not match the configured issuer")
-        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
-        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
-            raise _rejection("aud does not name this server")
-        return settings.issuer
 
     def _client_of(self, payload: Mapping[str, Any], subject: str) -> ClientId:
         for claim in _CLIENT_CLAIMS:
@@ -360,13 +357,6 @@ def _require_signature(jws: _Jws, key: SigningKey) -> None:
 
     if not is_signed_by(key, jws.signing_input, jws.signature):
         raise _rejection("the signature does not match")
-
-
-def _require_access_token(payload: Mapping[str, Any]) -> None:
-    for claim in _PURPOSE_CLAIMS:
-        purpose = payload.get(claim)
-        if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
-            raise _rejection(f"{claim} says that this is not an access token")
 
 
 def _identity(payload: Mapping[str, Any], jws: _Jws) -> str:

@@ -63,7 +63,10 @@ class IncomingRequest(Struct, frozen=True):
     def connection_authorization(self) -> str | None:
         """The credential of a WebSocket upgrade. Clients that cannot set headers offer the subprotocols `bearer` and
         the token itself, or send the token as a Basic password."""
-        token = _bearer_subprotocol(self.subprotocols)
+        # The token that follows `bearer` in the list of subprotocols.
+        names = [name.lower() for name in self.subprotocols]
+        position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(self.subprotocols)
+        token = self.subprotocols[position] if position < len(self.subprotocols) else None
         authorization = basic_to_bearer(self.authorization)
         if token is None:
             return authorization
@@ -210,7 +213,9 @@ class Admission:
             principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
-        _require_sources(principal, operation)
+        is_permitted = operation.source is None or principal.permits_source(operation.source)
+        if principal.sources is not None and (operation.needs_all_sources or not is_permitted):
+            raise OutsideSources(operation, principal.sources)
         await self.charge(principal)
         return self._admitted(request, principal, None)
 
@@ -224,21 +229,19 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            principal = await self._redeem(request, tickets[0])
+            ticket = tickets[0]
+            try:
+                redeemed = await self._tickets.redeem(ticket)
+                await self._authenticator.recheck(redeemed)
+            except Unauthenticated as error:
+                self._record_rejection(request, error)
+                raise
+            _identify(request, redeemed)
+            principal = redeemed
         else:
             principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
         return self._admitted(request, principal, profile)
-
-    async def _redeem(self, request: IncomingRequest, ticket: str) -> Principal:
-        try:
-            principal = await self._tickets.redeem(ticket)
-            await self._authenticator.recheck(principal)
-        except Unauthenticated as error:
-            self._record_rejection(request, error)
-            raise
-        _identify(request, principal)
-        return principal
 
     async def readmit(self, principal: Principal) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
@@ -293,22 +296,9 @@ class Admission:
         return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
 
 
-def _bearer_subprotocol(offered: tuple[str, ...]) -> str | None:
-    """Returns the token that follows `bearer` in the list of subprotocols."""
-    names = [name.lower() for name in offered]
-    position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(offered)
-    return offered[position] if position < len(offered) else None
-
-
 def _require_any_scope(principal: Principal) -> None:
     if not principal.scopes:
         raise Forbidden(READ)
-
-
-def _require_sources(principal: Principal, operation: Restricted) -> None:
-    is_permitted = operation.source is None or principal.permits_source(operation.source)
-    if principal.sources is not None and (operation.needs_all_sources or not is_permitted):
-        raise OutsideSources(operation, principal.sources)
 
 
 def _identify(request: IncomingRequest, principal: Principal) -> None:

@@ -24,7 +24,7 @@ from server.runtime import Runtime
 from server.version import VERSION
 from server.worker_processes import WorkerPlace
 from server.worker_state import WorkerReports, WorkerState, read_worker_state
-from sources.storage.contract import EmbeddingState, QueueState
+from sources.storage.contract import QueueState
 
 # -- runtime metrics ---------------------------------------------------------------------------------------------------
 # Metrics that are computed from the services when they are read: queues, libraries, imports, rejected credentials,
@@ -49,25 +49,35 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_open_max", "Libraries that may be open.", libraries.open_max)
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
-        yield from _embedding_metrics(libraries.embedding)
-        yield from self._access()
-        yield from self._imports()
-        yield from self._followed_sources()
-        yield from self._searches()
-        yield self._breakers()
-        yield from self._disk()
-
-    def _access(self) -> Iterator[Metric]:
-        runtime = self._runtime
+        if libraries.embedding.is_enabled:
+            yield _gauge(
+                "florilegium_embedding_users_waiting", "Users with text to embed.", libraries.embedding.users_waiting
+            )
+            yield _gauge(
+                "florilegium_embedding_rows_missing", "Their rows without embeddings.", libraries.embedding.rows_missing
+            )
+            yield _gauge(
+                "florilegium_embedding_coverage", "Share of their rows with embeddings.", libraries.embedding.coverage
+            )
+            yield _gauge(
+                "florilegium_embedding_failing",
+                "1 if no text can be embedded now.",
+                libraries.embedding.problem is not None,
+            )
+            yield _counter(
+                "florilegium_embedding_passages", "Passages that were embedded.", libraries.embedding.passages_total
+            )
         failures = {kind: runtime.admission.failures[kind] for kind in get_args(AuthFailure)}
         yield _counters("florilegium_auth_failures", "Requests without a valid credential.", "kind", failures)
-        limits = {"user": runtime.limits.user, "tool": runtime.limits.tool, "failures": runtime.limits.failures}
+        limits = {
+            "user": runtime.limits.user,
+            "tool": runtime.limits.tool,
+            "failures": runtime.limits.failures,
+        }
         refusals = {name: buckets.refusals for name, buckets in limits.items()}
         yield _counters("florilegium_rate_limited", "Calls refused by a rate limit.", "limit", refusals)
         events = dict(runtime.audit.events)
         yield _counters("florilegium_security_events", "Events of the audit log except reads.", "action", events)
-
-    def _imports(self) -> Iterator[Metric]:
         imports = self._runtime.imports
         waiting = imports.waiting
         yield _gauge("florilegium_imports_running", "Imports that are running.", imports.running - waiting)
@@ -75,24 +85,25 @@ class RuntimeCollector(Collector):
         outcomes = {str(outcome): imports.outcomes[outcome] for outcome in ENDED_STATES}
         yield _counters("florilegium_imports", "Imports by outcome.", "outcome", outcomes)
         yield _counter("florilegium_import_items", "Items that imports read.", imports.items_total)
-
-    def _followed_sources(self) -> Iterator[Metric]:
         following = self._runtime.following
         yield _gauge("florilegium_followed_sources", "Followed sources.", following.sources)
         yield _gauge("florilegium_followed_sources_paused", "Followed sources that are paused.", following.paused)
         yield _gauge("florilegium_followed_sources_running", "Followed sources that are being read.", following.running)
         yield _counter("florilegium_follow_runs", "Times that a followed source was read.", following.runs)
         yield _counter("florilegium_follow_failures", "Runs that failed as a whole.", following.failures)
-
-    def _searches(self) -> Iterator[Metric]:
         queue = self._runtime.knowledge.aggregator.queue
         yield _gauge("florilegium_searches_waiting", "Searches of all sources that wait for their turn.", queue.waiting)
         yield _gauge("florilegium_searches_running", "Searches of all sources that are running.", queue.running)
         yield _gauge("florilegium_search_oldest_wait_seconds", "How long the oldest search waits.", queue.oldest_wait_s)
         yield _counter("florilegium_search_wait_seconds", "Time that searches waited.", queue.wait_total_s)
         searches = self._runtime.knowledge.aggregator.outcomes
-        outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
-        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", outcomes)
+        search_outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
+        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", search_outcomes)
+        yield self._breakers()
+        with suppress(OSError):
+            usage = shutil.disk_usage(self._runtime.data_root.root)
+            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
+            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
 
     def _breakers(self) -> Metric:
         family = GaugeMetricFamily(
@@ -102,12 +113,6 @@ class RuntimeCollector(Collector):
         for source in self._runtime.knowledge.sources:
             family.add_metric([source.name], open_circuits.get(source.name, 0))
         return family
-
-    def _disk(self) -> Iterator[Metric]:
-        with suppress(OSError):
-            usage = shutil.disk_usage(self._runtime.data_root.root)
-            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
-            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
 
 
 def _job_metrics(queue: QueueState) -> Iterator[Metric]:
@@ -125,16 +130,6 @@ def _job_metrics(queue: QueueState) -> Iterator[Metric]:
     yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
     yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
-
-
-def _embedding_metrics(embedding: EmbeddingState) -> Iterator[Metric]:
-    if not embedding.is_enabled:
-        return
-    yield _gauge("florilegium_embedding_users_waiting", "Users with text to embed.", embedding.users_waiting)
-    yield _gauge("florilegium_embedding_rows_missing", "Their rows without embeddings.", embedding.rows_missing)
-    yield _gauge("florilegium_embedding_coverage", "Share of their rows with embeddings.", embedding.coverage)
-    yield _gauge("florilegium_embedding_failing", "1 if no text can be embedded now.", embedding.problem is not None)
-    yield _counter("florilegium_embedding_passages", "Passages that were embedded.", embedding.passages_total)
 
 
 def _gauge(name: str, description: str, value: float) -> Metric:

@@ -68,27 +68,22 @@ class RequestLogMiddleware:
         request_id = request_id or new_request_id()
         with RequestScope(request_id) as fields:
             if scope["type"] == "http" and is_tracing():
-                await self._serve_traced(scope, receive, send, request_id, fields)
+                # A WebSocket has no span of its own, because it can be open for days. Its calls have.
+                method, path = scope["method"], _path(scope)
+                attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
+                with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
+                    fields.trace_id = request_span.trace_id
+                    status = await self._serve(scope, receive, send, request_id, fields)
+                    known: dict[str, str | int] = {
+                        "http.response.status_code": status,
+                        "florilegium.outcome": fields.outcome,
+                        "enduser.id": fields.user,
+                        "florilegium.client": fields.client,
+                    }
+                    route = path if path.startswith(MCP_PATH) else fields.tool
+                    request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
             else:
                 await self._serve(scope, receive, send, request_id, fields)
-
-    async def _serve_traced(
-        self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields
-    ) -> None:
-        """A WebSocket has no span of its own, because it can be open for days. Its calls have."""
-        method, path = scope["method"], _path(scope)
-        attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
-        with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
-            fields.trace_id = request_span.trace_id
-            status = await self._serve(scope, receive, send, request_id, fields)
-            known: dict[str, str | int] = {
-                "http.response.status_code": status,
-                "florilegium.outcome": fields.outcome,
-                "enduser.id": fields.user,
-                "florilegium.client": fields.client,
-            }
-            route = path if path.startswith(MCP_PATH) else fields.tool
-            request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields) -> int:
         status, started_at = 0, time.perf_counter()

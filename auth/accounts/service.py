@@ -60,7 +60,9 @@ class Accounts:
             if not check.is_correct or user is None or user.is_disabled:
                 raise SignInFailed(user_id=user.id if user else "")
         if check.new_hash is not None:
-            await self._renew_hash(user.id, stored, check.new_hash)
+            # Stores a hash with the current parameters, unless the password was changed meanwhile.
+            statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
+            await self._database.write(lambda db: db.execute(statement, (check.new_hash, user.id, stored)))
         return user
 
     async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
@@ -111,11 +113,6 @@ class Accounts:
         statement = "SELECT EXISTS (SELECT 1 FROM known_browsers WHERE hash = ? AND used_at >= ?)"
         is_known = await self._database.read(lambda db: bool(db.execute(statement, (digest, oldest)).fetchone()[0]))
         return digest.hex() if is_known else None
-
-    async def _renew_hash(self, user_id: UserId, stored: str | None, new_hash: str) -> None:
-        """Stores a hash with the current parameters, unless the password was changed meanwhile."""
-        statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
-        await self._database.write(lambda db: db.execute(statement, (new_hash, user_id, stored)))
 
 
 def _select_password(db: ControlConnection, name: str) -> tuple[UserRecord | None, str | None]:

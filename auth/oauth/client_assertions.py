@@ -7,7 +7,7 @@ fetched under the same rules as the document. Nothing is fetched for a client wi
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -98,20 +98,17 @@ class MetadataDocuments:
     async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
         document = self._cache.get(url)
         if document is None or self._clock() >= document.cached_until:
-            document = await self._load_once(url)
+            # Joins a fetch of the same document, or starts one.
+            task = self._pending.get(url)
+            if task is None:
+                if len(self._pending) >= _FETCHES_MAX:
+                    raise Unavailable("too many metadata documents are being fetched; try again")
+                task = self._pending[url] = asyncio.create_task(self._load(url))
+                task.add_done_callback(lambda _: self._pending.pop(url, None))
+            document = await asyncio.shield(task)
         if document.client is None:
             raise RequestRejected(f"the metadata document of the application cannot be used: {document.problem}")
         return document.client, document.keys
-
-    async def _load_once(self, url: str) -> _CachedDocument:
-        """Joins a fetch of the same document, or starts one."""
-        task = self._pending.get(url)
-        if task is None:
-            if len(self._pending) >= _FETCHES_MAX:
-                raise Unavailable("too many metadata documents are being fetched; try again")
-            task = self._pending[url] = asyncio.create_task(self._load(url))
-            task.add_done_callback(lambda _: self._pending.pop(url, None))
-        return await asyncio.shield(task)
 
     async def _load(self, url: str) -> _CachedDocument:
         try:
@@ -127,7 +124,12 @@ class MetadataDocuments:
 
     def _read(self, url: str, body: bytes) -> tuple[OAuthClient, ClientKeys | None]:
         """A document is public, so it cannot contain a shared secret."""
-        document = _decode(body)
+        try:
+            document = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _invalid("expected a JSON object") from error
+        if not isinstance(document, dict):
+            raise _invalid("expected a JSON object")
         if document.get("client_id") != url:
             raise _invalid("client_id: expected the URL of the document")
         method = document.get("token_endpoint_auth_method") or "none"
@@ -173,16 +175,6 @@ def _read_keys(document: dict[str, Any]) -> ClientKeys:
     if not isinstance(entries, list) or not 0 < len(entries) <= _KEYS_MAX:
         raise _invalid(f"jwks: expected a JWK set with at most {_KEYS_MAX} keys")
     return ClientKeys(entries=tuple(entries), algorithm=algorithm)
-
-
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid("expected a JSON object") from error
-    if not isinstance(document, dict):
-        raise _invalid("expected a JSON object")
-    return document
 
 
 def _invalid(description: str) -> OAuthError:
@@ -244,10 +236,6 @@ class ClientAssertions:
             expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
-        self._check_claims(client_id, claims, expires_at)
-        await self._use_once(client_id, str(claims["jti"]), expires_at)
-
-    def _check_claims(self, client_id: str, claims: Mapping[str, Any], expires_at: float) -> None:
         if (claims.get("iss"), claims.get("sub")) != (client_id, client_id):
             raise InvalidClient("client_assertion: expected the client id as iss and sub")
         audience = claims.get("aud")
@@ -259,9 +247,8 @@ class ClientAssertions:
             raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
-
-    async def _use_once(self, client_id: str, jti: str, expires_at: float) -> None:
-        """Stores the id until the assertion expires, so that a copy is not accepted by any process."""
+        # Stores the id until the assertion expires, so that a copy is not accepted by any process.
+        jti = str(claims["jti"])
         digest, now = hash_credential(f"{client_id} {jti}"), self._clock()
 
         def operation(db: ControlConnection) -> bool:

@@ -158,7 +158,20 @@ class OAuthClients:
 
         def operation(db: ControlConnection) -> None:
             if kind == "dynamic":
-                self._make_room(db, now)
+                # Deletes unused clients. At the limit the oldest of them makes room, so that registrations of strangers
+                # cannot keep others from registering.
+                db.execute(
+                    f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
+                    "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
+                    (now - self._unused_ttl_s, now - self._idle_ttl_s),
+                )
+                (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
+                if count >= self._clients_max:
+                    oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
+                    if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
+                        raise Unavailable(
+                            "too many clients are registered; ask the operator to add this one", retry_after_s=3600
+                        )
             db.execute(
                 "INSERT INTO oauth_clients (id, kind, secret_hash, metadata, created_at) VALUES (?, ?, ?, ?, ?)",
                 (client.id, kind, secret_hash, msgspec.json.encode(metadata).decode(), now),
@@ -166,21 +179,6 @@ class OAuthClients:
 
         await self._database.write(operation)
         return client, secret
-
-    def _make_room(self, db: ControlConnection, now: float) -> None:
-        """Deletes unused clients. At the limit the oldest of them makes room, so that registrations of
-        strangers cannot keep others from registering."""
-        db.execute(
-            f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
-            "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
-            (now - self._unused_ttl_s, now - self._idle_ttl_s),
-        )
-        (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
-        if count < self._clients_max:
-            return
-        oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
-        if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
-            raise Unavailable("too many clients are registered; ask the operator to add this one", retry_after_s=3600)
 
 
 _QUERY = "SELECT id, kind, metadata, secret_hash, created_at, last_used_at FROM oauth_clients"

@@ -156,11 +156,6 @@ class DeviceCodes:
         self._update(db, digest, polled_at=now)
         if state == "pending":
             return OAuthError("authorization_pending", "the code was not entered yet")
-        return self._answer(db, digest, state, grant_id, request)
-
-    def _answer(
-        self, db: ControlConnection, digest: bytes, state: str, grant_id: str | None, request: TokenRequest
-    ) -> IssuedTokens | OAuthError:
         db.execute("DELETE FROM oauth_device_codes WHERE hash = ?", (digest,))
         if state == "denied":
             return OAuthError("access_denied", "the request was denied")

@@ -161,7 +161,11 @@ class RedisTokenBuckets:
         try:
             wait_us = await self._connection.execute(run)
         except SharedStateUnavailable:
-            await self._take_from_fallback(key, cost)
+            try:
+                await self._fallback.take(key, cost)
+            except RateLimited:
+                self.refusals += 1
+                raise
             return
         if wait_us:
             self.refusals += 1
@@ -173,13 +177,6 @@ class RedisTokenBuckets:
             return None
         cost_us = round(min(cost, self._rule.burst) * self._interval_us)
         return ScriptRun(TAKE, (self._key(key),), (cost_us, round(self._rule.burst * self._interval_us)))
-
-    async def _take_from_fallback(self, key: LimitKey, cost: float) -> None:
-        try:
-            await self._fallback.take(key, cost)
-        except RateLimited:
-            self.refusals += 1
-            raise
 
     async def give_back(self, key: LimitKey, cost: float = 1) -> None:
         if not self._interval_us:

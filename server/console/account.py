@@ -1,6 +1,6 @@
 """The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,8 +8,7 @@ from starlette.responses import Response
 from auth.accounts.links import AccountLink, LinkKind
 from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
 from auth.accounts.service import Accounts
-from auth.browser_sessions import BrowserSession
-from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
+from config.errors import Conflict, InvalidParams, RateLimited
 from config.settings import Settings
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
 from server.console.pages import form_error
@@ -53,12 +52,16 @@ class AccountPages(PersonalPage):
         session = await self._browser.require_session(request)
         values = await self._browser.check_form(request)
         try:
-            await self._change_password(request, session, values)
+            new_password, address = values.get("new_password", ""), client_address(request)
+            if new_password != values.get("repeated"):
+                raise InvalidParams("password: the two new passwords differ")
+            await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
         except (SignInFailed, RateLimited, InvalidParams) as error:
             if isinstance(error, SignInFailed):
                 self._browser.record(request, "password.change_failed", session.user.id)
             viewer = await self.admit(request, self._operations["get_account"])
-            return await self._page(request, viewer, error=_problem(error), status=error.status)
+            problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
+            return await self._page(request, viewer, error=problem, status=error.status)
         self._browser.record(request, "password.change", session.user.id)
         return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
@@ -95,12 +98,6 @@ class AccountPages(PersonalPage):
         if not is_account:
             return see_other(f"{ACCOUNT_PATH}?done=deleted")
         return await self._browser.sign_out(request, f"{SIGN_IN_PATH}?deleted=yes")
-
-    async def _change_password(self, request: Request, session: BrowserSession, values: Any) -> None:
-        new_password, address = values.get("new_password", ""), client_address(request)
-        if new_password != values.get("repeated"):
-            raise InvalidParams("password: the two new passwords differ")
-        await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
 
     async def _account(self, viewer: Viewer) -> Account:
         account: Account = await self.run(viewer, self._operations["get_account"], NoArguments())
@@ -148,10 +145,6 @@ class AccountPages(PersonalPage):
             error=error,
             section="account",
         )
-
-
-def _problem(error: FlorilegiumError) -> str:
-    return "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
 
 
 # -- link page ---------------------------------------------------------------------------------------------------------

@@ -243,30 +243,8 @@ class FollowService:
 
     async def _step(self) -> None:
         await self._reload()
-        if await self._follow_user_folders():
-            await self._reload()
-        if not self._followed:
-            return
-        await asyncio.to_thread(self._look)
-        await self._look_at_notes()
-        self._watch_folders()
-        now = time.monotonic()
-        for followed in self._followed.values():
-            work = followed.schedule.due(now)
-            if work is not None:
-                followed.schedule.is_running = True
-                followed.task = asyncio.create_task(self._run_source(followed, work))
-
-    async def _reload(self) -> None:
-        revision = self._follows.revision()
-        if revision != self._revision:
-            self._load(await self._follows.list())
-            self._deployments = await Deployments(self._registry.database).list()
-            self._revision = revision
-
-    async def _follow_user_folders(self) -> bool:
-        """Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
-        there are any."""
+        # Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
+        # there are any.
         count = 0
         for deployment in self._deployments:
             if deployment.paused_at is not None:
@@ -280,19 +258,50 @@ class FollowService:
             except SourceMissing as error:
                 if self._seen_folders.pop(deployment.id, None) is not None:
                     logger.warning("Followed deployment {}: {}", deployment.id, error.message)
-        return bool(count)
+        if count:
+            await self._reload()
+        if not self._followed:
+            return
+        await asyncio.to_thread(self._look)
+        # Finds out whether notes of users were modified that are written to files.
+        checked_at = time.monotonic()
+        for source in list(self._followed.values()):
+            record = source.record
+            is_due = record.writes_back and record.paused_at is None and checked_at >= source.next_notes_look_at
+            context = await self.context_of(record) if is_due else None
+            if context is None:
+                continue
+            source.next_notes_look_at = checked_at + _NOTES_LOOK_S
+            async with self._libraries.library(context) as library:
+                newest = (await library.notes.list(1, 0)).rows
+            modified = newest[0].last_modified if newest else ""
+            if modified != source.notes_modified:
+                source.schedule.request_changed()
+            source.notes_modified = modified
+        self._watch_folders()
+        now = time.monotonic()
+        for followed in self._followed.values():
+            work = followed.schedule.due(now)
+            if work is not None:
+                followed.schedule.is_running = True
+                followed.task = asyncio.create_task(self._run_source(followed, work))
 
-    def _load(self, records: Sequence[FollowRecord]) -> None:
-        current = {record.id: record for record in records}
-        for follow_id in self._followed.keys() - current.keys():
-            task = self._followed.pop(follow_id).task
-            if task is not None:
-                task.cancel()
-        for follow_id, record in current.items():
-            if follow_id in self._followed:
-                self._followed[follow_id].schedule.update(record)
-            else:
-                self._followed[follow_id] = _Followed(record, self._settings)
+    async def _reload(self) -> None:
+        revision = self._follows.revision()
+        if revision != self._revision:
+            records = await self._follows.list()
+            current = {record.id: record for record in records}
+            for follow_id in self._followed.keys() - current.keys():
+                task = self._followed.pop(follow_id).task
+                if task is not None:
+                    task.cancel()
+            for follow_id, record in current.items():
+                if follow_id in self._followed:
+                    self._followed[follow_id].schedule.update(record)
+                else:
+                    self._followed[follow_id] = _Followed(record, self._settings)
+            self._deployments = await Deployments(self._registry.database).list()
+            self._revision = revision
 
     # -- finding changes -----------------------------------------------------------------------------------------------
 
@@ -320,23 +329,6 @@ class FollowService:
                 elif signature != followed.signature:
                     followed.schedule.request_changed()
             followed.signature = signature
-
-    async def _look_at_notes(self) -> None:
-        """Finds out whether notes of users were modified that are written to files."""
-        now = time.monotonic()
-        for followed in list(self._followed.values()):
-            record = followed.record
-            is_due = record.writes_back and record.paused_at is None and now >= followed.next_notes_look_at
-            context = await self.context_of(record) if is_due else None
-            if context is None:
-                continue
-            followed.next_notes_look_at = now + _NOTES_LOOK_S
-            async with self._libraries.library(context) as library:
-                newest = (await library.notes.list(1, 0)).rows
-            modified = newest[0].last_modified if newest else ""
-            if modified != followed.notes_modified:
-                followed.schedule.request_changed()
-            followed.notes_modified = modified
 
     def _watch_folders(self) -> None:
         if self._settings.fixed.follow_events:

@@ -109,9 +109,6 @@ class Dispatcher:
         self._limits = limits
         self._observer = observer
         self._server_meta = {SERVER_INFO_KEY: options.as_implementation()}
-        self._methods = self._method_table(streams)
-
-    def _method_table(self, streams: StreamRegistry) -> dict[Era, dict[str, Method]]:
         lists = ListMethods(self._access, self.options)
         completion = CompletionMethod(self._access, self.options.deadline_ms)
         subscriptions = SubscriptionMethods(self._access, self.options, streams)
@@ -135,7 +132,7 @@ class Dispatcher:
             "server/discover": self._discover,
             "subscriptions/listen": subscriptions.listen,
         }
-        return {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
+        self._methods = {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
     def add_legacy_method(self, name: str, method: Method) -> None:
         """Adds a method that is not part of MCP, for clients of another system."""
@@ -180,16 +177,14 @@ class Dispatcher:
             outcome = "cancelled"
             raise
         finally:
-            self._record(call, request, outcome, time.perf_counter() - started_at)
+            seconds = time.perf_counter() - started_at
+            method_label, tool = self._metric_labels(call, request)
+            _log_call(method_label, tool, call.client.name, outcome)
+            if self._observer is not None:
+                self._observer.record_call(method_label, tool, outcome, seconds)
+            if self._call_log is not None:
+                self._call_log.record(call, method_label, tool, outcome, seconds)
         return self._with_server_meta(result) if call.era is Era.MODERN else result
-
-    def _record(self, call: Call, request: Request, outcome: str, seconds: float) -> None:
-        method, tool = self._metric_labels(call, request)
-        _log_call(method, tool, call.client.name, outcome)
-        if self._observer is not None:
-            self._observer.record_call(method, tool, outcome, seconds)
-        if self._call_log is not None:
-            self._call_log.record(call, method, tool, outcome, seconds)
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""
@@ -295,7 +290,16 @@ class Dispatcher:
             if isinstance(error, Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
             return _error_result(error)
-        return _tool_result(output)
+        # A Struct becomes structured content and, for clients that read only text, the same JSON as text.
+        if isinstance(output, ToolResult):
+            result: Result = {"content": list(output.content)}
+            if output.structured is not None:
+                result["structuredContent"] = output.structured
+            if output.is_error:
+                result["isError"] = True
+            return result
+        body = encode(output)
+        return {"content": [{"type": "text", "text": body.decode()}], "structuredContent": msgspec.Raw(body)}
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
@@ -338,19 +342,6 @@ def _trace_headers(request: Request) -> dict[str, str]:
 
 def _owner(call: Call) -> Owner:
     return call.context.principal.owner()
-
-
-def _tool_result(output: Any) -> Result:
-    """A Struct becomes structured content and, for clients that read only text, the same JSON as text."""
-    if isinstance(output, ToolResult):
-        result: Result = {"content": list(output.content)}
-        if output.structured is not None:
-            result["structuredContent"] = output.structured
-        if output.is_error:
-            result["isError"] = True
-        return result
-    body = encode(output)
-    return {"content": [{"type": "text", "text": body.decode()}], "structuredContent": msgspec.Raw(body)}
 
 
 def _outcome(error: FlorilegiumError) -> str:

@@ -118,15 +118,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def _parse(self) -> None:
         has_more = self._input.parse()
         if self._input and (has_more or self._frames_wait_s()):
-            self._parse_later(self._frames_wait_s())
-        self._update_reading()
-
-    def _parse_later(self, delay_s: float) -> None:
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        self._wake_up = self.loop.call_later(delay_s, self._parse)
-
-    def _update_reading(self) -> None:
+            delay_s = self._frames_wait_s()
+            if self._wake_up is not None:
+                self._wake_up.cancel()
+            self._wake_up = self.loop.call_later(delay_s, self._parse)
         is_busy = bool(self._input) or (not self.queue.empty() and not self.close_sent)
         if is_busy == self.read_paused or self.transport.is_closing():
             return
@@ -213,22 +208,27 @@ class WebSocketTransport:
         with suppress(OSError):
             try:
                 incoming = IncomingRequest.from_scope(scope)
-                admitted = await self._admission.admit_connection(incoming, _profile(scope))
+                # The profile that the address names, in its path or in its query string.
+                in_path, in_query = scope["path_params"].get("profile"), query_value(scope["query_string"], "profile")
+                if in_path is not None and in_query is not None:
+                    raise InvalidRequest("profile: expected it in the path or in the query string, got both")
+                admitted = await self._admission.admit_connection(incoming, in_path or in_query)
                 admitted = with_config_defaults(admitted, self._config_defaults)
                 with self._runtime.open_streams.enter(admitted.principal):
                     await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
                     handler = _ConnectionHandler(self._runtime, admitted, scope, send, self._is_handshake_optional)
                     await handler.serve(receive)
             except FlorilegiumError as error:
-                await _refuse(self._runtime.settings, error, send)
-
-
-async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> None:
-    """Answers the upgrade request with an HTTP error."""
-    response = json_error(settings, error)
-    start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
-    await send(start)
-    await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
+                # Answers the upgrade request with an HTTP error.
+                settings = self._runtime.settings
+                response = json_error(settings, error)
+                start = {
+                    "type": "websocket.http.response.start",
+                    "status": response.status_code,
+                    "headers": response.raw_headers,
+                }
+                await send(start)
+                await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
 
 
 class _ConnectionHandler:
@@ -261,22 +261,19 @@ class _ConnectionHandler:
         try:
             await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                await self._close()
+                # Closes the connection at once if access was revoked, or after its running calls if the server stops.
+                if self._runtime.open_streams.is_stopping:
+                    await self._connection.finish()
+                    code, reason = _SERVICE_RESTART, "the server is stopping"
+                else:
+                    code, reason = _ACCESS_REVOKED, "access was revoked or expired"
+                await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
             elif (closing := reading.result()) is not None:
                 await self._send_raw(closing)
         finally:
             reading.cancel()
             watching.cancel()
             await self._connection.close()
-
-    async def _close(self) -> None:
-        """Closes the connection at once if access was revoked, or after its running calls if the server stops."""
-        if self._runtime.open_streams.is_stopping:
-            await self._connection.finish()
-            code, reason = _SERVICE_RESTART, "the server is stopping"
-        else:
-            code, reason = _ACCESS_REVOKED, "access was revoked or expired"
-        await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
         # A disconnect is noticed where messages are read, so an error here can be ignored.
@@ -302,14 +299,6 @@ async def _read(connection: Connection, receive: Receive) -> Message | None:
             reason = "expected one JSON-RPC message per text frame, got a binary frame"
             return {"type": "websocket.close", "code": _UNSUPPORTED_DATA, "reason": reason}
         await connection.receive(text)
-
-
-def _profile(scope: Scope) -> str | None:
-    """Returns the profile that the address names, in its path or in its query string."""
-    in_path, in_query = scope["path_params"].get("profile"), query_value(scope["query_string"], "profile")
-    if in_path is not None and in_query is not None:
-        raise InvalidRequest("profile: expected it in the path or in the query string, got both")
-    return in_path or in_query
 
 
 def _subprotocol(scope: Scope) -> str | None:

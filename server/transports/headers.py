@@ -50,7 +50,10 @@ class Headers:
         self._values: dict[bytes, bytes] = {}
         for name, value in raw:
             if name in self._values:
-                self._values[name] = self._join(name, value)
+                # Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique.
+                if name in _SINGLE or name.startswith(_PARAM_PREFIX):
+                    raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
+                self._values[name] = self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
             else:
                 self._values[name] = value
 
@@ -84,13 +87,8 @@ class Headers:
         return (_cached_accepts if len(accept) <= _CACHED_MAX_BYTES else _accepts)(accept, media_type)
 
     def has_json_body(self) -> bool:
-        return _is_json(self._values.get(b"content-type", b""))
-
-    def _join(self, name: bytes, value: bytes) -> bytes:
-        """Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique."""
-        if name in _SINGLE or name.startswith(_PARAM_PREFIX):
-            raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
-        return self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
+        content_type = self._values.get(b"content-type", b"")
+        return content_type == _JSON or content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def _accepts(accept: bytes, media_type: str) -> bool:
@@ -100,10 +98,6 @@ def _accepts(accept: bytes, media_type: str) -> bool:
 
 # Clients repeat their headers.
 _cached_accepts = lru_cache(maxsize=256)(_accepts)
-
-
-def _is_json(content_type: bytes) -> bool:
-    return content_type == _JSON or content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def check_headers(headers: Headers, request: Request, version: Any, mirrored: Iterable[MirroredParameter]) -> None:

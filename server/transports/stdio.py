@@ -25,23 +25,15 @@ async def open_reader(stream: BinaryIO, line_max_bytes: int) -> asyncio.StreamRe
     """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which the event loop
     cannot watch."""
     reader = asyncio.StreamReader(limit=line_max_bytes)
-    if _can_be_watched(stream):
+    mode = os.fstat(stream.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty():
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stream)
     else:
-        await _feed(reader, stream)
+        while data := await asyncio.to_thread(stream.read, 65_536):
+            reader.feed_data(data)
+        reader.feed_eof()
     return reader
-
-
-def _can_be_watched(stream: BinaryIO) -> bool:
-    mode = os.fstat(stream.fileno()).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
-
-
-async def _feed(reader: asyncio.StreamReader, stream: BinaryIO) -> None:
-    while data := await asyncio.to_thread(stream.read, 65_536):
-        reader.feed_data(data)
-    reader.feed_eof()
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:

@@ -114,7 +114,21 @@ class RedisSessionStore:
         if content is None:
             self._known.pop(identifier, None)
             raise SessionNotFound
-        return self._remember(identifier, owner, content)
+        # The same object for every request of a session, because open streams refer to its subscriptions.
+        stored, session = _DECODER.decode(content), self._known.get(identifier)
+        if session is None:
+            session = Session(
+                id=identifier,
+                owner=owner,
+                version=stored.version,
+                client_name=stored.client_name,
+                client_version=stored.client_version,
+                capabilities=stored.capabilities,
+                profile=stored.profile,
+            )
+            self._known[identifier] = session
+        _apply(stored, session)
+        return session
 
     def run_of(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
@@ -144,23 +158,6 @@ class RedisSessionStore:
         known = self._known.get(session_id)
         if known is not None:
             _apply(_DECODER.decode(content), known)
-
-    def _remember(self, session_id: SessionId, owner: Owner, content: bytes) -> Session:
-        """Returns the same object for every request of a session, because open streams refer to its subscriptions."""
-        stored, session = _DECODER.decode(content), self._known.get(session_id)
-        if session is None:
-            session = Session(
-                id=session_id,
-                owner=owner,
-                version=stored.version,
-                client_name=stored.client_name,
-                client_version=stored.client_version,
-                capabilities=stored.capabilities,
-                profile=stored.profile,
-            )
-            self._known[session_id] = session
-        _apply(stored, session)
-        return session
 
     def _keys(self, session_id: SessionId, owner: Owner) -> list[str]:
         connection = self._connection

@@ -51,7 +51,21 @@ class DatabaseCopier:
         request = CopyRequest(source=os.fsencode(source), target=os.fsencode(target), databases=databases, since=since)
         try:
             async with asyncio.timeout(self._deadline_s):
-                answer = await self._request(msgspec.json.encode(request) + b"\n")
+                line = msgspec.json.encode(request) + b"\n"
+                if self._process is None:
+                    self._process = await asyncio.create_subprocess_exec(
+                        *(sys.executable, "-P", "-m", _MODULE, str(self._max_bytes)),
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        env=child_environment(),
+                        limit=_LINE_MAX_BYTES,
+                    )
+                process = self._process
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(line)
+                await process.stdin.drain()
+                answer = msgspec.json.decode(await process.stdout.readline(), type=DatabaseCopy)
         except TimeoutError:
             await self.close()
             raise InvalidParams(f"database: copying it took longer than {self._deadline_s:g} s") from None
@@ -70,22 +84,6 @@ class DatabaseCopier:
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
-
-    async def _request(self, line: bytes) -> DatabaseCopy:
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", _MODULE, str(self._max_bytes)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=child_environment(),
-                limit=_LINE_MAX_BYTES,
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(line)
-        await process.stdin.drain()
-        return msgspec.json.decode(await process.stdout.readline(), type=DatabaseCopy)
 
 
 @asynccontextmanager

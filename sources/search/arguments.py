@@ -241,7 +241,16 @@ def _with_filters(search: Search, now: datetime) -> Search:
     filters = search.query.filters
     if filters == _NO_FILTERS:
         return search
-    first, last = _bounds(filters, now)
+    # The first and the last times that the filters of a query allow, in the stored form.
+    starts, ends = [], []
+    if filters.after is not None and (span := resolve(filters.after, now)):
+        starts.append(start_of(span))
+    if filters.before is not None and (span := resolve(filters.before, now)):
+        ends.append(last_of(TimeSpan(None, span.start, "open")))
+    if filters.during is not None:
+        starts.append(start_of(filters.during))
+        ends.append(last_of(filters.during))
+    first, last = [time for time in starts if time], [time for time in ends if time]
     return replace(
         search,
         tags=(*search.tags, *filters.tags),
@@ -324,16 +333,3 @@ def parse_time_bound(
     # A period that reaches until now, such as 7d, names the time when it began.
     names_period = not isinstance(mention.expression, RecentPeriod) and span.precision != "instant"
     return last_of(span) if is_end and names_period else start_of(span)
-
-
-def _bounds(filters: Filters, now: datetime) -> tuple[list[str], list[str]]:
-    """Returns the first and the last times that the filters of a query allow, in the stored form."""
-    first, last = [], []
-    if filters.after is not None and (span := resolve(filters.after, now)):
-        first.append(start_of(span))
-    if filters.before is not None and (span := resolve(filters.before, now)):
-        last.append(last_of(TimeSpan(None, span.start, "open")))
-    if filters.during is not None:
-        first.append(start_of(filters.during))
-        last.append(last_of(filters.during))
-    return [time for time in first if time], [time for time in last if time]

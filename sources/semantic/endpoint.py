@@ -161,7 +161,17 @@ def _read_vectors(answer: bytes, count: int, dimension: int) -> list[bytes]:
         raise _EndpointFailure("the embeddings API did not number its vectors", is_temporary=False)
     vectors = [b""] * count
     for position, item in zip(positions, data, strict=True):
-        vectors[position] = _encode(_numbers(item.embedding), dimension)
+        numbers = _numbers(item.embedding)
+        if len(numbers) != dimension:
+            raise _EndpointFailure(
+                f"the embeddings API sent vectors of {len(numbers)} numbers, expected {dimension}; set "
+                "semantic_endpoint_dimension to the dimension of the model",
+                is_temporary=False,
+            )
+        length = math.hypot(*numbers)
+        if not math.isfinite(length) or length == 0:
+            raise _EndpointFailure("the embeddings API sent a vector that is zero or not finite", is_temporary=False)
+        vectors[position] = array("b", [round(SCALE * (number / length)) for number in numbers]).tobytes()
     return vectors
 
 
@@ -179,16 +189,3 @@ def _numbers(embedding: list[float] | str) -> Sequence[float]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
-
-
-def _encode(numbers: Sequence[float], dimension: int) -> bytes:
-    if len(numbers) != dimension:
-        raise _EndpointFailure(
-            f"the embeddings API sent vectors of {len(numbers)} numbers, expected {dimension}; set "
-            "semantic_endpoint_dimension to the dimension of the model",
-            is_temporary=False,
-        )
-    length = math.hypot(*numbers)
-    if not math.isfinite(length) or length == 0:
-        raise _EndpointFailure("the embeddings API sent a vector that is zero or not finite", is_temporary=False)
-    return array("b", [round(SCALE * (number / length)) for number in numbers]).tobytes()

@@ -51,12 +51,22 @@ class Reranker:
                 answer = await self._rerank(query, texts, timeout_s)
         except TimeoutError:
             raise SemanticUnavailable(f"the reranker did not answer within {timeout_s:g} s") from None
-        return _read_scores(answer, len(texts))
+        count = len(texts)
+        try:
+            content = _decode_results(answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SemanticUnavailable("the reranker sent a response in another format") from error
+        results = content.results if isinstance(content, _RerankerResponse) else content
+        scores = {result.index: _score(result) for result in results}
+        if len(results) != count or sorted(scores) != list(range(count)):
+            raise SemanticUnavailable(f"the reranker did not score each of {count} texts once")
+        return [scores[index] for index in range(count)]
 
     async def _rerank(self, query: str, texts: list[str], timeout_s: float) -> bytes:
         """Sends the request of Cohere, and that of TEI to a server that refuses it. The format that worked is used from
         then on."""
-        formats = (_tei_request(query, texts), self._cohere_request(query, texts))
+        # Without `truncate`, TEI refuses texts that are longer than the model reads.
+        formats = ({"query": query, "texts": texts, "truncate": True}, self._cohere_request(query, texts))
         for is_tei in (self._is_tei, not self._is_tei):
             status, answer = await self._request(formats[0 if is_tei else 1], timeout_s)
             if status == 200:
@@ -83,23 +93,6 @@ class Reranker:
                 return response.status, await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise SemanticUnavailable(f"the reranker {error.reason}") from error
-
-
-def _tei_request(query: str, texts: list[str]) -> dict[str, Any]:
-    # Without `truncate`, TEI refuses texts that are longer than the model reads.
-    return {"query": query, "texts": texts, "truncate": True}
-
-
-def _read_scores(answer: bytes, count: int) -> list[float]:
-    try:
-        content = _decode_results(answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SemanticUnavailable("the reranker sent a response in another format") from error
-    results = content.results if isinstance(content, _RerankerResponse) else content
-    scores = {result.index: _score(result) for result in results}
-    if len(results) != count or sorted(scores) != list(range(count)):
-        raise SemanticUnavailable(f"the reranker did not score each of {count} texts once")
-    return [scores[index] for index in range(count)]
 
 
 def _score(result: _TextScore) -> float:

@@ -32,7 +32,6 @@ from server.compat.agentchatbus.schemas import (
 from server.compat.agentchatbus.threads import (
     NAMESPACE,
     AgentRegistry,
-    MessagePage,
     MessagePageLimits,
     bus_message,
     bus_thread,
@@ -200,16 +199,13 @@ class MessageBus:
     ) -> tuple[Sequence[BusMessage], bool]:
         """Returns messages of a thread, and whether there are more."""
         conversation = await chats.get(request.thread_id)
-        page = await self._read_page(chats, request, text_max_bytes)
-        messages = [bus_message(message) for message in page.messages]
-        is_beginning = request.after_seq <= 0 and request.priority is None
-        prompt = system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
-        return ([prompt, *messages] if prompt else messages), page.has_more
-
-    async def _read_page(self, chats: Chats, request: MessagesRequest, text_max_bytes: int) -> MessagePage:
         limits = MessagePageLimits(
             messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
             text_bytes=text_max_bytes,
             batch=self._settings.message_page_max,
         )
-        return await read_page(chats, request.thread_id, request.after_seq, has_priority(request.priority), limits)
+        page = await read_page(chats, request.thread_id, request.after_seq, has_priority(request.priority), limits)
+        messages = [bus_message(message) for message in page.messages]
+        is_beginning = request.after_seq <= 0 and request.priority is None
+        prompt = system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
+        return ([prompt, *messages] if prompt else messages), page.has_more

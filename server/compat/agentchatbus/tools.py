@@ -63,7 +63,13 @@ def _with_bus_errors(
         try:
             return await method(tools, call, arguments)
         except OutOfSync as error:
-            return _error_result(_out_of_sync(error))
+            # Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply
+            # token.
+            data = dict(error.data or {})
+            code = data["error"]
+            action = "READ_NEW_MESSAGES_THEN_RETRY" if code == "SEQ_MISMATCH" else "CALL_BUS_CONNECT_THEN_RETRY"
+            out_of_sync = {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
+            return _error_result(out_of_sync)
         except DetailedBusError as error:
             return _error_result(error.data or {})
         except InvalidAgentToken as error:
@@ -112,7 +118,9 @@ class AgentChatBusTools:
         async with self._bus.library(call.context) as library:
             messages, has_more = await self._bus.read_messages(library.chats, request, RESPONSE_MAX_BYTES)
         call.context.record_read(uri_of("chats", arguments.thread_id))
-        note = [text_block(_more_note(messages[-1].seq))] if has_more else []
+        note = (
+            [text_block(f"(more messages follow: call msg_list with after_seq {messages[-1].seq})")] if has_more else []
+        )
         if arguments.return_format == "blocks":
             return ToolResult([*message_blocks(messages, include_attachments=arguments.include_attachments), *note])
         rows = [msgspec.to_builtins(_listed_message(message)) for message in messages]
@@ -198,20 +206,8 @@ class AgentChatBusTools:
         )
 
 
-def _out_of_sync(error: OutOfSync) -> Mapping[str, Any]:
-    """Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply token."""
-    data = dict(error.data or {})
-    code = data["error"]
-    action = "READ_NEW_MESSAGES_THEN_RETRY" if code == "SEQ_MISMATCH" else "CALL_BUS_CONNECT_THEN_RETRY"
-    return {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
-
-
 def _error_result(error: Mapping[str, Any]) -> ToolResult:
     return ToolResult([text_block(encode(error).decode())], error, is_error=True)
-
-
-def _more_note(last_seq: int) -> str:
-    return f"(more messages follow: call msg_list with after_seq {last_seq})"
 
 
 def _listed_message(message: BusMessage) -> ListedMessage:

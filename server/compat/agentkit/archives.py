@@ -41,7 +41,11 @@ class ArchiveService:
             raise Unavailable("another import of this user is running", _RETRY_AFTER_S)
         self._importing.add(context.user_id)
         try:
-            reader = ArchiveReader(uploaded.file, _archive_limits(self._settings), _batch_size(self._settings))
+            reader = ArchiveReader(
+                uploaded.file,
+                _archive_limits(self._settings),
+                min(self._settings.message_page_max, self._settings.batch_max_items),
+            )
             async with self._libraries.library(context) as library:
                 return await import_archive(library.chats, reader, self._settings.fixed.import_problems_max)
         finally:
@@ -55,7 +59,3 @@ def _archive_limits(settings: Settings) -> ArchiveLimits:
         line_max_bytes=line_max_bytes(settings),
         whole_file_max_bytes=settings.fixed.import_file_max_bytes,
     )
-
-
-def _batch_size(settings: Settings) -> int:
-    return min(settings.message_page_max, settings.batch_max_items)

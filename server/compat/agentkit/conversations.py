@@ -105,7 +105,8 @@ class ConversationExporter(Struct, frozen=True):
         """Yields an object with the text as its `content`."""
         yield b'{"content":"'
         async for text in self._transcript(conversation, transcript_format):
-            yield _json_string_body(text)
+            # The text as JSON without the quotation marks.
+            yield msgspec.json.encode(text)[1:-1]
         yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
 
     async def as_text(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[bytes]:
@@ -170,11 +171,6 @@ class ConversationExporter(Struct, frozen=True):
             return [namespace.name for namespace in await library.chats.namespaces()]
 
 
-def _json_string_body(text: str) -> bytes:
-    """Returns the text as JSON without the quotation marks."""
-    return msgspec.json.encode(text)[1:-1]
-
-
 EXPORT_FORMATS = ("json", "txt", "md")
 DOWNLOAD_TYPES = {"json": "application/json", "txt": "text/plain", "md": "text/markdown"}
 # The largest integer that every JSON client reads exactly.
@@ -231,7 +227,11 @@ class ConversationService:
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
             if request.message_id is not None:
-                offset = await _offset_around(library.chats, conversation, request.message_id, limit)
+                # The offset of a part with a message in its middle.
+                message = await library.chats.get_message(request.message_id)
+                if message.conversation_id != conversation.id:
+                    raise NotFound("message", request.message_id)
+                offset = max(0, await library.chats.count_before(request.message_id) - limit // 2)
             pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
             messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
         context.record_read(uri_of("chats", conversation.id))
@@ -296,14 +296,6 @@ class ConversationService:
 
 def conversation_exporter(libraries: Libraries, context: RequestContext, settings: Settings) -> ConversationExporter:
     return ConversationExporter(libraries, context, settings.message_page_max, line_max_bytes(settings))
-
-
-async def _offset_around(chats: Chats, conversation: Conversation, message_id: str, limit: int) -> int:
-    """Returns the offset of a part with a message in its middle."""
-    message = await chats.get_message(message_id)
-    if message.conversation_id != conversation.id:
-        raise NotFound("message", message_id)
-    return max(0, await chats.count_before(message_id) - limit // 2)
 
 
 async def _message_pages(

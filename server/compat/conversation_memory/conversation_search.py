@@ -103,7 +103,8 @@ class ConversationSearcher:
         """The index also finds messages by the words of their date."""
         if self._query.is_literal or not has_words(hit):
             return True
-        return await _matches_itself(hit, highlighter)
+        # Whether the text or the sender of the message matches.
+        return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
@@ -176,7 +177,13 @@ class ConversationSearcher:
 
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
         """Returns None if the conversation or the message was deleted since the search."""
-        conversation = await self._conversation(str(hit.conversation_id))
+        conversation_id = str(hit.conversation_id)
+        if conversation_id not in self._conversations:
+            try:
+                self._conversations[conversation_id] = await self._chats.get(conversation_id)
+            except NotFound:
+                self._conversations[conversation_id] = None
+        conversation = self._conversations[conversation_id]
         if conversation is None:
             return None
         before = _MEMORY_EXCHANGE_MAX_MESSAGES - 1
@@ -200,20 +207,20 @@ class ConversationSearcher:
 
         return await run_text_work(len(exchange[0].content) + len(messages[-1].content), build)
 
-    async def _conversation(self, conversation_id: str) -> Conversation | None:
-        if conversation_id not in self._conversations:
-            try:
-                self._conversations[conversation_id] = await self._chats.get(conversation_id)
-            except NotFound:
-                self._conversations[conversation_id] = None
-        return self._conversations[conversation_id]
-
     def _results(
         self, rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
     ) -> ExchangeResults:
         if is_complete:
             return ExchangeResults(rows, total, notes)
-        return ExchangeResults(rows, None, (*notes, _incomplete_note(self._query)))
+        # Suggests the filters that the query does not have yet.
+        filters = {
+            "projects": self._query.projects,
+            "after": self._query.time_range.start,
+            "before": self._query.time_range.end,
+        }
+        unused = [name for name, value in filters.items() if not value]
+        advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
+        return ExchangeResults(rows, None, (*notes, f"Not all matches were examined; {advice}."))
 
 
 class _HitPages:
@@ -236,19 +243,6 @@ class _HitPages:
         self._offset += size
         self.is_complete = not results.has_more
         return results.hits
-
-
-def _incomplete_note(query: MemoryQuery) -> str:
-    """Suggests the filters that the query does not have yet."""
-    filters = {"projects": query.projects, "after": query.time_range.start, "before": query.time_range.end}
-    unused = [name for name, value in filters.items() if not value]
-    advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
-    return f"Not all matches were examined; {advice}."
-
-
-async def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
-    """Whether the text or the sender of the message matches."""
-    return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
 
 def _coverage(status: SemanticStatus) -> float:

@@ -18,7 +18,6 @@ from server.compat.letta.search import (
     ROLES,
     ConversationSearch,
     InvalidSearchArgument,
-    LettaResponse,
     NearMessages,
     conversation_search_schema,
     find_nearest,
@@ -174,7 +173,8 @@ class LettaTools:
             near=near.hits,
             limit=search.limit,
         )
-        return _json_result(response)
+        structured = msgspec.to_builtins(response)
+        return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
     def tool(self) -> Tool:
         return Tool(
@@ -195,11 +195,6 @@ class LettaTools:
 
 def _join(notes: Sequence[str | None]) -> str | None:
     return "; ".join(filter(None, notes)) or None
-
-
-def _json_result(response: LettaResponse) -> ToolResult:
-    structured = msgspec.to_builtins(response)
-    return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
 
 def _text_result(text: str) -> ToolResult:

@@ -106,25 +106,24 @@ class PassageFinder:
             if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
                 break
             with suppress(NotFound):  # deleted since the search
-                passage = await self._passage(context, hit, query, remaining_tokens)
+                text = await self._text(context, hit, query, remaining_tokens)
+                is_human_only = False
+                if hit.conversation_id is not None and not context.is_agent:
+                    # The passage may contain neighbours of the message that matched.
+                    is_human_only = text != await self._text(
+                        replace(context, is_agent=True), hit, query, remaining_tokens
+                    )
+                passage = ChatPassage(
+                    uri=hit.uri,
+                    source=hit.source,
+                    title=hit.title or "",
+                    text=text,
+                    score=hit.score,
+                    is_human_only=is_human_only,
+                )
                 remaining_tokens -= len(passage.text) // _CHARS_PER_TOKEN + 1
                 passages.append(passage)
         return tuple(passages)
-
-    async def _passage(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> ChatPassage:
-        text = await self._text(context, hit, query, max_tokens)
-        is_human_only = False
-        if hit.conversation_id is not None and not context.is_agent:
-            # The passage may contain neighbours of the message that matched.
-            is_human_only = text != await self._text(replace(context, is_agent=True), hit, query, max_tokens)
-        return ChatPassage(
-            uri=hit.uri,
-            source=hit.source,
-            title=hit.title or "",
-            text=text,
-            score=hit.score,
-            is_human_only=is_human_only,
-        )
 
     async def _text(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
         # A message says little without its neighbours.

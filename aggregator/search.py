@@ -130,17 +130,6 @@ async def find_session_state(
     return await session_states.create(owner)
 
 
-def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tuple[Term, ...]:
-    """The terms of the session's latest queries that this query does not have, latest first."""
-    terms: dict[str, Term] = {}
-    for text in reversed(queries[-TOPIC_QUERIES_MAX:]):
-        for term in read_query(text, settings).terms:
-            terms.setdefault(term.word.text.casefold(), term)
-    for term in query.terms:
-        terms.pop(term.word.text.casefold(), None)
-    return tuple(terms.values())[:TOPIC_TERMS_MAX]
-
-
 class Aggregator:
     """Searches all sources. Between calls it keeps only which sources are failing, and how many searches ended how."""
 
@@ -204,30 +193,41 @@ class Aggregator:
             ):
                 state = await find_session_state(self._session_states, context, request.session)
                 plan = self._plan(context, request, state, hit_extra_bytes)
-                response = await self._search_sources(plan, library)
+                asked, permitted = (
+                    plan.request,
+                    permitted_sources(self._sources, plan.context.principal),
+                )
+                sources, read_as = _choose_sources(permitted, asked.sources, plan.query)
+                arguments = build_arguments(
+                    sources,
+                    permitted.keys(),
+                    asked.query,
+                    asked.snippet_length,
+                    asked.filters,
+                )
+                # First only as typed: whether the query is relaxed depends on all sources.
+                is_strict = plan.query.relaxed is not None
+                while True:
+                    fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
+                    ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
+                    response, shown = await self._search(plan, fanout, ranking, library, read_as)
+                    fanout.require_answer()
+                    if not is_strict or plan.is_strict or fanout.has_hits:
+                        break
+                    is_strict = False
+                # Marks the hits that were shown and their duplicates as seen, each with its own version.
+                seen: dict[str, int] = {}
+                for hit in shown:
+                    seen |= {hit.uri: hit.version or 0, **hit.duplicates}
+                query = plan.request.query[: self._settings.fixed.query_max_chars]
+                owner = plan.context.principal.owner()
+                await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
         is_complete = all(report.status == "ok" for report in response.sources.values())
         self.outcomes["complete" if is_complete else "partial"] += 1
         return response, plan.defaults
-
-    async def _search_sources(self, plan: SearchPlan, library: Library) -> KnowledgeResponse:
-        request, permitted = plan.request, permitted_sources(self._sources, plan.context.principal)
-        sources, read_as = _choose_sources(permitted, request.sources, plan.query)
-        arguments = build_arguments(sources, permitted.keys(), request.query, request.snippet_length, request.filters)
-        # First only as typed: whether the query is relaxed depends on all sources.
-        is_strict = plan.query.relaxed is not None
-        while True:
-            fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
-            ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
-            response, shown = await self._search(plan, fanout, ranking, library, read_as)
-            fanout.require_answer()
-            if not is_strict or plan.is_strict or fanout.has_hits:
-                break
-            is_strict = False
-        await self._record(plan, shown)
-        return response
 
     def _fanout(
         self,
@@ -265,7 +265,11 @@ class Aggregator:
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
-        reports = _without_common_read_as(fanout.reports, read_as)
+        # Omits a source's `read_as` if it equals that of the whole response.
+        reports = {
+            name: replace(report, read_as=UNSET) if report.read_as == read_as else report
+            for name, report in fanout.reports.items()
+        }
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -286,7 +290,11 @@ class Aggregator:
         )
         shown = envelope if plan.has_all_fields else without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(shown))
-        response, hits = fill_page(envelope, selection, rendered, room_bytes, _page_order(ranking, plan))
+        if isinstance(ranking, RerankedRanking):
+            page_order = ranking.sort
+        else:
+            page_order = sort_by_score if plan.order == "relevance" else sort_by_date
+        response, hits = fill_page(envelope, selection, rendered, room_bytes, page_order)
         return self._with_advice(response), hits
 
     def _with_advice(self, response: KnowledgeResponse) -> KnowledgeResponse:
@@ -324,10 +332,17 @@ class Aggregator:
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
+        # The terms of the session's latest queries that this query does not have, latest first.
+        terms: dict[str, Term] = {}
+        for text in reversed(state.queries[-TOPIC_QUERIES_MAX:]):
+            for term in read_query(text, settings).terms:
+                terms.setdefault(term.word.text.casefold(), term)
+        for term in query.terms:
+            terms.pop(term.word.text.casefold(), None)
         return SearchPlan(
             request=request,
             query=query,
-            topic=_topic(state.queries, query, settings),
+            topic=tuple(terms.values())[:TOPIC_TERMS_MAX],
             # Sources without an `order_by` argument read the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             state=state,
@@ -340,15 +355,6 @@ class Aggregator:
             has_default_size=has_default_size,
             max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
         )
-
-    async def _record(self, plan: SearchPlan, shown: Sequence[RankedHit]) -> None:
-        """Marks the hits that were shown and their duplicates as seen, each with its own version."""
-        seen: dict[str, int] = {}
-        for hit in shown:
-            seen |= {hit.uri: hit.version or 0, **hit.duplicates}
-        query = plan.request.query[: self._settings.fixed.query_max_chars]
-        owner = plan.context.principal.owner()
-        await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
 
     async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
         rows: int | None = None
@@ -396,12 +402,6 @@ def _choose_sources(
 
 def _not_reranked(ranking: Ranking) -> str | UnsetType:
     return ranking.problem or UNSET if isinstance(ranking, RerankedRanking) else UNSET
-
-
-def _page_order(ranking: Ranking, plan: SearchPlan) -> Callable[[Sequence[RankedHit]], Sequence[RankedHit]]:
-    if isinstance(ranking, RerankedRanking):
-        return ranking.sort
-    return sort_by_score if plan.order == "relevance" else sort_by_date
 
 
 def _outcome_of(error: BaseException) -> SearchOutcome:
@@ -537,14 +537,6 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )
-
-
-def _without_common_read_as(reports: Mapping[str, SourceReport], read_as: str | None) -> dict[str, SourceReport]:
-    """Omits a source's `read_as` if it equals that of the whole response."""
-    return {
-        name: replace(report, read_as=UNSET) if report.read_as == read_as else report
-        for name, report in reports.items()
-    }
 
 
 def _with_totals(reports: Mapping[str, SourceReport], totals: Mapping[str, int]) -> dict[str, SourceReport]:

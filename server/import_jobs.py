@@ -35,7 +35,7 @@ from server.import_board import (
     NoImportBoard,
     PostedImport,
 )
-from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
+from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import import_limits
@@ -230,7 +230,9 @@ class ImportJobs:
     ) -> ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards."""
         self._require_capacity(context.user_id)
-        await self._require_capacity_elsewhere(context.user_id)
+        if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
+            retry = f"try again in {_RETRY_AFTER_S:.0f} s"
+            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if not is_dry_run:
             async with self._libraries.library(context) as library:
                 await library.require_room()
@@ -359,13 +361,10 @@ class ImportJobs:
         while self._board.is_shared:
             if not await self._board.post(replace(posted, job=job.snapshot())):
                 logger.warning("import {} is continued by another process", job.id)
-                self._leave_to_others(job)
+                if not job.has_ended and job.task is not None:
+                    job.is_handed_over = True
+                    job.task.cancel()
             await asyncio.sleep(POST_INTERVAL_S)
-
-    def _leave_to_others(self, job: _RunningJob) -> None:
-        if not job.has_ended and job.task is not None:
-            job.is_handed_over = True
-            job.task.cancel()
 
     async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
         """Asks the process that runs the job, and waits until it has ended."""
@@ -397,11 +396,6 @@ class ImportJobs:
                 last = current
                 yield last
 
-    async def _require_capacity_elsewhere(self, owner: UserId) -> None:
-        if await self._board.count_running(owner) >= IMPORT_JOBS_MAX_PER_USER:
-            retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-
     # -- running a job -------------------------------------------------------------------------------------------------
 
     async def _run(self, job: _RunningJob, context: RequestContext, folder: Path, format_name: str | None) -> None:
@@ -422,43 +416,34 @@ class ImportJobs:
             job.ended_at = time.time()
             # The file is left for the process that continues the job.
             if not job.is_left_to_others:
-                await self._finish(job, context, folder)
-
-    async def _finish(self, job: _RunningJob, context: RequestContext, folder: Path) -> None:
-        self._count(job)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        if not job.is_dry_run:
-            await self._history.add(context, job.snapshot())
-
-    def _count(self, job: _RunningJob) -> None:
-        if job.outcome is not None and not job.is_dry_run:
-            self.outcomes[job.outcome] += 1
-            self.items_total += job.progress.items
+                if job.outcome is not None and not job.is_dry_run:
+                    self.outcomes[job.outcome] += 1
+                    self.items_total += job.progress.items
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                if not job.is_dry_run:
+                    await self._history.add(context, job.snapshot())
 
     async def _import(
         self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None
     ) -> ImportSummary:
-        results = await self._discover(path, format_name)
+        # An upload is opened only in the process that also reads it.
+        limits, importers = import_limits(self._settings), await self.formats()
+        if format_name is not None:
+            importer_by_name(format_name, importers)
+        if all(map(is_read_in_a_process, importers)):
+            discovered = await find_files([path], limits, format_name)
+        else:
+            discovered = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
+        # The next upload of the same file will have another path.
+        results = [
+            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
+            for result in discovered
+        ]
         if job.is_dry_run:
             return await run_import(None, results, self._settings, job.progress)
         with background_jobs():
             async with self._libraries.library(context) as library:
                 return await run_import(library, results, self._settings, job.progress)
-
-    async def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
-        """An upload is opened only in the process that also reads it."""
-        limits, importers = import_limits(self._settings), await self.formats()
-        if format_name is not None:
-            importer_by_name(format_name, importers)
-        if all(map(is_read_in_a_process, importers)):
-            results = await find_files([path], limits, format_name)
-        else:
-            results = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
-        # The next upload of the same file will have another path.
-        return [
-            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
-            for result in results
-        ]
 
     # -- uploads and capacity ------------------------------------------------------------------------------------------
 

@@ -191,44 +191,11 @@ class OpenIdClient:
         Claims that are `needed` and missing are read from the userinfo endpoint.
         """
         metadata = await self._discover()
-        self._check_response_issuer(metadata, issuer)
-        tokens = await self._request_tokens(metadata, flow, code)
-        claims = await self._verify(metadata, tokens.id_token, flow)
-        if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
-            return claims
-        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
-
-    def _check_response_issuer(self, metadata: ProviderMetadata, issuer: str | None) -> None:
-        """A response of another provider, which the person was tricked into using, must not reach this one's token
-        endpoint (mix-up). Each provider also has a redirect URI of its own."""
+        # A response of another provider, which the person was tricked into using, must not reach this one's token
+        # endpoint (mix-up). Each provider also has a redirect URI of its own.
         is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
         if is_missing or (issuer is not None and issuer != metadata.issuer):
             raise OpenIdFailed("the response comes from another provider; start again")
-
-    async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
-        if self._metadata is None or not is_fresh:
-            self._accept(await self._fetch_metadata())
-        assert self._metadata is not None
-        return self._metadata
-
-    async def _fetch_metadata(self) -> ProviderMetadata:
-        url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
-        metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
-        if metadata.issuer != self.provider.issuer:
-            raise self._unavailable(f"its document has the issuer {metadata.issuer[:200]!r}")
-        endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
-        if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
-            raise self._unavailable("its document names an endpoint without TLS")
-        return metadata
-
-    def _accept(self, metadata: ProviderMetadata) -> None:
-        if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-            fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
-            self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
-        self._metadata, self._fetched_at = metadata, self._monotonic()
-
-    async def _request_tokens(self, metadata: ProviderMetadata, flow: SignInFlow, code: str) -> _TokenResponse:
         values = {
             "grant_type": "authorization_code",
             "code": code,
@@ -239,18 +206,36 @@ class OpenIdClient:
         if not self._secret:
             values["client_id"] = self.provider.client_id
         elif "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
-            headers["Authorization"] = self._basic_credentials()
+            # Encodes both parts first (RFC 6749 section 2.3.1): they may contain a colon.
+            pair = f"{quote(self.provider.client_id, safe='')}:{quote(self._secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             values |= {"client_id": self.provider.client_id, "client_secret": self._secret}
         body = urlencode(values).encode()
-        return self._decode(
+        tokens = self._decode(
             await self._request("POST", metadata.token_endpoint, headers, body), _TokenResponse, "token response"
         )
+        claims = await self._verify(metadata, tokens.id_token, flow)
+        if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
+            return claims
+        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
 
-    def _basic_credentials(self) -> str:
-        """Encodes both parts first (RFC 6749 section 2.3.1): they may contain a colon."""
-        pair = f"{quote(self.provider.client_id, safe='')}:{quote(self._secret, safe='')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    async def _discover(self) -> ProviderMetadata:
+        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
+        if self._metadata is None or not is_fresh:
+            url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
+            metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
+            if metadata.issuer != self.provider.issuer:
+                raise self._unavailable(f"its document has the issuer {metadata.issuer[:200]!r}")
+            endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+            if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
+                raise self._unavailable("its document names an endpoint without TLS")
+            if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
+                fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
+                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
+            self._metadata, self._fetched_at = metadata, self._monotonic()
+        assert self._metadata is not None
+        return self._metadata
 
     async def _verify(self, metadata: ProviderMetadata, token: str, flow: SignInFlow) -> Mapping[str, Any]:
         """Verifies an ID token (OpenID Connect Core section 3.1.3.7)."""

@@ -250,7 +250,14 @@ class RedisConnection:
         async with asyncio.timeout(self._timeout_s):
             protocol = await _connect(self._address, on_push)
             try:
-                await _sign_in(protocol, self._address)
+                address = self._address
+                if address.password:
+                    user = (unquote(address.username),) if address.username else ()
+                    await protocol.send("AUTH", *user, unquote(address.password))
+                database = database_of(address)
+                if database:
+                    await protocol.send("SELECT", database)
+                await protocol.send("PING")
             except BaseException:
                 protocol.close()
                 raise
@@ -290,7 +297,16 @@ class RedisConnection:
         protocol = self._protocol
         if protocol is None or not protocol.is_open:
             protocol = await self._open_once()
-        return await self._within_timeout(protocol.send(*command))
+        # A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while the
+        # event loop was busy: the loop reads sockets before it runs timers.
+        reply = protocol.send(*command)
+        if reply.done():
+            return reply.result()
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, _time_out, reply)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
 
     async def _checked(self, waiting: Awaitable[Any], passes: str = "") -> Any:
         """Waits for a reply. Any error is a failure of the server, except replies that start with `passes`."""
@@ -307,17 +323,6 @@ class RedisConnection:
             self._has_failed = False
             logger.info("the session server answers again")
         return reply
-
-    async def _within_timeout(self, reply: asyncio.Future[Any]) -> Any:
-        """A timer that ends the future, and not `asyncio.timeout`, which fails a call whose reply has arrived while
-        the event loop was busy: the loop reads sockets before it runs timers."""
-        if reply.done():
-            return reply.result()
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, _time_out, reply)
-        try:
-            return await reply
-        finally:
-            timer.cancel()
 
     async def _open_once(self) -> RedisProtocol:
         """All callers wait for the same attempt, and none can cancel it for the others."""
@@ -353,16 +358,6 @@ async def _connect(address: SplitResult, on_push: Callable[[Any], None] | None) 
     host, port = address.hostname or "127.0.0.1", address.port or _DEFAULT_PORT
     _, protocol = await loop.create_connection(lambda: RedisProtocol(on_push), host, port, ssl=context)
     return protocol
-
-
-async def _sign_in(protocol: RedisProtocol, address: SplitResult) -> None:
-    if address.password:
-        user = (unquote(address.username),) if address.username else ()
-        await protocol.send("AUTH", *user, unquote(address.password))
-    database = database_of(address)
-    if database:
-        await protocol.send("SELECT", database)
-    await protocol.send("PING")
 
 
 def database_of(address: SplitResult) -> int:

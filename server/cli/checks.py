@@ -43,7 +43,7 @@ from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.confinement import SandboxMode, SandboxReport, probe_sandbox
 from sources.semantic.endpoint import EmbeddingEndpoint
-from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
@@ -71,7 +71,12 @@ async def _check_model(settings: Settings) -> Check:
     if model is None:
         return Check(name, "ok", _off(settings))
     try:
-        await _embed(settings, model)
+        named = NAMED_MODELS.get(model.name)
+        if named is not None:
+            local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
+            await asyncio.to_thread(local.embed, [_TEXT])
+        else:
+            await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.fixed.semantic_endpoint_timeout_s)
     except SemanticUnavailable as error:
         return Check(name, "warn", f"{error.reason}; until then, {_EFFECT}")
     where = "" if model.name in NAMED_MODELS else f" at {settings.semantic_model}"
@@ -105,15 +110,6 @@ def _off(settings: Settings) -> str:
     if best is None:
         return "off"
     return f"off; set semantic_model = {best.name} to use the model that is installed"
-
-
-async def _embed(settings: Settings, model: ModelInfo) -> None:
-    named = NAMED_MODELS.get(model.name)
-    if named is not None:
-        local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
-        await asyncio.to_thread(local.embed, [_TEXT])
-    else:
-        await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.fixed.semantic_endpoint_timeout_s)
 
 
 async def _check_reranker(settings: Settings) -> Check:
@@ -343,26 +339,30 @@ def check_port(settings: Settings) -> Check:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((settings.host, settings.port))
     except OSError as error:
-        return _evaluate_port_in_use(settings, where, (error.strerror or "unavailable").lower())
+        cause = (error.strerror or "unavailable").lower()
+        try:
+            health = fetch_health(local_url(settings))
+        except Unavailable:
+            return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
+        if health.version != VERSION:
+            advice = f"but {VERSION} is installed: restart the server"
+            return Check("port", "warn", f"{where} is in use by Florilegium {health.version}, {advice}")
+        return Check("port", "ok", f"{where} is in use by Florilegium {health.version}, which is running")
     return Check("port", "ok", f"{where} is free")
-
-
-def _evaluate_port_in_use(settings: Settings, where: str, cause: str) -> Check:
-    try:
-        health = fetch_health(local_url(settings))
-    except Unavailable:
-        return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
-    if health.version != VERSION:
-        advice = f"but {VERSION} is installed: restart the server"
-        return Check("port", "warn", f"{where} is in use by Florilegium {health.version}, {advice}")
-    return Check("port", "ok", f"{where} is in use by Florilegium {health.version}, which is running")
 
 
 async def check_auth(settings: Settings, now: float) -> Check:
     name = "authentication"
     try:
         if settings.jwt_secret:
-            return Check(name, "ok", await _round_trip(settings, now))
+            keys = load_signing_keys(settings)
+            assert keys is not None
+            token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
+            claims = await JwtVerifier(settings, keys).verify(token, now)
+            round_trip = (
+                f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
+            )
+            return Check(name, "ok", round_trip)
         if settings.jwt_key_file:
             load_signing_keys(settings)
             return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
@@ -378,14 +378,6 @@ async def check_auth(settings: Settings, now: float) -> Check:
         "ok",
         f"single-user mode: no credential is required; every caller is the user {settings.single_user_name!r}",
     )
-
-
-async def _round_trip(settings: Settings, now: float) -> str:
-    keys = load_signing_keys(settings)
-    assert keys is not None
-    token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
-    claims = await JwtVerifier(settings, keys).verify(token, now)
-    return f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
 
 
 async def _check_jwks(settings: Settings) -> Check:

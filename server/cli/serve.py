@@ -54,9 +54,19 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
 
     def effective(loaded: LoadedConfig) -> LoadedConfig:
         if demo:
-            _require_single_user(loaded)
+            if loaded.settings.is_auth_configured:
+                raise ConfigurationError(
+                    "--demo cannot be used because authentication is configured; start without --demo and run "
+                    "`florilegium demo --user NAME` to add the demo items to a user's library"
+                )
             loaded = replace(loaded, settings=demo_settings(loaded))
-        return replace(loaded, settings=_settings_of(sockets, loaded.settings))
+        # The settings with the address of the first socket. What is checked for an address is checked for all.
+        addresses = [
+            replace(loaded.settings, host=host, port=port) for host, port, *_ in (s.getsockname() for s in sockets)
+        ]
+        for address in addresses:
+            check(address)
+        return replace(loaded, settings=addresses[0] if addresses else loaded.settings)
 
     loaded = effective(overrides.load())
     for warning in () if place else loaded.warnings:  # the process that starts the workers has logged them
@@ -86,22 +96,6 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
-
-
-def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settings:
-    """Returns the settings with the address of the first socket. What is checked for an address is checked for all."""
-    addresses = [replace(settings, host=host, port=port) for host, port, *_ in (s.getsockname() for s in sockets)]
-    for address in addresses:
-        check(address)
-    return addresses[0] if addresses else settings
-
-
-def _require_single_user(loaded: LoadedConfig) -> None:
-    if loaded.settings.is_auth_configured:
-        raise ConfigurationError(
-            "--demo cannot be used because authentication is configured; start without --demo and run "
-            "`florilegium demo --user NAME` to add the demo items to a user's library"
-        )
 
 
 class _Service:
@@ -148,7 +142,13 @@ class _Service:
                 self._manager.watchdog(),
             ):
                 if self._is_demo:
-                    await _fill(runtime)
+                    # Adds the demo items before the first call. Fifty small items take 0.3 s, and 0.1 s if they already
+                    # exist.
+                    from sources.demo import fill  # noqa: PLC0415 - only here
+
+                    context = local_context(await single_user(runtime.registry, runtime.settings), runtime.data_root)
+                    async with runtime.libraries.library(context) as library:
+                        await fill(library)
                 if self._is_first:
                     self._setup_link = await _create_setup_link(runtime)
                 app = build_app(runtime, metrics)
@@ -225,15 +225,6 @@ def _log_sandbox(settings: Settings) -> None:
 
     check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
     logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)
-
-
-async def _fill(runtime: Runtime) -> None:
-    """Adds the demo items before the first call. Fifty small items take 0.3 s, and 0.1 s if they already exist."""
-    from sources.demo import fill  # noqa: PLC0415 - only here
-
-    context = local_context(await single_user(runtime.registry, runtime.settings), runtime.data_root)
-    async with runtime.libraries.library(context) as library:
-        await fill(library)
 
 
 @contextmanager

@@ -214,7 +214,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
-            self._count_small_chunk()
+            self._small_chunks += 1
+            if self._small_chunks > BODY_SMALL_CHUNKS_MAX:
+                self._reject("The body has too many small chunks.")
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -240,11 +242,6 @@ class BoundedHttp(HttpToolsProtocol):
         assert self.parser is not None
         size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
         return size + sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
-
-    def _count_small_chunk(self) -> None:
-        self._small_chunks += 1
-        if self._small_chunks > BODY_SMALL_CHUNKS_MAX:
-            self._reject("The body has too many small chunks.")
 
     def _reject(self, problem: str) -> None:
         self._problem = problem

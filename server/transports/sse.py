@@ -71,7 +71,26 @@ class SseTransport:
                 case "GET":
                     await self._get(request, path, receive, send)
                 case "POST":
-                    await self._post(request, incoming.query, receive, send)
+                    post_headers, settings = request.headers, self._settings
+                    if not post_headers.has_json_body():
+                        # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
+                        raise HttpStatusError("the body must be application/json", 415)
+                    session_id = _session_id(incoming.query)
+                    stream = self._find(request, session_id)
+                    peer = None if stream is not None else await self._find_peer(request, session_id)
+                    body = await read_body(receive, post_headers.get(b"content-length"), settings.body_max_bytes)
+                    value = decode_body(body, request.connection)
+                    if isinstance(value, list):
+                        # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
+                        extra_messages = min(len(value), settings.fixed.connection_in_flight_max) - 1
+                        await self._runtime.admission.charge(request.principal, max(0, extra_messages))
+                    if stream is not None:
+                        await stream.receive(value, request.request_id)
+                    elif peer is None or not await self._peers.send(
+                        peer, _MESSAGE, (session_id, value, request.request_id)
+                    ):
+                        raise SessionNotFound
+                    await send_empty(send, 202)
                 case "DELETE":
                     await self._delete(request, incoming.query)
                     await send_empty(send, 204)
@@ -113,26 +132,6 @@ class SseTransport:
         while True:
             await asyncio.sleep(_HELD_S / 3)
             await self._peers.hold(name, _HELD_S)
-
-    async def _post(self, request: AdmittedRequest, query: bytes, receive: Receive, send: Send) -> None:
-        headers, settings = request.headers, self._settings
-        if not headers.has_json_body():
-            # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
-            raise HttpStatusError("the body must be application/json", 415)
-        session_id = _session_id(query)
-        stream = self._find(request, session_id)
-        peer = None if stream is not None else await self._find_peer(request, session_id)
-        body = await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes)
-        value = decode_body(body, request.connection)
-        if isinstance(value, list):
-            # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
-            extra_messages = min(len(value), settings.fixed.connection_in_flight_max) - 1
-            await self._runtime.admission.charge(request.principal, max(0, extra_messages))
-        if stream is not None:
-            await stream.receive(value, request.request_id)
-        elif peer is None or not await self._peers.send(peer, _MESSAGE, (session_id, value, request.request_id)):
-            raise SessionNotFound
-        await send_empty(send, 202)
 
     async def _delete(self, request: AdmittedRequest, query: bytes) -> None:
         session_id = _session_id(query)

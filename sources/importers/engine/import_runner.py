@@ -49,7 +49,7 @@ from sources.importers.engine.reader_process import (
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
-from sources.storage.contract import Bookmarks, Library
+from sources.storage.contract import Library
 
 _LABEL_CHARS = 80
 # The sources of the kinds that other distributions add, by the name of the kind.
@@ -154,24 +154,18 @@ class ImportRunner:
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            await self._read_and_remember(importing, bookmarks, digest, file_progress)
+            source_file = importing.file
+            if source_file.importer.recognizes_moved_files:
+                importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
+            await importing.run(self._limits, self._batch_limits, file_progress)
+            if not importing.summary.failures:
+                item = importing.identity.item if importing.identity is not None else ""
+                await save_known_file(bookmarks, source_file, digest, importing.summary, item)
+                if importing.identity is not None:
+                    await importing.identity.save()
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
         return importing.summary
-
-    async def _read_and_remember(
-        self, importing: "_FileImport", bookmarks: Bookmarks, digest: str, file_progress: FileProgress
-    ) -> None:
-        file = importing.file
-        if file.importer.recognizes_moved_files:
-            importing.identity = DocumentIdentity(bookmarks, file, digest, self.locations)
-        await importing.run(self._limits, self._batch_limits, file_progress)
-        if importing.summary.failures:
-            return
-        item = importing.identity.item if importing.identity is not None else ""
-        await save_known_file(bookmarks, file, digest, importing.summary, item)
-        if importing.identity is not None:
-            await importing.identity.save()
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
@@ -330,7 +324,12 @@ class _FileImport:
         self.summary.counts(kind).add(result.outcome)
         if is_refused:
             self.summary.failed_items += 1
-            self._add_problem(_label(kind, item), result.problem)
+            # Names an item by its kind, its title or name if it has one, and its id.
+            draft = item if isinstance(item, MessageDraft) else item.draft
+            values = draft.values if isinstance(draft, ItemDraft) else {}
+            title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+            quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
+            self._add_problem(f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})", result.problem)
 
 
 async def _upsert_many(
@@ -349,12 +348,3 @@ async def _upsert_many(
         return [(UpsertResult("refused", problem), ())] * len(items)
     results = await library.collection(kind).upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
     return [(result, ()) for result in results]
-
-
-def _label(kind: str, item: ImportedItem | MessageDraft) -> str:
-    """Names an item by its kind, its title or name if it has one, and its id."""
-    draft = item if isinstance(item, MessageDraft) else item.draft
-    values = draft.values if isinstance(draft, ItemDraft) else {}
-    title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
-    quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
-    return f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})"

@@ -227,17 +227,14 @@ class PostgresLibraries:
             await self._removals[user_id].wait()
         database = self._open.get(user_id)
         if database is None:
-            self._forget_oldest()
+            if len(self._open) >= _OPEN_MAX:
+                idle = next((user_id for user_id, database in self._open.items() if not database.lease_count), None)
+                if idle is None:
+                    raise Unavailable(f"the libraries of {_OPEN_MAX} users are in use; try again in a moment")
+                del self._open[idle]
             database = self._open[user_id] = PostgresDatabase(user_id, self._options)
         self._open.move_to_end(user_id)
         return database
-
-    def _forget_oldest(self) -> None:
-        if len(self._open) >= _OPEN_MAX:
-            idle = next((user_id for user_id, database in self._open.items() if not database.lease_count), None)
-            if idle is None:
-                raise Unavailable(f"the libraries of {_OPEN_MAX} users are in use; try again in a moment")
-            del self._open[idle]
 
     async def _prepare(self) -> None:
         """Creates the control tables, which a server has done already, but a command may not."""

@@ -193,17 +193,10 @@ class Aggregator:
             ):
                 state = await find_session_state(self._session_states, context, request.session)
                 plan = self._plan(context, request, state, hit_extra_bytes)
-                asked, permitted = (
-                    plan.request,
-                    permitted_sources(self._sources, plan.context.principal),
-                )
-                sources, read_as = _choose_sources(permitted, asked.sources, plan.query)
+                permitted = permitted_sources(self._sources, plan.context.principal)
+                sources, read_as = _choose_sources(permitted, request.sources, plan.query)
                 arguments = build_arguments(
-                    sources,
-                    permitted.keys(),
-                    asked.query,
-                    asked.snippet_length,
-                    asked.filters,
+                    sources, permitted.keys(), request.query, request.snippet_length, request.filters
                 )
                 # First only as typed: whether the query is relaxed depends on all sources.
                 is_strict = plan.query.relaxed is not None

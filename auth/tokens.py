@@ -314,7 +314,7 @@ def _rejection(reason: str, message: str = "token not accepted") -> Unauthentica
 
 def _parse(token: str, max_bytes: int) -> _Jws:
     if len(token) > max_bytes:
-        raise _rejection("longer than token_max_bytes")
+        raise _rejection("longer than 16 KiB")
     if not _COMPACT.match(token):
         raise _rejection("not three base64url parts")
     signing_input, _, signature = token.rpartition(".")

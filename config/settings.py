@@ -132,11 +132,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Import: see `sources.importers.engine.limits`. A file that is not a Florilegium export is read into memory.
     import_file_max_bytes: int = 64 * _MIB
     import_images_max_bytes: int = 16 * _MIB
-    import_lines_max: int = 1_000_000
-    import_values_max: int = 2_000_000
-    import_messages_max: int = 1_000_000
-    import_failed_max: int = 10_000
-    import_skipped_max: int = 50_000
     import_reader_deadline_s: float = 120
     # Problems in a report, where all are counted.
     import_problems_max: int = 100

@@ -152,7 +152,7 @@ def follow_operation(changes: ConversationChanges) -> Operation:
         summary="Follow the conversations",
         description=(
             "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. "
-            "The events say no more: request again what you show. The stream ends after conversation_events_max_s; "
+            "The events say no more: request again what you show. The stream ends after five minutes; "
             "browsers reconnect."
         ),
         input=FollowConversationsRequest,

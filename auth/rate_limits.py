@@ -91,7 +91,7 @@ class TokenBuckets:
             self._full_at[key] -= cost * self._interval_s
 
 
-def in_process_limits(settings: Settings, clock: Clock = time.monotonic) -> MakeLimit:
+def in_process_limits(clock: Clock = time.monotonic) -> MakeLimit:
     return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
 
 

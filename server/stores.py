@@ -233,11 +233,11 @@ def in_process_stores(settings: Settings) -> StateStores:
         ),
         session_states=InProcessSessionStates(session_state_limits(settings)),
         read_ahead=NoReadAhead(),
-        make_limit=in_process_limits(settings),
+        make_limit=in_process_limits(),
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),
         state_keys=StateKeys(),
-        recent_calls=InProcessRecentCalls(settings),
+        recent_calls=InProcessRecentCalls(),
         peers=NoPeers(),
         import_board=NoImportBoard(),
     )

@@ -211,7 +211,7 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
     if not settings.is_auth_configured or not settings.password_sign_in:
         return None
     try:
-        return await AccountLinks(runtime.registry.database, settings).create_setup()
+        return await AccountLinks(runtime.registry.database).create_setup()
     except StorageError as error:
         # Callers with keys and tokens can be served without it, on a full disk for example.
         logger.warning("No setup link was created: {}", error.message)

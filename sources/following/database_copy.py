@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import CopyRequest, DatabaseCopy
 from sources.following.state import DatabaseState
@@ -112,10 +111,9 @@ class DatabaseReader:
     """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
     from it."""
 
-    def __init__(self, copier: DatabaseCopier, work_folder: Path, settings: Settings, path: Path) -> None:
+    def __init__(self, copier: DatabaseCopier, work_folder: Path, path: Path) -> None:
         self._copier = copier
         self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
-        self._settings = settings
         self._path = path
 
     def is_part_enough(self, state: DatabaseState) -> bool:
@@ -149,7 +147,7 @@ def remaining_pause_s(state: DatabaseState) -> float:
 
 
 def after_complete_read(
-    position: DatabasePosition, before: DatabaseState | None, settings: Settings, *, has_changes: bool
+    position: DatabasePosition, before: DatabaseState | None, *, has_changes: bool
 ) -> DatabaseState:
     """Returns the new state. If nothing was found, the program writes other tables, and reading everything each time
     would be in vain: the pause before the next complete read doubles."""

@@ -289,7 +289,7 @@ class SourceSync:
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
         state = self._databases.get(os.fsdecode(file.name))
-        reader = DatabaseReader(copier, self._work_folder, self._settings, file.path)
+        reader = DatabaseReader(copier, self._work_folder, file.path)
         try:
             if state is not None and reader.is_part_enough(state):
                 async with reader.copy(state) as copied:
@@ -357,9 +357,7 @@ class SourceSync:
         self._databases.pop(name, None)
         if is_read and copied.result.position is not None:
             has_changes = self.report.changes != before
-            self._databases[name] = after_complete_read(
-                copied.result.position, state, self._settings, has_changes=has_changes
-            )
+            self._databases[name] = after_complete_read(copied.result.position, state, has_changes=has_changes)
 
     async def _import_file(self, runner: ImportRunner, file: ChangedFile, result: DiscoveryResult) -> bool:
         """Returns whether the file was read to its end."""

@@ -63,7 +63,7 @@ def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operatio
         *_conversation_operations(agentkit.conversations),
         download_operation(agentkit.conversations),
         follow_operation(agentkit.changes),
-        *_conversation_change_operations(agentkit.conversations, settings),
+        *_conversation_change_operations(agentkit.conversations),
         *_recording_operations(agentkit.recording),
         *_archive_operations(agentkit.archives, settings),
         *chat_operations(agentkit.chat, agentkit.completions, settings),
@@ -182,7 +182,7 @@ def update_operation(conversations: ConversationService) -> Operation:
     )
 
 
-def _conversation_change_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+def _conversation_change_operations(conversations: ConversationService) -> list[Operation]:
     return [
         update_operation(conversations),
         agentkit_operation(

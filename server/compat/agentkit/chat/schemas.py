@@ -113,7 +113,7 @@ COMPLETION_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def chat_schema(settings: Settings) -> Mapping[str, Any]:
+def chat_schema() -> Mapping[str, Any]:
     """Returns the schema of `ChatRequest` with the configured limits, and files in OpenAPI's notation."""
     schema = input_schema(ChatRequest)
     limits = {
@@ -200,7 +200,7 @@ class ParsedChatRequest(Struct, frozen=True):
     files: Sequence[AttachedText]
 
 
-def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRequest:
+def parse_chat_request(request: ChatRequest) -> ParsedChatRequest:
     _require_length("message", request.message, _CHAT_MESSAGE_MAX_CHARS)
     _require_length("model", request.model, MODEL_MAX_CHARS)
     _require_length("session_id", request.session_id, SESSION_MAX_CHARS)

@@ -184,10 +184,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Network
     host: Annotated[
         str,
-        _text(
-            "Address to listen on. Any address other than a loopback address requires authentication.",
-            min_length=1,
-        ),
+        _text("Address to listen on. Any address other than a loopback address requires authentication.", min_length=1),
     ] = "127.0.0.1"
     port: Annotated[int, _number("", "TCP port to listen on. 0 picks a free port.", 0, 65_535)] = 8765
     public_url: Annotated[
@@ -213,8 +210,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     trusted_proxies: Annotated[
-        tuple[str, ...],
-        _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."),
+        tuple[str, ...], _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted.")
     ] = ()
 
     connections_max: Annotated[
@@ -360,8 +356,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Requests
     body_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB),
+        int, _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB)
     ] = 4 * _MIB
     client_timeout_s: Annotated[
         float,
@@ -558,8 +553,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
     ] = 80
     semantic_memory_mib: Annotated[
-        int,
-        _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
+        int, _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024)
     ] = 256
     reranker_url: Annotated[
         str,
@@ -582,8 +576,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
     ] = True
     bus_sync_required: Annotated[
-        bool,
-        _text("Require every bus message to include the last seen `seq` and a reply token."),
+        bool, _text("Require every bus message to include the last seen `seq` and a reply token.")
     ] = False
 
     # Import
@@ -683,23 +676,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
     stream_max_per_user: Annotated[
-        int,
-        _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
+        int, _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000)
     ] = 16
     sse_keepalive_s: Annotated[
         float,
         _number(
-            "s",
-            "Idle time after which a comment is sent, so that proxies do not close an event stream.",
-            1,
-            _HOUR_S,
+            "s", "Idle time after which a comment is sent, so that proxies do not close an event stream.", 1, _HOUR_S
         ),
     ] = 15
 
     # Authentication
     require_auth: Annotated[
-        bool,
-        _text("Reject callers without a credential even on a loopback address. API keys are then sufficient."),
+        bool, _text("Reject callers without a credential even on a loopback address. API keys are then sufficient.")
     ] = False
     single_user_name: Annotated[
         str,
@@ -732,12 +720,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     jwt_issuer: Annotated[
-        str,
-        _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server."),
+        str, _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server.")
     ] = ""
     jwt_audience: Annotated[
-        str,
-        _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."),
+        str, _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`.")
     ] = ""
     jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
     jwt_scope_claim: Annotated[
@@ -781,8 +767,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
     authorization_servers: Annotated[
-        tuple[str, ...],
-        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
+        tuple[str, ...], _text("Issuer URLs of the authorization servers at which clients can obtain a token.")
     ] = ()
 
     # OAuth
@@ -798,8 +783,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "Lifetime of an OAuth access token. Clients replace it by themselves.", 60, 30 * _DAY_S)
     ] = _HOUR_S
     oauth_refresh_token_ttl_s: Annotated[
-        float,
-        _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S),
+        float, _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S)
     ] = 90 * _DAY_S
     oauth_registration: Annotated[
         bool,
@@ -1002,6 +986,7 @@ _GROUPS = {
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
+    "audit_retention_days": "Audit log",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",
 }

@@ -27,7 +27,7 @@ from config.settings import Settings
 
 # The claim of RFC 9068, that of OpenID Connect, and that of Microsoft Entra ID in tokens of version 1.
 _CLIENT_CLAIMS = ("client_id", "azp", "appid")
-# RFC 9068 section 2.1, and what most identity providers use instead.
+# The type of RFC 9068 section 2.1, and that of RFC 7519 section 5.1, which many identity providers use.
 _JWT_TOKEN_TYPES = ("at+jwt", "JWT")
 
 # -- claim rules -------------------------------------------------------------------------------------------------------

@@ -68,13 +68,13 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     library_jobs_max: int = 0
     # A call that is expected to wait longer for its turn is refused at once, so that its client can try later.
     library_wait_max_ms: int = 5_000
-    # Chunks of media texts: about 400 tokens, which models embed as a whole. Chunks that exist keep their size.
+    # Chunks of media texts. Those that exist keep their size.
     chunk_size_chars: int = 1_500
     chunk_overlap_chars: int = 150
-    # Clients repeat a call within minutes; a week covers a laptop that was closed.
+    # Clients repeat a call within minutes; a week also covers a laptop that was closed.
     idempotency_ttl_s: float = 7 * _DAY_S
     idempotency_max_keys: int = 10_000
-    # Ranking takes microseconds per match, and reading a message about as long: a tenth of a second for all of them.
+    # Matches that are ranked, and messages that are scanned for part of a word: a few microseconds each.
     search_ranked_rows_max: int = 20_000
     message_scan_max_rows: int = 20_000
 
@@ -112,18 +112,18 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     semantic_endpoint_timeout_s: float = 30
     semantic_endpoint_attempts_max: int = 3
     semantic_response_max_bytes: int = 64 * _MIB
-    # A page of results and the next ones; rerankers take a few milliseconds for each.
+    # The first pages of results.
     reranker_hits_max: int = 50
 
     # Conversations. The rest of a long one can be requested separately.
     conversation_messages_max: int = 5_000
-    # A stream of changes reads one row per second, and ends before proxies close it. Browsers connect again.
+    # A stream of changes looks for them at this interval, and ends at times. Browsers connect again.
     conversation_events_interval_ms: int = 1_000
     conversation_events_max_s: float = 300
     # Messages that are examined to find exchanges and matches.
     memory_scan_max: int = 300
     conversation_search_scan_max: int = 4_000
-    # Chat. Upstream models may think for minutes.
+    # Chat: a turn, its response, and the files and passages that the model gets.
     chat_turn_max_s: float = 1_800
     chat_response_max_bytes: int = 8 * _MIB
     chat_context_max_tokens: int = 2_000
@@ -135,7 +135,7 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     import_reader_deadline_s: float = 120
     # Problems in a report, where all are counted.
     import_problems_max: int = 100
-    # One transaction takes about a tenth of a second, and searches wait for it.
+    # What is written per transaction: other writes of the user wait for it.
     import_batch_items: int = 200
     import_batch_chars: int = 128 * _KIB
     # While others wait, an import lets the next one go on after each turn.

@@ -46,7 +46,7 @@ from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
-# Time limit for an import. The largest exports take some minutes; running the same import again continues it.
+# Time limit for an import. Running the same import again continues it.
 IMPORT_DEADLINE_S = 3600.0
 
 # REST imports of one user that run or wait: a second one would wait for the same library.

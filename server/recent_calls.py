@@ -14,7 +14,7 @@ from msgspec import Struct
 from config.paths import UserId
 from server.protocol.call import Call
 
-# About 10 KB each.
+# Users whose calls are kept. The least recent caller is forgotten first.
 _RECENT_CALLS_USERS_MAX = 1000
 
 # What a page of the console shows.

@@ -30,14 +30,12 @@ if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
     from sources.storage.contract import Libraries
 
-# Statements wait for locks of other calls of the same user, which take milliseconds.
+# Statements wait only for locks of other calls of the same user, which are short.
 _POSTGRES_LOCK_TIMEOUT_MS = 2_000
 
-# One user cannot take more than a twentieth of that.
-_SESSION_STATE_MAX_PER_USER = 50_000
-
-# Items, queries and defaults of all sessions in this process: about 200 MB.
+# Items, queries and defaults that are kept for the sessions of all users in this process, and of one user.
 _SESSION_STATE_MAX = 1_000_000
+_SESSION_STATE_MAX_PER_USER = 50_000
 
 # Recent queries explain a session to its user; older ones tell nothing.
 _SESSION_QUERIES_MAX = 20

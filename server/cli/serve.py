@@ -29,8 +29,8 @@ from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
-# A worker whose event loop has not run for this long is killed and replaced. No call blocks the loop for more than a
-# fraction of a second, so 30 s is a hang even on a busy machine.
+# A worker whose event loop has not run for this long is killed and replaced. Calls that block the loop for longer than
+# 250 ms are logged as a fault, so 30 s is a hang.
 _WORKER_HANG_S = 30.0
 
 

@@ -22,7 +22,7 @@ from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.confinement import child_environment
 
-# tldw does not record every change of a row, so a changed database is read completely once in an hour.
+# Until then only the rows are read whose change tldw records, and some changes it does not record.
 FOLLOW_DATABASE_SCAN_S = 3600.0
 
 _MODULE = "sources.following.copy_process"

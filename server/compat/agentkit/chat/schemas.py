@@ -22,13 +22,13 @@ from sources.storage.contract import DEFAULT_NAMESPACE
 # Text of an attached file that the model gets; the response says if more was left out.
 FILE_MAX_CHARS = 20_000
 
-# AgentKit's own limit of attached files.
+# Files of one message. Their text goes into the prompt of a model.
 CHAT_FILES_MAX = 10
 
-# AgentKit sends `history` as a form field; this is the text of a long conversation.
+# `history` is a form field with JSON: the text of a long conversation.
 _CHAT_HISTORY_MAX_CHARS = 500_000
 
-# AgentKit's own limit of a message.
+# A message that a person types or pastes; longer texts are files.
 _CHAT_MESSAGE_MAX_CHARS = 10_000
 
 DEFAULT_SESSION = "default"

@@ -138,10 +138,6 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # What is written per transaction: other writes of the user wait for it.
     import_batch_items: int = 200
     import_batch_chars: int = 128 * _KIB
-    # While others wait, an import lets the next one go on after each turn.
-    import_queue_max: int = 20
-    import_turn_s: float = 10
-    import_history_max: int = 100
     # Follow: a look at the times of files, and a scan of folders without file events, are cheap.
     follow_events: bool = True
     follow_poll_s: float = 1

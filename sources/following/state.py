@@ -16,6 +16,8 @@ from auth.follows import FollowRecord
 from config.errors import Conflict, FlorilegiumError
 from sources.following.changed_rows import DatabasePosition
 from sources.importers.engine.summary import ImportSummary
+from sources.installed import ITEM_KINDS
+from sources.records import OBSERVATION
 from sources.storage.contract import Bookmarks, FollowedItem, Library
 
 
@@ -131,10 +133,12 @@ class Withdrawals:
             self._record.id, names, [item.uuid for item in items]
         )
         uuids = [item.uuid for item in items if (kind, item.uuid) not in elsewhere]
+        if kind not in ITEM_KINDS and kind not in ("messages", OBSERVATION.source):
+            return list(items)  # the distribution that adds this kind is not installed any more
         if kind == "messages":
             kept = await self._library.chats.withdraw_messages(uuids, outside=conversations, keeps_edits=keeps_edits)
         else:
-            kept = await getattr(self._library, kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+            kept = await self._library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
             self._report.deleted += len(uuids) - len(kept)
         return [item for item in items if item.uuid in kept]
 

@@ -24,7 +24,7 @@ from sources.items import (
     short_title,
     uri_of,
 )
-from sources.kinds import Kind, Record, read_texts, title_of
+from sources.kinds import Item, Kind, NumberedItem, Record, read_texts, title_of
 from sources.query import Term
 from sources.reading.documents import Document, build_document, read_document
 from sources.reading.responses import item_meta
@@ -264,12 +264,12 @@ class KindSource(LibrarySource):
             return Document(getattr(item, self.kind.content or ""))
         return build_document(self.kind.title, title, read_texts(self.kind, item))
 
-    async def find_item(self, library: Library, item_id: str | int) -> Record:
+    async def find_item(self, library: Library, item_id: str | int) -> Item | NumberedItem:
         """Returns an item by the id that a client sends."""
         key = numeric_id(item_id) if self.kind.key == "id" else str(item_id)
         if key is None:
             raise NotFound(self.kind.name, str(item_id))
-        item: Record = await library.collection(self.name).get(key)
+        item: Item | NumberedItem = await library.collection(self.name).get(key)
         return item
 
     async def get(

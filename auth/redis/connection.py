@@ -30,6 +30,8 @@ from config.settings import Settings
 # in its own layers, and every call waits for one. This takes 0.12 ms and 0.07 ms.
 
 Argument = str | bytes | int | float
+# The types of hiredis allow one argument only.
+_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
 # What the reader returns while the rest of a reply has not arrived yet.
 _INCOMPLETE = object()
 
@@ -40,10 +42,10 @@ class RedisReplyError(Exception):
 
 def encode_command(arguments: tuple[Argument, ...]) -> bytes:
     try:
-        return hiredis.pack_command(arguments)
+        return _pack(arguments)
     except UnicodeEncodeError:  # callers can send half of a surrogate pair
         encoded = (value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in arguments)
-        return hiredis.pack_command(tuple(encoded))
+        return _pack(tuple(encoded))
 
 
 class RedisProtocol(asyncio.Protocol):

@@ -32,6 +32,8 @@ _PAUSE_S = 0.5
 # in its own layers, and every call waits for one. This takes 0.12 ms and 0.07 ms.
 
 Argument = str | bytes | int | float
+# The types of hiredis allow one argument only.
+_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
 # What the reader returns while the rest of a reply has not arrived yet.
 _INCOMPLETE = object()
 

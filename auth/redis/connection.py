@@ -42,10 +42,6 @@ class RedisReplyError(Exception):
     """An error that the server returned, such as `NOSCRIPT No matching script`."""
 
 
-# Its annotation is that of a tuple with one argument.
-_pack: Callable[[tuple[Argument, ...]], bytes] = cast("Any", hiredis.pack_command)
-
-
 def encode_command(arguments: tuple[Argument, ...]) -> bytes:
     try:
         return _pack(arguments)

@@ -199,7 +199,11 @@ class Kind(Struct, frozen=True, kw_only=True):
 def declared_fields(record: type[Record]) -> tuple[KindField, ...]:
     """Returns the fields that a record declares itself, in order."""
     hints = get_type_hints(record, include_extras=True)
-    defaults = {info.name: info.default for info in msgspec.structs.fields(record)}
+    # The default of a mapping is a function that makes one.
+    defaults = {
+        info.name: info.default_factory() if callable(info.default_factory) else info.default
+        for info in msgspec.structs.fields(record)
+    }
     own = (name for name in record.__struct_fields__ if name not in Record.__struct_fields__ and name != "id")
     return tuple(_declared_field(name, hints[name], defaults[name]) for name in own)
 

@@ -9,7 +9,7 @@ ARGS ?=
 # Tests and benchmarks start hundreds of processes. Without bytecode, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
+.PHONY: help serve test test-all test-second test-postgres check check-style check-mypy check-pyright format conformance bench-protocol bench-counts bench-retrieval bench-quality bench-languages bench-sources bench-tokens bench-answers bench-search bench-import bench-hostile bench-follow test-follow test-faults test-pgbouncer bench-redis bench-scale bench-messages bench-overload bench-neighbour bench-embed bench-console screenshots attack soak docs lock audit release release-check clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -20,6 +20,7 @@ help:
 	@echo "make format          format the code"
 	@echo "make conformance     run the official MCP conformance suite, both eras"
 	@echo "make bench-protocol  measure the protocol layer against the official SDK"
+	@echo "make bench-counts    count functions, statements and modules of calls and commands; fails if one grows (a minute)"
 	@echo "make bench-retrieval measure answers to judged questions (DATA=<folder>; see docs/quality.md)"
 	@echo "make bench-quality   measure one ranking over all sources on a judged library (see docs/quality.md)"
 	@echo "make bench-languages measure searches in twelve languages, by words and with models (DATA=<folder>; see docs/quality.md)"
@@ -107,6 +108,9 @@ conformance: $(DEVELOPMENT)
 bench-protocol: $(DEVELOPMENT)
 	$(BIN)/python -m bench.protocol $(ARGS)
 
+bench-counts: $(DEVELOPMENT)
+	$(BIN)/python -m bench.counts $(ARGS)
+
 bench-retrieval: $(DEVELOPMENT)
 	$(BIN)/python -m bench.retrieval $(DATA) $(ARGS)
 
@@ -178,7 +182,7 @@ soak: $(DEVELOPMENT)
 
 docs: $(DEVELOPMENT)
 	$(BIN)/florilegium config docs > docs/settings.md
-	$(BIN)/python -m server.reference > docs/tools.md
+	$(BIN)/python -m tests.reference_pages
 	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
 
 # What wordllama and tokenizers need only to download models. Locks are installed as they are, without resolving

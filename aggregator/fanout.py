@@ -32,6 +32,9 @@ from sources.storage.contract import Library, QueueState
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
 from sources.text.chunking import run_text_work
 
+# Failing sources tracked for all users together, so that users who are gone take no memory.
+_BREAKER_ENTRIES_MAX = 10_000
+
 # -- breaker -----------------------------------------------------------------------------------------------------------
 # Circuit breaker: skips a source for a while after repeated failures.
 #
@@ -49,7 +52,7 @@ class Breaker:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = cache(settings.of_source)
         self._clock = clock
-        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(settings.breaker_entries_max)
+        self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(_BREAKER_ENTRIES_MAX)
 
     def wait_s(self, user: UserId, source: str) -> float:
         """Seconds until the source may be tried again; 0 if it may be tried now."""
@@ -140,7 +143,12 @@ class Fanout:
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
             if task in late:
-                self._report_late(name, ms)
+                message = f"did not respond within {self._deadline_ms} ms"
+                report = SourceReport(status="timeout", ms=ms, error=message)
+                if self._is_own_deadline:
+                    self._report(name, report)
+                else:
+                    self._report_failure(name, report)
             elif task.cancelled():
                 self._report_exception(name, asyncio.CancelledError(), ms)
             elif (error := task.exception()) is not None:
@@ -227,7 +235,9 @@ class Fanout:
         try:
             left_s = 1.0 if tasks else 0.0
             while left_s > 0:
-                left_s = self._time_left_s(tasks)
+                # How long the last of the running tasks may take; 0 if none is running.
+                waited_s = [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]
+                left_s = self._due + max(waited_s) - self._clock() if waited_s else 0.0
                 # At least one pass of the event loop, so that a busy one does not make every source late.
                 await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
         finally:
@@ -239,11 +249,6 @@ class Fanout:
         if late:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late
-
-    def _time_left_s(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> float:
-        """Returns how long the last of the running tasks may take; 0 if none is running."""
-        waited_s = [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]
-        return self._due + max(waited_s) - self._clock() if waited_s else 0.0
 
     def _is_skipped(self, name: str) -> bool:
         wait_s = self._breaker.wait_s(self._context.user_id, name)
@@ -297,14 +302,6 @@ class Fanout:
             case _:
                 logger.opt(exception=error).error("source {} failed in a search", name)
                 self._report_failure(name, SourceReport(status="error", ms=took_ms, error="failed unexpectedly"))
-
-    def _report_late(self, name: str, took_ms: int) -> None:
-        message = f"did not respond within {self._deadline_ms} ms"
-        report = SourceReport(status="timeout", ms=took_ms, error=message)
-        if self._is_own_deadline:
-            self._report(name, report)
-        else:
-            self._report_failure(name, report)
 
     def _report_failure(self, name: str, report: SourceReport) -> None:
         self._breaker.record_failure(self._context.user_id, name)
@@ -380,7 +377,7 @@ _SEARCHES_BEYOND_CORES = 1
 class SearchQueue:
     def __init__(self, settings: Settings) -> None:
         self._queue = JobQueue(settings.search_running_max or (os.cpu_count() or 1) + _SEARCHES_BEYOND_CORES)
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
 
     def state(self) -> QueueState:
         return self._queue.state()
@@ -389,7 +386,11 @@ class SearchQueue:
     async def turn(self, user_id: UserId, wait_max_ms: int | None) -> AsyncIterator[None]:
         """Waits for the user's turn, which lasts for the block. Raises Overloaded at once if that is expected to take
         longer than the setting allows, or longer than `wait_max_ms`."""
-        self._require_short_wait(user_id, wait_max_ms)
+        wait_max_s = self._wait_max_s if wait_max_ms is None else min(self._wait_max_s, wait_max_ms / 1000)
+        wait_s = self._queue.expected_wait_s(user_id, 1)
+        if wait_s > wait_max_s:
+            # With a deadline of its own, the call says nothing about others.
+            raise Overloaded.until_served(wait_s - wait_max_s, is_repeatable=wait_s > self._wait_max_s)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = QueuedJob(user_id, JobLane(), None, partial(_begin, started))
         self._queue.add(job)
@@ -401,13 +402,6 @@ class SearchQueue:
                 job.cost_s = time.monotonic() - job.started_at
                 self._queue.finish(job)
             self._queue.leave(job)
-
-    def _require_short_wait(self, user_id: UserId, wait_max_ms: int | None) -> None:
-        wait_max_s = self._wait_max_s if wait_max_ms is None else min(self._wait_max_s, wait_max_ms / 1000)
-        wait_s = self._queue.expected_wait_s(user_id, 1)
-        if wait_s > wait_max_s:
-            # With a deadline of its own, the call says nothing about others.
-            raise Overloaded.until_served(wait_s - wait_max_s, is_repeatable=wait_s > self._wait_max_s)
 
 
 def _begin(started: asyncio.Future[None]) -> None:

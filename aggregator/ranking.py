@@ -94,7 +94,12 @@ def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
         key = (content_of(result), frozenset(map(content_of, result.parts)))
         at = first.setdefault(key, len(merged))
         if at < len(merged) and len(merged[at].duplicates) < ALSO_IN_MAX:
-            merged[at] = _with_duplicate(merged[at], result)
+            # A source may return the same URI twice; it is listed once.
+            hit = merged[at]
+            if result.uri == hit.uri or result.uri in hit.duplicates:
+                merged[at] = hit
+            else:
+                merged[at] = replace(hit, duplicates={**hit.duplicates, result.uri: result.version or 0})
         else:
             first[key] = len(merged)
             merged.append(result)
@@ -104,13 +109,6 @@ def merge_duplicates(results: Sequence[RankedHit]) -> list[RankedHit]:
 def content_of(hit: RankedHit) -> Hashable:
     """Without a content key a hit equals only itself."""
     return hit.uri if hit.content_key is None else hit.content_key
-
-
-def _with_duplicate(hit: RankedHit, duplicate: RankedHit) -> RankedHit:
-    """A source may return the same URI twice; it is listed once."""
-    if duplicate.uri == hit.uri or duplicate.uri in hit.duplicates:
-        return hit
-    return replace(hit, duplicates={**hit.duplicates, duplicate.uri: duplicate.version or 0})
 
 
 Order = Literal["relevance", "recent"]

@@ -60,7 +60,11 @@ class Retriever:
 
 
 def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:
-    if request.uri is None and isinstance(request.id, str) and _is_uri(request.id, sources):
+    if (
+        request.uri is None
+        and isinstance(request.id, str)
+        and (request.id.partition("://")[0] in sources and "://" in request.id)
+    ):
         request = replace(request, uri=request.id, id=None)
     if request.uri is None:
         if request.source is None or request.id is None:
@@ -81,10 +85,6 @@ def _source(argument: str, name: str, sources: Mapping[str, Source]) -> Source:
     if source is None:
         raise InvalidParams(f"{argument}: expected one of {', '.join(sources)}, got {name[:60]!r}")
     return source
-
-
-def _is_uri(item_id: str, sources: Mapping[str, Source]) -> bool:
-    return item_id.partition("://")[0] in sources and "://" in item_id
 
 
 def _parse_uri(uri: str, sources: Mapping[str, Source]) -> _ItemAddress:

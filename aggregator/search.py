@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -37,7 +37,7 @@ from aggregator.responses import (
     without_repetition,
 )
 from auth.context import Principal, RequestContext
-from config.errors import InvalidParams, Overloaded, RateLimited, SearchFailed, StorageError, Unavailable
+from config.errors import InvalidParams, Overloaded, SearchFailed, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import NOTHING_SEEN, SeenItems, SessionHandle, SessionState, SessionStates, handle_for
@@ -69,7 +69,6 @@ _FURTHER_SCORE_SHARE = 1 / 3
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 _PART_DIGITS = 4
-WaitForLimits = Callable[[], Awaitable[None]]
 HitExtraBytes = Callable[[SearchDefaults], int]
 
 
@@ -119,17 +118,6 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
         return NOTHING_SEEN if self.dedupe == "off" else self.state.seen
 
 
-class _StartedSearch(Struct, frozen=True):
-    """A search whose sources have been chosen, and perhaps asked for their first hits."""
-
-    plan: SearchPlan
-    sources: Mapping[str, Source]
-    read_as: str | None
-    arguments: Mapping[str, Any]
-    fanout: Fanout
-    ranking: MergedRanking
-
-
 async def find_session_state(
     session_states: SessionStates, context: RequestContext, session: str | None
 ) -> SessionState:
@@ -140,17 +128,6 @@ async def find_session_state(
     if context.session is not None:
         return await session_states.get_or_create(handle_for(context.session), owner)
     return await session_states.create(owner)
-
-
-def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tuple[Term, ...]:
-    """The terms of the session's latest queries that this query does not have, latest first."""
-    terms: dict[str, Term] = {}
-    for text in reversed(queries[-TOPIC_QUERIES_MAX:]):
-        for term in read_query(text, settings).terms:
-            terms.setdefault(term.word.text.casefold(), term)
-    for term in query.terms:
-        terms.pop(term.word.text.casefold(), None)
-    return tuple(terms.values())[:TOPIC_TERMS_MAX]
 
 
 class Aggregator:
@@ -193,96 +170,57 @@ class Aggregator:
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-        wait_for_limits: WaitForLimits | None = None,
     ) -> KnowledgeResponse:
         """Searches, as `search_with_defaults` does. The response has every field of its results."""
-        return (await self.search_with_defaults(context, request, hit_extra_bytes, wait_for_limits))[0]
+        return (await self.search_with_defaults(context, request, hit_extra_bytes))[0]
 
     async def search_with_defaults(
         self,
         context: RequestContext,
         request: KnowledgeSearch,
         hit_extra_bytes: HitExtraBytes | None = None,
-        wait_for_limits: WaitForLimits | None = None,
     ) -> tuple[KnowledgeResponse, SearchDefaults]:
         """Returns the response, and the defaults of the session and the request that applied.
 
         Counts how the search ended. Raises Overloaded if the search would have to wait too long, and
         SearchFailed if no source could be searched. `hit_extra_bytes` returns what the caller adds to each hit of a
         page, whose size is limited.
-
-        With `wait_for_limits`, the rate limits of the caller have not answered yet. The sources are searched meanwhile,
-        and nothing else is done until it returns; if it raises RateLimited, the search does not count."""
+        """
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
                 self._libraries.library(context) as library,
             ):
-                started = await self._start(context, library, request, hit_extra_bytes, wait_for_limits)
-                response = await self._finish(started, library)
-        except RateLimited:
-            raise
+                state = await find_session_state(self._session_states, context, request.session)
+                plan = self._plan(context, request, state, hit_extra_bytes)
+                permitted = permitted_sources(self._sources, plan.context.principal)
+                sources, read_as = _choose_sources(permitted, request.sources, plan.query)
+                arguments = build_arguments(
+                    sources, permitted.keys(), request.query, request.snippet_length, request.filters
+                )
+                # First only as typed: whether the query is relaxed depends on all sources.
+                is_strict = plan.query.relaxed is not None
+                while True:
+                    fanout = self._fanout(plan, library, sources, arguments, is_strict=is_strict)
+                    ranking = MergedRanking(fanout, plan.order, self._settings.fixed.fanout_source_max)
+                    response, shown = await self._search(plan, fanout, ranking, library, read_as)
+                    fanout.require_answer()
+                    if not is_strict or plan.is_strict or fanout.has_hits:
+                        break
+                    is_strict = False
+                # Marks the hits that were shown and their duplicates as seen, each with its own version.
+                seen: dict[str, int] = {}
+                for hit in shown:
+                    seen |= {hit.uri: hit.version or 0, **hit.duplicates}
+                query = plan.request.query[: self._settings.fixed.query_max_chars]
+                owner = plan.context.principal.owner()
+                await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
         is_complete = all(report.status == "ok" for report in response.sources.values())
         self.outcomes["complete" if is_complete else "partial"] += 1
-        return response, started.plan.defaults
-
-    async def _start(
-        self,
-        context: RequestContext,
-        library: Library,
-        request: KnowledgeSearch,
-        hit_extra_bytes: HitExtraBytes | None,
-        wait_for_limits: WaitForLimits | None,
-    ) -> _StartedSearch:
-        """Starts a search with the state of its session. If the limits have not answered yet, it starts with the
-        defaults that the session last had, and again if they have changed."""
-        expected = self._expected_state(context, request.session) if wait_for_limits is not None else None
-        started: _StartedSearch | None = None
-        if expected is not None:
-            started = self._begin(self._plan(context, request, expected, hit_extra_bytes), library)
-            await started.ranking.read_first()
-        if wait_for_limits is not None:
-            await wait_for_limits()
-        state = await find_session_state(self._session_states, context, request.session)
-        if started is not None and started.plan.state.defaults == state.defaults:
-            topic = _topic(state.queries, started.plan.query, self._settings)
-            return replace(started, plan=replace(started.plan, state=state, topic=topic))
-        return self._begin(self._plan(context, request, state, hit_extra_bytes), library)
-
-    def _expected_state(self, context: RequestContext, session: str | None) -> SessionState | None:
-        """The state that `find_session_state` will probably return, as far as it matters to the sources."""
-        if session is not None:
-            handle = SessionHandle(session)
-        elif context.session is not None:
-            handle = handle_for(context.session)
-        else:
-            return SessionState(SessionHandle(""), NOTHING_SEEN, (), {})
-        defaults = self._session_states.known_defaults(handle, context.principal.owner())
-        return None if defaults is None else SessionState(handle, NOTHING_SEEN, (), defaults)
-
-    def _begin(self, plan: SearchPlan, library: Library) -> _StartedSearch:
-        request, permitted = plan.request, permitted_sources(self._sources, plan.context.principal)
-        sources, read_as = _choose_sources(permitted, request.sources, plan.query)
-        arguments = build_arguments(sources, permitted.keys(), request.query, request.snippet_length, request.filters)
-        fanout = self._fanout(plan, library, sources, arguments, is_strict=plan.query.relaxed is not None)
-        return _StartedSearch(plan, sources, read_as, arguments, fanout, self._ranking(plan, fanout))
-
-    async def _finish(self, started: _StartedSearch, library: Library) -> KnowledgeResponse:
-        plan, fanout, read_as = started.plan, started.fanout, started.read_as
-        response, shown = await self._search(plan, fanout, started.ranking, library, read_as)
-        fanout.require_answer()
-        if plan.query.relaxed is not None and not plan.is_strict and not fanout.has_hits:
-            fanout = self._fanout(plan, library, started.sources, started.arguments, is_strict=False)
-            response, shown = await self._search(plan, fanout, self._ranking(plan, fanout), library, read_as)
-            fanout.require_answer()
-        await self._record(plan, shown)
-        return response
-
-    def _ranking(self, plan: SearchPlan, fanout: Fanout) -> MergedRanking:
-        return MergedRanking(fanout, plan.order, self._settings.fanout_source_max)
+        return response, plan.defaults
 
     def _fanout(
         self,
@@ -293,7 +231,7 @@ class Aggregator:
         *,
         is_strict: bool,
     ) -> Fanout:
-        """With `is_strict` a source reads the query only as typed: whether it is relaxed depends on all sources."""
+        """With `is_strict` a source reads the query only as typed."""
         context, filters = plan.context, plan.request.filters
         return Fanout(
             replace(context, config={**context.config, "strict": True}) if is_strict else context,
@@ -302,7 +240,7 @@ class Aggregator:
             arguments,
             self._breaker,
             filtered=[name for name in sources if set_filters(filters, name)],
-            depth=self._settings.fanout_depth,
+            depth=self._settings.fixed.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
         )
@@ -313,14 +251,18 @@ class Aggregator:
         """Returns the response and the hits that it shows."""
         ranking = self._reranked(merged, fanout, plan)
         # Results have to be merged to be counted, so how far a client can page is limited.
-        examined_max = self._settings.fanout_scan_max
+        examined_max = self._settings.fixed.fanout_scan_max
         await ranking.skip_to(min(plan.offset, examined_max))
         if plan.offset > examined_max and not ranking.is_finished:
             raise InvalidParams(f"offset: expected at most {examined_max}, got {plan.offset}; narrow the query instead")
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
         read_as = fanout.common_reading or read_as
-        reports = _without_common_read_as(fanout.reports, read_as)
+        # Omits a source's `read_as` if it equals that of the whole response.
+        reports = {
+            name: replace(report, read_as=UNSET) if report.read_as == read_as else report
+            for name, report in fanout.reports.items()
+        }
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -341,7 +283,11 @@ class Aggregator:
         )
         shown = envelope if plan.has_all_fields else without_repetition(envelope)
         room_bytes = plan.max_bytes - len(encode(shown))
-        response, hits = fill_page(envelope, selection, rendered, room_bytes, _page_order(ranking, plan))
+        if isinstance(ranking, RerankedRanking):
+            page_order = ranking.sort
+        else:
+            page_order = sort_by_score if plan.order == "relevance" else sort_by_date
+        response, hits = fill_page(envelope, selection, rendered, room_bytes, page_order)
         return self._with_advice(response), hits
 
     def _with_advice(self, response: KnowledgeResponse) -> KnowledgeResponse:
@@ -372,17 +318,24 @@ class Aggregator:
         has_default_size = all(size is None for size in sizes) and not request.explain and not has_all_fields
         max_bytes = settings.search_response_max_bytes
         if has_default_size:
-            max_bytes = min(settings.search_response_default_bytes, max_bytes)
+            max_bytes = min(settings.fixed.search_response_default_bytes, max_bytes)
         default_limit = COMPLETE_LIMIT if has_all_fields else DEFAULT_LIMIT
         limit = clamp(default_limit if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
+        # The terms of the session's latest queries that this query does not have, latest first.
+        terms: dict[str, Term] = {}
+        for text in reversed(state.queries[-TOPIC_QUERIES_MAX:]):
+            for term in read_query(text, settings).terms:
+                terms.setdefault(term.word.text.casefold(), term)
+        for term in query.terms:
+            terms.pop(term.word.text.casefold(), None)
         return SearchPlan(
             request=request,
             query=query,
-            topic=_topic(state.queries, query, settings),
+            topic=tuple(terms.values())[:TOPIC_TERMS_MAX],
             # Sources without an `order_by` argument read the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             state=state,
@@ -395,15 +348,6 @@ class Aggregator:
             has_default_size=has_default_size,
             max_bytes=max_bytes - (limit * hit_extra_bytes(defaults) if hit_extra_bytes is not None else 0),
         )
-
-    async def _record(self, plan: SearchPlan, shown: Sequence[RankedHit]) -> None:
-        """Marks the hits that were shown and their duplicates as seen, each with its own version."""
-        seen: dict[str, int] = {}
-        for hit in shown:
-            seen |= {hit.uri: hit.version or 0, **hit.duplicates}
-        query = plan.request.query[: self._settings.query_max_chars]
-        owner = plan.context.principal.owner()
-        await self._session_states.record(plan.state.handle, owner, query, seen, plan.defaults.seen_max)
 
     async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking, fanout: Fanout) -> Explanation:
         rows: int | None = None
@@ -429,7 +373,7 @@ class Aggregator:
             scoring=self._settings.search_scoring,
             rows=rows,
             rows_with_term=frequencies,
-            hits_per_source=self._settings.fanout_depth,
+            hits_per_source=self._settings.fixed.fanout_depth,
             semantic_weight=model.weight_for(len(plan.query.terms)) if model is not None else None,
             semantic_floors={name: round(floor, _PART_DIGITS) for name, floor in fanout.floors.items()} or UNSET,
         )
@@ -451,12 +395,6 @@ def _choose_sources(
 
 def _not_reranked(ranking: Ranking) -> str | UnsetType:
     return ranking.problem or UNSET if isinstance(ranking, RerankedRanking) else UNSET
-
-
-def _page_order(ranking: Ranking, plan: SearchPlan) -> Callable[[Sequence[RankedHit]], Sequence[RankedHit]]:
-    if isinstance(ranking, RerankedRanking):
-        return ranking.sort
-    return sort_by_score if plan.order == "relevance" else sort_by_date
 
 
 def _outcome_of(error: BaseException) -> SearchOutcome:
@@ -592,14 +530,6 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
         semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )
-
-
-def _without_common_read_as(reports: Mapping[str, SourceReport], read_as: str | None) -> dict[str, SourceReport]:
-    """Omits a source's `read_as` if it equals that of the whole response."""
-    return {
-        name: replace(report, read_as=UNSET) if report.read_as == read_as else report
-        for name, report in reports.items()
-    }
 
 
 def _with_totals(reports: Mapping[str, SourceReport], totals: Mapping[str, int]) -> dict[str, SourceReport]:

@@ -75,27 +75,55 @@ class SimilarItems:
         """Takes turns with the searches of all sources. Raises Overloaded if it would have to wait too long. Finds
         nothing without an embedding model; `semantic` says so."""
         async with self._queue.turn(context.user_id, None):
-            return await self._find(context, request)
-
-    async def _find(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
-        # Read as the caller would, so that text which is redacted for an agent does not count.
-        retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
-        # It is not delivered to the caller, so it does not count as read.
-        reader = replace(context, read_log=None)
-        item = await self._retriever.get(reader, KnowledgeGet(uri=request.uri, retrieval=retrieval))
-        passages = await run_text_work(len(item.content), _passages, item)
-        ranked: dict[tuple[str, str], _SimilarHit] = {}
-        pages: list[SourceHits] = []
-        sources = [source for source in self._sources if context.principal.permits_source(source.name)]
-        async with self._libraries.library(context) as library:
-            for passage in passages:
-                query = self._query(context, request, passage)
-                for source, page in await self._search(library, query, item, sources):
-                    pages.append(page)
-                    _keep_best(ranked, source, page)
-        ranked.pop(_key(item.meta.source, item.meta.conversation_id or item.meta.id), None)
-        is_complete = not any(page.has_more for page in pages)
-        return await _response(list(ranked.values()), request, _status(pages), is_complete=is_complete)
+            # Read as the caller would, so that text which is redacted for an agent does not count.
+            retrieval = RetrievalOptions(mode="full", max_tokens=_TEXT_MAX_TOKENS)
+            # It is not delivered to the caller, so it does not count as read.
+            reader = replace(context, read_log=None)
+            item = await self._retriever.get(reader, KnowledgeGet(uri=request.uri, retrieval=retrieval))
+            passages = await run_text_work(len(item.content), _passages, item)
+            ranked: dict[tuple[str, str], _SimilarHit] = {}
+            pages: list[SourceHits] = []
+            sources = [source for source in self._sources if context.principal.permits_source(source.name)]
+            async with self._libraries.library(context) as library:
+                for passage in passages:
+                    defaults = request_defaults(context.config)
+                    search = Search(
+                        query=_meaning_of(passage),
+                        limit=_DEPTH,
+                        deadline_ms=self._settings.search_deadline_ms,
+                        ranking="meaning",
+                        is_strict=True,
+                    )
+                    query = SourceQuery(
+                        search=search,
+                        terms=(),
+                        read_as=None,
+                        offset=0,
+                        snippet_chars=snippet_length(request.snippet_length, defaults, self._settings),
+                        scale=TokenScale(chars_per_token(None, defaults)),
+                        score_type=_SCORE_TYPE,
+                    )
+                    for source, page in await self._search(library, query, item, sources):
+                        pages.append(page)
+                        _keep_best(ranked, source, page)
+            ranked.pop(_key(item.meta.source, item.meta.conversation_id or item.meta.id), None)
+            is_complete = not any(page.has_more for page in pages)
+            hits = list(ranked.values())
+            status = _status(pages)
+            limit, offset = clamp(request.limit, 1, LIMIT_MAX), clamp(request.offset, 0, OFFSET_MAX)
+            hits.sort(key=lambda one: (-one.hit.score, one.hit.uri))
+            response_page = hits[offset : offset + limit]
+            has_more = len(hits) > offset + limit
+            results = await run_text_work(
+                sum(one.hit.text_chars for one in response_page), lambda: tuple([one.render() for one in response_page])
+            )
+            return SearchResponse(
+                results=results,
+                has_more=has_more,
+                next_offset=offset + limit if has_more else None,
+                total_estimated=len(hits) if is_complete else None,
+                semantic=status,
+            )
 
     async def _search(
         self, library: Library, query: SourceQuery, item: GetResponse, sources: Sequence[LibrarySource]
@@ -110,25 +138,6 @@ class SimilarItems:
 
         pages = await asyncio.gather(*(search(source) for source in sources))
         return list(zip(sources, pages, strict=True))
-
-    def _query(self, context: RequestContext, request: ItemsSimilar, passage: str) -> SourceQuery:
-        defaults = request_defaults(context.config)
-        search = Search(
-            query=_meaning_of(passage),
-            limit=_DEPTH,
-            deadline_ms=self._settings.search_deadline_ms,
-            ranking="meaning",
-            is_strict=True,
-        )
-        return SourceQuery(
-            search=search,
-            terms=(),
-            read_as=None,
-            offset=0,
-            snippet_chars=snippet_length(request.snippet_length, defaults, self._settings),
-            scale=TokenScale(chars_per_token(None, defaults)),
-            score_type=_SCORE_TYPE,
-        )
 
 
 def _meaning_of(passage: str) -> ParsedQuery:
@@ -163,22 +172,3 @@ def _status(pages: Sequence[SourceHits]) -> SemanticStatus:
     if status is UNSET:
         return SemanticStatus("not_applicable", reason="the item has no text to compare")
     return replace(status, reason=_NO_MODEL) if status.status == "off" else status
-
-
-async def _response(
-    hits: list[_SimilarHit], request: ItemsSimilar, status: SemanticStatus, *, is_complete: bool
-) -> SearchResponse:
-    limit, offset = clamp(request.limit, 1, LIMIT_MAX), clamp(request.offset, 0, OFFSET_MAX)
-    hits.sort(key=lambda one: (-one.hit.score, one.hit.uri))
-    page = hits[offset : offset + limit]
-    has_more = len(hits) > offset + limit
-    results = await run_text_work(
-        sum(one.hit.text_chars for one in page), lambda: tuple([one.render() for one in page])
-    )
-    return SearchResponse(
-        results=results,
-        has_more=has_more,
-        next_offset=offset + limit if has_more else None,
-        total_estimated=len(hits) if is_complete else None,
-        semantic=status,
-    )

@@ -2,7 +2,7 @@
 
 It is a database of its own (`audit.db`), or a table of PostgreSQL (`auth.audit`), so that recording a read
 never waits for a change of users or keys. `record` only adds an event to a queue. A thread writes security events at
-once, and reads in batches: if the process is killed, the reads of the last `audit_flush_s` seconds are lost.
+once, and reads in batches: if the process is killed, the reads of the last second are lost.
 """
 
 import asyncio
@@ -132,7 +132,21 @@ def insert_events(connection: ControlConnection, events: Iterable[AuditEvent]) -
 
 
 def select_events(connection: ControlConnection, where: AuditFilter, limit: int) -> list[AuditEvent]:
-    condition, values = _condition(where)
+    conditions, condition_values = ["TRUE"], list[object]()
+    for condition_sql, value in (
+        ("user_id = ?", where.user_id),
+        ("target = ?", where.target),
+        ("time >= ?", where.since),
+        ("id < ?", where.before),
+    ):
+        if value is not None:
+            conditions.append(condition_sql)
+            condition_values.append(value)
+    for condition_sql, actions in (("action IN", where.actions), ("action NOT IN", where.excluded_actions)):
+        if actions:
+            conditions.append(f"{condition_sql} ({', '.join('?' * len(actions))})")
+            condition_values += actions
+    condition, values = " AND ".join(conditions), condition_values
     columns = ", ".join(_EVENT_COLUMNS)
     sql = f"SELECT {columns} FROM events WHERE {condition} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants only
     rows = connection.execute(sql, (*values, limit)).fetchall()
@@ -195,18 +209,39 @@ class AuditFile:
             if version > AUDIT_SCHEMA:
                 raise StorageError("the audit log was written by a newer version of Florilegium: upgrade Florilegium")
             if version == 0:
-                _create_tables(connection)
+                # Creates the tables unless another process did so in the meantime.
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:
+                    [tables_version] = connection.execute("PRAGMA user_version").fetchone()
+                    for statement in _DDL if tables_version == 0 else ():
+                        connection.execute(statement)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
+# How long reads wait to be written together. Other events are written at once.
+_FLUSH_S = 1.0
+# Events that wait to be written, for example while the disk hangs. Further reads are only counted.
+_QUEUE_MAX = 10_000
+
+
 class Audit:
     """Records events for a running server."""
 
-    def __init__(self, log: AuditLog, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        log: AuditLog,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        *,
+        flush_s: float = _FLUSH_S,
+        queue_max: int = _QUEUE_MAX,
+    ) -> None:
         self.log = log
+        self._flush_s = flush_s
+        self._queue_max = queue_max
         self._settings = settings
         self._clock = clock
         self._pending: deque[AuditEvent] = deque()
@@ -235,13 +270,13 @@ class Audit:
         """Records a security event, which is written at once. Never raises."""
         self.events[action] += count
         # Reads must not displace it.
-        self._add(2 * self._settings.audit_queue_max, action, user_id, client, target, address, detail, count)
+        self._add(2 * self._queue_max, action, user_id, client, target, address, detail, count)
         self._is_urgent.set()
 
     def record_read(self, principal: Principal, uri: str) -> None:
         """Records that a client read an item. Written with the next batch."""
         if self._settings.audit_reads:
-            self._add(self._settings.audit_queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
+            self._add(self._queue_max, READ_ACTION, principal.user_id, principal.client_id, uri)
 
     async def select(self, where: AuditFilter, limit: int) -> list[AuditEvent]:
         """Returns the newest events first, including those that were recorded just now."""
@@ -294,9 +329,15 @@ class Audit:
     def _run(self) -> None:
         while not self._is_closed:
             self._has_pending.wait()
-            self._is_urgent.wait(self._settings.audit_flush_s)
+            self._is_urgent.wait(self._flush_s)
             is_written = self._write_pending()
-            self._delete_old()
+            now = self._clock()
+            if self._settings.audit_retention_days and now >= self._next_cleanup_at:
+                self._next_cleanup_at = now + _RETENTION_CHECK_S
+                try:
+                    self.log.delete_before(now - self._settings.audit_retention_days * _DAY_S)
+                except StorageError as error:
+                    logger.warning("cannot delete old events from the audit log: {}", error.message)
             if not is_written and not self._is_closed:
                 self._is_urgent.clear()
                 self._is_urgent.wait(_RETRY_S)
@@ -314,7 +355,15 @@ class Audit:
             if not events:
                 return True
             try:
-                self.log.append(_combine(events))
+                # Combines reads of the same item by the same client. A client that reads an item in pages has one
+                # entry.
+                combined: dict[tuple[str, ...] | int, AuditEvent] = {}
+                for number, event in enumerate(events):
+                    is_read = event.action == READ_ACTION
+                    key = (event.user_id, event.client, event.target) if is_read else number
+                    before = combined.get(key)
+                    combined[key] = event if before is None else replace(before, count=before.count + event.count)
+                self.log.append(list(combined.values()))
             except StorageError as error:
                 logger.warning("cannot write {} events to the audit log: {}", len(events), error.message)
                 self._pending.extendleft(reversed(events))
@@ -322,58 +371,11 @@ class Audit:
                 return False
             return True
 
-    def _delete_old(self) -> None:
-        now = self._clock()
-        if self._settings.audit_retention_days and now >= self._next_cleanup_at:
-            self._next_cleanup_at = now + _RETENTION_CHECK_S
-            try:
-                self.log.delete_before(now - self._settings.audit_retention_days * _DAY_S)
-            except StorageError as error:
-                logger.warning("cannot delete old events from the audit log: {}", error.message)
-
-
-def _combine(events: Sequence[AuditEvent]) -> list[AuditEvent]:
-    """Combines reads of the same item by the same client. A client that reads an item in pages has one entry."""
-    combined: dict[tuple[str, ...] | int, AuditEvent] = {}
-    for number, event in enumerate(events):
-        is_read = event.action == READ_ACTION
-        key = (event.user_id, event.client, event.target) if is_read else number
-        before = combined.get(key)
-        combined[key] = event if before is None else replace(before, count=before.count + event.count)
-    return list(combined.values())
-
 
 def _short(text: str) -> str:
     """Truncates a text, and replaces what cannot be stored or would change how a terminal shows it."""
     text = text[:_TEXT_MAX_CHARS]
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
-def _condition(where: AuditFilter) -> tuple[str, list[object]]:
-    conditions, values = ["TRUE"], list[object]()
-    for sql, value in (
-        ("user_id = ?", where.user_id),
-        ("target = ?", where.target),
-        ("time >= ?", where.since),
-        ("id < ?", where.before),
-    ):
-        if value is not None:
-            conditions.append(sql)
-            values.append(value)
-    for sql, actions in (("action IN", where.actions), ("action NOT IN", where.excluded_actions)):
-        if actions:
-            conditions.append(f"{sql} ({', '.join('?' * len(actions))})")
-            values += actions
-    return " AND ".join(conditions), values
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    """Creates the tables unless another process did so in the meantime."""
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        for statement in _DDL if version == 0 else ():
-            connection.execute(statement)
 
 
 # -- postgres audit ----------------------------------------------------------------------------------------------------

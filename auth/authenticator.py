@@ -83,9 +83,9 @@ class RegistryAuthenticator:
         self._monotonic = monotonic
         self._generation = 0
         # Separate caches, so that invalid credentials cannot evict verified ones.
-        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
-        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.token_cache_max)
-        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
+        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.fixed.token_cache_max)
+        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.fixed.token_cache_max)
+        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.fixed.token_cache_max)
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
         self._oauth_used_at: dict[str, float] = {}
@@ -93,17 +93,47 @@ class RegistryAuthenticator:
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         """Returns the principal of a request. Failures count towards the limit of the client's address."""
         if authorization is None:
-            return await self._without_credential()
-        credential = _bearer_credential(authorization, self._settings.token_max_bytes)
+            if self._settings.is_auth_configured:
+                raise Unauthenticated
+            revision = self._registry.revision()
+            if self._local is None or self._local.revision != revision:
+                name = self._settings.single_user_name
+                user = await self._registry.user_by_name(name) or await self._registry.ensure_user(
+                    "", name, role="admin", named_by="operator"
+                )
+                if user.is_disabled:
+                    raise Unauthenticated("the local user is disabled")
+                self._local = _Grant(local_principal(user), _KNOWN_SCOPES, cached_until=0.0, revision=revision)
+            return self._local.principal
+        credential = _bearer_credential(authorization, self._settings.fixed.token_max_bytes)
         if credential is None:
             await self._failure_limit.take(address)
             raise Unauthenticated("Authorization header not accepted", presented=True)
         now = self._clock()
         digest = hashlib.sha256(credential.encode()).digest()
         revision = self._registry.revision()
-        grant = self._grants.get(digest)
+        try:
+            grant: _Grant | None = self._grants[digest]
+        except KeyError:
+            grant = None
         if grant is None or grant.revision != revision or not self._is_fresh(grant, now):
-            grant = await self._admit(credential, digest, now, revision, address)
+            # Verifies a credential that is not in the cache. Each failure counts towards the limit of the address.
+            try:
+                failure = self._failures.get(digest)
+                if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
+                    raise Unauthenticated(failure.message, presented=True)
+                verified = await self._verify(credential, digest, now, revision)
+            except Unauthenticated as error:
+                self._grants.pop(digest, None)
+                # A repeated failure does not extend the first, so that a token that becomes valid is tried again.
+                cached, cache_failure_now = self._failures.get(digest), self._monotonic()
+                if cached is None or cache_failure_now >= cached.cached_until or cached.revision != revision:
+                    cached_until = cache_failure_now + self._settings.fixed.token_failure_cache_ttl_s
+                    self._failures[digest] = _Failure(error.message, cached_until, revision)
+                await self._failure_limit.take(address)
+                raise
+            self._grants[digest] = verified
+            grant = verified
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
         elif grant.principal.kind == "oauth":
@@ -144,69 +174,32 @@ class RegistryAuthenticator:
         self._grants.clear()
         self._failures.clear()
 
-    async def _without_credential(self) -> Principal:
-        if self._settings.is_auth_configured:
-            raise Unauthenticated
-        revision = self._registry.revision()
-        if self._local is None or self._local.revision != revision:
-            name = self._settings.single_user_name
-            user = await self._registry.user_by_name(name) or await self._registry.ensure_user(
-                "", name, role="admin", named_by="operator"
-            )
-            if user.is_disabled:
-                raise Unauthenticated("the local user is disabled")
-            self._local = _Grant(local_principal(user), _KNOWN_SCOPES, cached_until=0.0, revision=revision)
-        return self._local.principal
-
-    async def _admit(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
-        """Verifies a credential that is not in the cache. Each failure counts towards the limit of the address."""
-        try:
-            self._raise_cached_failure(digest, revision)
-            grant = await self._verify(credential, digest, now, revision)
-        except Unauthenticated as error:
-            self._grants.pop(digest, None)
-            self._cache_failure(digest, error, revision)
-            await self._failure_limit.take(address)
-            raise
-        self._grants[digest] = grant
-        return grant
-
     async def _verify(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
         """`revision` was read before the rows, so a change in between is noticed at the next call."""
         cached = self._grants.get(digest)
         if cached is not None and self._is_fresh(cached, now):
             user = await self._require_access(cached.principal)
             return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
-        principal, user = await self._principal_of(credential, digest, now)
-        cached_until = self._monotonic() + self._settings.token_cache_ttl_s
+        # The principal with all scopes of the credential, and its user.
+        if has_key_prefix(credential):
+            key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
+            if key is None or not key.is_valid(now):
+                raise Unauthenticated("API key not accepted", presented=True)
+            principal, user = _key_principal(key), key.user
+        elif credential.startswith(ACCESS_TOKEN):
+            token = await self._find_oauth_token(digest) if is_credential(credential, ACCESS_TOKEN) else None
+            if token is None:
+                raise Unauthenticated("token not accepted", presented=True)
+            if now >= token.expires_at:
+                raise Unauthenticated("token expired", presented=True)
+            principal, user = _oauth_principal(token), token.grant.user
+        else:
+            principal, user = await self._principal_of_token(credential, now)
+        cached_until = self._monotonic() + self._settings.fixed.token_cache_ttl_s
         return _grant(principal, principal.scopes, user, cached_until, revision)
 
     def _is_fresh(self, grant: _Grant, now: float) -> bool:
         return self._monotonic() < grant.cached_until and not grant.principal.is_expired(now)
-
-    async def _principal_of(self, credential: str, digest: bytes, now: float) -> tuple[Principal, UserRecord]:
-        """Returns the principal with all scopes of the credential, and its user."""
-        if has_key_prefix(credential):
-            return await self._principal_of_key(credential, digest, now)
-        if credential.startswith(ACCESS_TOKEN):
-            return await self._principal_of_oauth_token(credential, digest, now)
-        return await self._principal_of_token(credential, now)
-
-    async def _principal_of_key(self, credential: str, digest: bytes, now: float) -> tuple[Principal, UserRecord]:
-        key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
-        if key is None or not key.is_valid(now):
-            raise Unauthenticated("API key not accepted", presented=True)
-        return _key_principal(key), key.user
-
-    async def _principal_of_oauth_token(
-        self, credential: str, digest: bytes, now: float
-    ) -> tuple[Principal, UserRecord]:
-        token = await self._find_oauth_token(digest) if is_credential(credential, ACCESS_TOKEN) else None
-        if token is None:
-            raise Unauthenticated("token not accepted", presented=True)
-        if now >= token.expires_at:
-            raise Unauthenticated("token expired", presented=True)
-        return _oauth_principal(token), token.grant.user
 
     async def _find_oauth_token(self, digest: bytes) -> AccessToken | None:
         """Returns an access token whose grant is valid, and that was issued for this server. Its address may have
@@ -223,20 +216,21 @@ class RegistryAuthenticator:
         try:
             claims = await self._verifier.verify(credential, now)
         finally:
-            self._clear_if_keys_changed(self._verifier.generation)
+            # Drops all results when the signing keys change: both grants and failures may be wrong now.
+            if self._verifier.generation != self._generation:
+                self._generation = self._verifier.generation
+                self._grants.clear()
+                self._failures.clear()
         issuer, subject = claims.issuer, claims.subject
         user = await self._registry.user_of_new_token(issuer, subject, self._settings.issuer, claims.identity)
         if user is None or user.is_disabled:
-            return await self._principal_of_other_token(claims)
+            # Creates the user of a token if that is allowed, or raises what is wrong.
+            user = await self._user_of(claims)
+            _require_issued_after(user.tokens_valid_after, claims)
+            principal = _token_principal(user, claims)
+            return principal, await self._require_access(principal)
         _require_issued_after(user.tokens_valid_after, claims)
         return _token_principal(user, claims), user
-
-    async def _principal_of_other_token(self, claims: Claims) -> tuple[Principal, UserRecord]:
-        """Creates the user of a token if that is allowed, or raises what is wrong."""
-        user = await self._user_of(claims)
-        _require_issued_after(user.tokens_valid_after, claims)
-        principal = _token_principal(user, claims)
-        return principal, await self._require_access(principal)
 
     async def _user_of(self, claims: Claims) -> UserRecord:
         user = await self._registry.user_of_claims(claims.issuer, claims.subject, self._settings.issuer)
@@ -267,25 +261,6 @@ class RegistryAuthenticator:
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
             raise Unauthenticated("access withdrawn", presented=True)
         return user
-
-    def _raise_cached_failure(self, digest: bytes, revision: int) -> None:
-        failure = self._failures.get(digest)
-        if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
-            raise Unauthenticated(failure.message, presented=True)
-
-    def _cache_failure(self, digest: bytes, error: Unauthenticated, revision: int) -> None:
-        """A repeated failure does not extend the first, so that a token that becomes valid is tried again."""
-        cached, now = self._failures.get(digest), self._monotonic()
-        if cached is None or now >= cached.cached_until or cached.revision != revision:
-            cached_until = now + self._settings.token_failure_cache_ttl_s
-            self._failures[digest] = _Failure(error.message, cached_until, revision)
-
-    def _clear_if_keys_changed(self, generation: int) -> None:
-        """Drops all results when the signing keys change: both grants and failures may be wrong now."""
-        if generation != self._generation:
-            self._generation = generation
-            self._grants.clear()
-            self._failures.clear()
 
 
 def _grant(

@@ -44,13 +44,24 @@ class BrowserSession(Struct, frozen=True):
     needs_passkey: bool = False
 
 
+# Browsers in which a user can be signed in; the one used least recently is signed out. People have a few, and browsers
+# that delete cookies leave sessions behind.
+_SESSIONS_MAX = 50
+
+
 class BrowserSessions:
-    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: ControlDatabase,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        sessions_max: int = _SESSIONS_MAX,
+    ) -> None:
         self._database = database
         self._idle_s = settings.browser_session_idle_s
         self._lifetime_s = settings.browser_session_lifetime_s
         self._requires_passkey = settings.password_requires_passkey
-        self._sessions_max = settings.browser_session_max_per_user
+        self._sessions_max = sessions_max
         self._clock = clock
 
     async def create(
@@ -96,7 +107,9 @@ class BrowserSessions:
             return None
         user, (_, created_at, used_at, address, agent, needs_passkey) = found
         if now - used_at >= _TOUCH_INTERVAL_S:
-            await self._touch(digest, now)
+            await self._database.write(
+                lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
+            )
         # If the setting was switched off meanwhile, the password was enough.
         is_partial = self._requires_passkey and bool(needs_passkey)
         token = csrf_token(secret)
@@ -136,11 +149,6 @@ class BrowserSessions:
         epoch, created_at, used_at, *_ = row
         is_current = now - used_at < self._idle_s and now - created_at < self._lifetime_s
         return is_current and epoch == user.epoch and not user.is_disabled
-
-    async def _touch(self, digest: bytes, now: float) -> None:
-        await self._database.write(
-            lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
-        )
 
     async def _delete(self, condition: str, *values: object) -> None:
         statement = f"DELETE FROM browser_sessions WHERE {condition}"  # noqa: S608 - constants only

@@ -92,7 +92,18 @@ def reserve_space(control_path: Path, connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):
         _add_spare_pages(connection)
     with suppress(OSError):
-        _create_file(control_path)
+        # Creates the file, or replaces it if the database has outgrown it.
+        path, size = _reserved_file(control_path), _journal_max_bytes(control_path)
+        if not (path.exists() and path.stat().st_size >= size):
+            path.unlink(missing_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            try:
+                _allocate(descriptor, size)
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(descriptor)
 
 
 def use_as_journal(control_path: Path) -> None:
@@ -104,22 +115,6 @@ def use_as_journal(control_path: Path) -> None:
 
 def _reserved_file(control_path: Path) -> Path:
     return control_path.with_name(f"{control_path.name}-reserved")
-
-
-def _create_file(control_path: Path) -> None:
-    """Creates the file, or replaces it if the database has outgrown it."""
-    path, size = _reserved_file(control_path), _journal_max_bytes(control_path)
-    if path.exists() and path.stat().st_size >= size:
-        return
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        _allocate(descriptor, size)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def _allocate(descriptor: int, size: int) -> None:

@@ -18,6 +18,11 @@ from config.errors import Unavailable
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import Settings
 
+# A key that was revoked at the provider stays valid for ten minutes at most. New keys are fetched at once.
+_JWKS_TTL_S = 600.0
+# How long the last set stays in use while fetching fails: long enough to notice and repair a provider.
+_STALE_MAX_S = 86_400.0
+
 # An unknown `kid` does not trigger another fetch for two intervals, so a client that keeps sending a withdrawn key does
 # not cause every fetch. A key published late is still found within a minute by default.
 _UNKNOWN_INTERVALS = 2
@@ -41,20 +46,19 @@ class RemoteKeys:
 
     async def find(self, algorithm: str, kid: str | None) -> SigningKey | None:
         """Returns the key, after at most one fetch. Raises Unavailable if no usable JWK set is available."""
-        if not self._is_younger_than(self._settings.jwks_ttl_s):
+        if not self._is_younger_than(_JWKS_TTL_S):
             await self._refresh()
-        key = self._current_index().find(algorithm, kid)
-        if key is None and kid is not None and self._clock() >= self._retry_at.get(kid, 0.0):
-            key = await self._refresh_and_find(algorithm, kid)
-        return key
-
-    async def _refresh_and_find(self, algorithm: str, kid: str) -> SigningKey | None:
-        fetched_before = self._fetched_at
-        await self._refresh()
+        if not self._is_younger_than(_JWKS_TTL_S + _STALE_MAX_S):
+            raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
         key = self._index.find(algorithm, kid)
-        if key is None and self._fetched_at != fetched_before:
-            interval_s = self._settings.jwks_refresh_min_s
-            self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
+        if key is None and kid is not None and self._clock() >= self._retry_at.get(kid, 0.0):
+            fetched_before = self._fetched_at
+            await self._refresh()
+            refreshed = self._index.find(algorithm, kid)
+            if refreshed is None and self._fetched_at != fetched_before:
+                interval_s = self._settings.fixed.jwks_refresh_min_s
+                self._retry_at[kid] = self._clock() + _UNKNOWN_INTERVALS * interval_s
+            key = refreshed
         return key
 
     async def _refresh(self) -> None:
@@ -70,7 +74,16 @@ class RemoteKeys:
     async def _load(self) -> None:
         try:
             body = await self._fetch(self._settings.jwt_jwks_url)
-            self._accept(body, _parse_jwks(body))
+            # Parses a JWK set (RFC 7517 section 5). A set without usable keys is valid: it withdraws all keys.
+            from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
+
+            try:
+                entries = msgspec.json.decode(body)["keys"]
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as jwks_error:
+                raise Unavailable("response is not a JWK set") from jwks_error
+            if not isinstance(entries, list):
+                raise Unavailable("response is not a JWK set")
+            self._accept(body, keys_from_jwks(entries))
         except Unavailable as error:
             logger.warning("JWK set not refreshed: {}", error.message)
         finally:
@@ -85,18 +98,13 @@ class RemoteKeys:
             self.generation += 1
             logger.info("JWK set changed: {} usable keys", len(keys))
 
-    def _current_index(self) -> KeyIndex:
-        if not self._is_younger_than(self._settings.jwks_ttl_s + self._settings.jwks_stale_max_s):
-            raise Unavailable("the token signing keys cannot be fetched; try again later", max(self._cooldown_s(), 1.0))
-        return self._index
-
     def _is_younger_than(self, age_s: float) -> bool:
         return self._fetched_at is not None and self._clock() - self._fetched_at < age_s
 
     def _cooldown_s(self) -> float:
         if self._attempted_at is None:
             return 0.0
-        return self._attempted_at + self._settings.jwks_refresh_min_s - self._clock()
+        return self._attempted_at + self._settings.fixed.jwks_refresh_min_s - self._clock()
 
 
 class UrlFetch:
@@ -110,28 +118,12 @@ class UrlFetch:
         try:
             # The limit of the request applies to each wait; this one to the whole request.
             async with asyncio.timeout(self._timeout_s):
-                return await self._get(url)
+                headers = {"Accept": "application/json"}
+                async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s) as response:
+                    if response.status != 200:
+                        raise OutgoingRequestError(f"responded with status {response.status}")
+                    return await response.read(self._max_bytes)
         except TimeoutError as error:
             raise Unavailable(f"fetch failed: {url} took longer than {self._timeout_s:g} s") from error
         except OutgoingRequestError as error:
             raise Unavailable(f"fetch failed: {url} {error}") from error
-
-    async def _get(self, url: str) -> bytes:
-        headers = {"Accept": "application/json"}
-        async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s) as response:
-            if response.status != 200:
-                raise OutgoingRequestError(f"responded with status {response.status}")
-            return await response.read(self._max_bytes)
-
-
-def _parse_jwks(body: bytes) -> Sequence[SigningKey]:
-    """Parses a JWK set (RFC 7517 section 5). A set without usable keys is valid: it withdraws all keys."""
-    from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
-
-    try:
-        entries = msgspec.json.decode(body)["keys"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
-        raise Unavailable("response is not a JWK set") from error
-    if not isinstance(entries, list):
-        raise Unavailable("response is not a JWK set")
-    return keys_from_jwks(entries)

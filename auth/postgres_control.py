@@ -161,18 +161,14 @@ def _is_current(connection: PostgresConnection) -> bool:
 
 
 def _has_current_tables(connection: PostgresConnection) -> bool:
-    _require_unicode(connection)
-    return _schema_version(connection) == POSTGRES_CONTROL_SCHEMA.newest_version
-
-
-def _require_unicode(connection: PostgresConnection) -> None:
-    """With other encodings, a database cannot store every text, or counts bytes as characters."""
+    # With other encodings, a database cannot store every text, or counts bytes as characters.
     [encoding] = connection.execute("SELECT current_setting('server_encoding')").fetchall()[0]
     if encoding != "UTF8":
         raise StorageError(
             f"the PostgreSQL database has the encoding {encoding}; expected UTF8: create a database with "
             "ENCODING 'UTF8' TEMPLATE template0"
         )
+    return _schema_version(connection) == POSTGRES_CONTROL_SCHEMA.newest_version
 
 
 def _migrate(connection: PostgresConnection) -> None:

@@ -14,6 +14,9 @@ from auth.context import READ, SCOPES, WRITE
 from config.errors import Forbidden, RateLimited, Unauthenticated
 from config.settings import Settings
 
+# Users, tools and addresses tracked by each limit. The least recently seen is dropped first.
+RATE_KEYS_MAX = 100_000
+
 Clock = Callable[[], float]
 LimitKey = str | tuple[str, ...]
 
@@ -73,7 +76,9 @@ class TokenBuckets:
         if not self._interval_s:
             return
         now, burst = self._clock(), self._rule.burst
-        full_at = max(self._full_at.get(key, now), now) + min(cost, burst) * self._interval_s
+        full_at = self._full_at.get(key, now)
+        # Without max and min: every call comes through here twice.
+        full_at = (full_at if full_at > now else now) + (cost if cost < burst else burst) * self._interval_s  # noqa: FURB136
         wait_s = full_at - now - burst * self._interval_s
         if wait_s > 1e-9:  # tolerates the rounding error of the additions above
             self.refusals += 1
@@ -88,8 +93,8 @@ class TokenBuckets:
             self._full_at[key] -= cost * self._interval_s
 
 
-def in_process_limits(settings: Settings, clock: Clock = time.monotonic) -> MakeLimit:
-    return lambda rule: TokenBuckets(rule, settings.rate_keys_max, clock)
+def in_process_limits(clock: Clock = time.monotonic) -> MakeLimit:
+    return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
 
 
 class RateLimits(Struct, frozen=True):
@@ -105,20 +110,22 @@ class RateLimits(Struct, frozen=True):
         return cls(
             user=make_limit(user_rule(settings)),
             tool=make_limit(tool_rule(settings)),
-            failures=make_limit(LimitRule("failures", "failed sign-ins", failure_rate, settings.rate_failures_burst)),
+            failures=make_limit(
+                LimitRule("failures", "failed sign-ins", failure_rate, settings.fixed.rate_failures_burst)
+            ),
         )
 
 
 def user_rule(settings: Settings) -> LimitRule:
     """Limits users only if authentication is configured: in single-user mode there are no other users to protect."""
     per_minute = settings.rate_user_per_minute if settings.is_auth_configured else 0
-    return LimitRule("user", "calls", per_minute, settings.rate_user_burst)
+    return LimitRule("user", "calls", per_minute, settings.fixed.rate_user_burst)
 
 
 def tool_rule(settings: Settings) -> LimitRule:
     """Limits the calls of a user to one tool, as `user_rule` does all calls."""
     per_minute = settings.rate_tool_per_minute if settings.is_auth_configured else 0
-    return LimitRule("tool", "this tool", per_minute, settings.rate_tool_burst)
+    return LimitRule("tool", "this tool", per_minute, settings.fixed.rate_tool_burst)
 
 
 # -- challenge ---------------------------------------------------------------------------------------------------------

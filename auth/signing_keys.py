@@ -14,6 +14,12 @@ from msgspec import Struct
 from config.errors import ConfigurationError
 from config.settings import ASYMMETRIC_ALGORITHMS, SYMMETRIC_ALGORITHMS, Settings
 
+# Key sets are far smaller.
+JWKS_MAX_BYTES = 1024 * 1024
+
+# Callers with tokens wait for the first fetch.
+JWKS_TIMEOUT_S = 5.0
+
 
 class SigningKey(Struct, frozen=True):
     """A key for one algorithm. `key` is opaque outside `auth.signatures`.
@@ -102,7 +108,7 @@ def load_signing_keys(
     if settings.jwt_jwks_url:
         from auth.jwks import RemoteKeys, UrlFetch  # noqa: PLC0415 - only JWKS needs an HTTP client
 
-        return RemoteKeys(settings, fetch or UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes), clock)
+        return RemoteKeys(settings, fetch or UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES), clock)
     return None
 
 

@@ -98,6 +98,7 @@ class SqliteControlDatabase:
         self._busy_timeout_s = busy_timeout_s
         self._execute_probe = probe.cursor().execute
         self._unknown_revision = 0
+        self._turn_revision: int | None = None
 
     @classmethod
     @asynccontextmanager
@@ -171,7 +172,22 @@ class SqliteControlDatabase:
 
         While another process is committing, the revision is unknown; then a number is returned that was never returned
         before, so that every comparison sees a change.
+
+        The file is locked and read once in each turn of the event loop. A request that is handled later in the same
+        turn was sent before the turn began, and so before a change that this misses.
         """
+        if self._turn_revision is not None:
+            return self._turn_revision
+        revision = self._read_revision()
+        if revision >= 0:
+            self._turn_revision = revision
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return revision
+
+    def _end_turn(self) -> None:
+        self._turn_revision = None
+
+    def _read_revision(self) -> int:
         try:
             version: int = self._execute_probe("PRAGMA data_version").fetchone()[0]
         except DATABASE_ERRORS as error:

@@ -44,7 +44,7 @@ class InProcessTickets:
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._ttl_s = settings.ws_ticket_ttl_s
+        self._ttl_s = settings.fixed.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
         self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()  # oldest first, so the first to expire is in front

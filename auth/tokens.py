@@ -25,6 +25,11 @@ from auth.signing_keys import SigningKey, SigningKeys, accepted_algorithms
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
 from config.settings import Settings
 
+# The claim of RFC 9068, that of OpenID Connect, and that of Microsoft Entra ID in tokens of version 1.
+_CLIENT_CLAIMS = ("client_id", "azp", "appid")
+# The type of RFC 9068 section 2.1, and that of RFC 7519 section 5.1, which many identity providers use.
+_JWT_TOKEN_TYPES = ("at+jwt", "JWT")
+
 # -- claim rules -------------------------------------------------------------------------------------------------------
 # Rules for the claims of tokens: which values are required, and which scopes they grant.
 
@@ -164,25 +169,33 @@ class JwtVerifier:
         self._keys = keys
         self._algorithms = frozenset(accepted_algorithms(settings))
         self._rules = ClaimRules(settings)
-        self._types = frozenset(_media_type(name) for name in settings.jwt_token_types)
+        self._types = frozenset(_media_type(name) for name in _JWT_TOKEN_TYPES)
 
     @property
     def generation(self) -> int:
         return self._keys.generation
 
     async def verify(self, token: str, now: float) -> Claims:
-        jws = _parse(token, self._settings.token_max_bytes)
+        jws = _parse(token, self._settings.fixed.token_max_bytes)
         key = await _find_key(jws.header, self._keys, self._algorithms, self._types)
         _require_signature(jws, key)
-        return self._verify_claims(jws, now)
-
-    def _verify_claims(self, jws: _Jws, now: float) -> Claims:
         payload = _decode_object(jws.payload)
-        issuer = self._verify_origin(payload)
-        _require_access_token(payload)
+        # Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent.
+        settings = self._settings
+        needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
+        if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
+            raise _rejection("iss does not match the configured issuer")
+        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
+        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
+            raise _rejection("aud does not name this server")
+        issuer = settings.issuer
+        for claim in _PURPOSE_CLAIMS:
+            purpose = payload.get(claim)
+            if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
+                raise _rejection(f"{claim} says that this is not an access token")
         if missing := self._rules.missing_claim(payload):
             raise _rejection(f"{missing} does not have a value of jwt_required_claims")
-        expires_at, issued_at = check_times(payload, now, self._settings.jwt_leeway_s)
+        expires_at, issued_at = check_times(payload, now, self._settings.fixed.jwt_leeway_s)
         subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
         return Claims(
             issuer=issuer,
@@ -195,19 +208,8 @@ class JwtVerifier:
             name=self._name_of(payload),
         )
 
-    def _verify_origin(self, payload: Mapping[str, Any]) -> str:
-        """Checks iss and aud, and returns the issuer. Only the insecure settings let them be absent."""
-        settings = self._settings
-        needs_issuer = "iss" in payload or not settings.jwt_insecure_no_issuer
-        if needs_issuer and _require_text(payload.get("iss"), "iss") != settings.issuer:
-            raise _rejection("iss does not match the configured issuer")
-        needs_audience = "aud" in payload or not settings.jwt_insecure_no_audience
-        if needs_audience and settings.audience not in _audiences(payload.get("aud")):
-            raise _rejection("aud does not name this server")
-        return settings.issuer
-
     def _client_of(self, payload: Mapping[str, Any], subject: str) -> ClientId:
-        for claim in (self._settings.jwt_client_claim, "azp"):
+        for claim in _CLIENT_CLAIMS:
             if claim in payload:
                 return ClientId(_require_text(payload[claim], claim))
         return ClientId(subject)
@@ -276,7 +278,7 @@ def mint_token(
         "nbf": now,
         "exp": now + lifetime_s,
         settings.jwt_user_claim: subject,
-        settings.jwt_client_claim: client_id,
+        _CLIENT_CLAIMS[0]: client_id,
         settings.jwt_scope_claim: " ".join(sorted(granted)),
     }
     from auth.signatures import sign  # noqa: PLC0415 - PyJWT takes 0.2 s to import; see auth.signatures
@@ -309,7 +311,7 @@ def _rejection(reason: str, message: str = "token not accepted") -> Unauthentica
 
 def _parse(token: str, max_bytes: int) -> _Jws:
     if len(token) > max_bytes:
-        raise _rejection("longer than token_max_bytes")
+        raise _rejection("longer than 16 KiB")
     if not _COMPACT.match(token):
         raise _rejection("not three base64url parts")
     signing_input, _, signature = token.rpartition(".")
@@ -355,13 +357,6 @@ def _require_signature(jws: _Jws, key: SigningKey) -> None:
 
     if not is_signed_by(key, jws.signing_input, jws.signature):
         raise _rejection("the signature does not match")
-
-
-def _require_access_token(payload: Mapping[str, Any]) -> None:
-    for claim in _PURPOSE_CLAIMS:
-        purpose = payload.get(claim)
-        if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
-            raise _rejection(f"{claim} says that this is not an access token")
 
 
 def _identity(payload: Mapping[str, Any], jws: _Jws) -> str:

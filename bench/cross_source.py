@@ -98,7 +98,7 @@ class JudgedLibrary(Struct, frozen=True):
 
     async def rank_by_sources(self, sources: Sequence[Source], text: str) -> MergedList:
         """Merges the results of the sources' own searches in the order of `knowledge_search`."""
-        merged = merge_hits(await self._hits(sources, text), self.settings.fanout_source_max)
+        merged = merge_hits(await self._hits(sources, text), self.settings.fixed.fanout_source_max)
         best = merged[0].score if merged else 0.0
         return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
 

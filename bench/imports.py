@@ -245,7 +245,7 @@ def _batches(source: sqlite3.Connection, kind: Kind) -> Iterator[dict[str, Rows]
     """Yields as many rows at a time as an import writes in one transaction."""
     parent, part = kind.tables
     owner = "conversation_id" if part == "messages" else "id"
-    size = SETTINGS.import_batch_items // (MESSAGES_PER_CHAT if kind is CHATS else 1)
+    size = SETTINGS.fixed.import_batch_items // (MESSAGES_PER_CHAT if kind is CHATS else 1)
     last = source.execute(f"SELECT max(id) FROM {parent}").fetchone()[0]
     for first in range(1, last + 1, size):
         span = (first, first + size - 1)

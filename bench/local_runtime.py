@@ -22,6 +22,7 @@ from sources.registry import load_sources
 from sources.semantic.named_models import NAMED_MODELS, find_files
 from sources.source import Source
 from sources.storage.contract import Libraries
+from tests.build_settings import build_settings
 
 # The value of `semantic_model` with which searches compare words only.
 WORDS_ONLY = "off"
@@ -83,7 +84,7 @@ def user_id_for(name: str) -> UserId:
 async def open_local_runtime(root: Path, **changes: Any) -> AsyncIterator[LocalRuntime]:
     """Opens a runtime with default settings, but without rate limits, and without a model unless one is named."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    settings = Settings(**{"data_dir": str(root), "semantic_model": WORDS_ONLY, **unlimited, **changes})
+    settings = build_settings(**{"data_dir": str(root), "semantic_model": WORDS_ONLY, **unlimited, **changes})
     sources = {source.name: source for source in load_sources(settings)}
     async with open_runtime(settings) as runtime:
         yield LocalRuntime(settings, runtime.data_root, runtime.libraries, sources, runtime.dispatcher)

@@ -31,7 +31,6 @@ from bench.local_runtime import user_id_for
 from bench.prose import MOST_COMMON_WORD, Prose
 from bench.request_templates import MODERN, ToolCall
 from bench.sources import percentile
-from config.settings import Settings
 from config.times import parse_time
 from server.app import build_app
 from server.compat.letta.search import NO_MATCHES, SEPARATOR
@@ -42,6 +41,7 @@ from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+from tests.build_settings import build_settings
 
 T = TypeVar("T")
 
@@ -312,7 +312,7 @@ def _row_key(case: Case, row: Sequence[Any]) -> str:
 @asynccontextmanager
 async def open_comparison(root: Path, limits: Mapping[str, Any]) -> AsyncIterator[MessageComparison]:
     """Opens a history after building all its indexes, which is not measured."""
-    settings = Settings(
+    settings = build_settings(
         data_dir=str(root),
         rate_user_per_minute=0,
         rate_tool_per_minute=0,

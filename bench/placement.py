@@ -1,7 +1,7 @@
 """Simulates how users are placed on database machines, and what rebalancing costs: `python -m bench.placement`.
 
 No server is started. Sizes of users follow a log-normal distribution; costs per user and per row are the measured ones
-named in docs/scale.md, which shows the output. The same arguments give the same output.
+named in docs/scaling.md, which shows the output. The same arguments give the same output.
 """
 
 import argparse

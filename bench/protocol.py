@@ -55,6 +55,7 @@ class Figures(Struct, frozen=True):
     """The figures in the RESULT line."""
 
     http_cpu_ms: float
+    http_x_floor: float
     ws_cpu_ms: float
     sdk_ratio: float
     sdk_modern_ratio: float
@@ -63,7 +64,8 @@ class Figures(Struct, frozen=True):
 
     def as_line(self) -> str:
         return (
-            f"RESULT http_cpu_ms={self.http_cpu_ms:.3f} ws_cpu_ms={self.ws_cpu_ms:.3f} sdk_ratio={self.sdk_ratio:.2f} "
+            f"RESULT http_cpu_ms={self.http_cpu_ms:.3f} http_x_floor={self.http_x_floor:.2f} "
+            f"ws_cpu_ms={self.ws_cpu_ms:.3f} sdk_ratio={self.sdk_ratio:.2f} "
             f"sdk_modern_ratio={self.sdk_modern_ratio:.2f} stdio_start_cpu_s={self.stdio_start_cpu_s:.3f} "
             f"idle_rss_mb={self.idle_rss_mb:.1f}"
         )
@@ -137,6 +139,7 @@ def sdk_ratios(results: Mapping[str, CaseResult]) -> dict[str, float]:
 def figures(results: Mapping[str, CaseResult], starts: Sequence[float], memory: IdleMemory) -> Figures:
     return Figures(
         http_cpu_ms=results["http_info"].median,
+        http_x_floor=results["http_echo"].median / results["floor"].median,
         ws_cpu_ms=results["ws_info"].median,
         sdk_ratio=sdk_ratios(results)["legacy"],
         sdk_modern_ratio=sdk_ratios(results)["modern"],

@@ -47,6 +47,7 @@ from sources.storage.postgres.search.tsquery_engine import TSQUERY
 from sources.storage.search.engine import SearchTarget
 from sources.storage.search.text_search import MatchTier
 from sources.storage.tables.sql import SqlFilter, json_array
+from tests.build_settings import build_settings
 from tests.live import free_port
 from tests.servers.postgres import create_database, postgres_server
 from tests.servers.shared import prepare_directory, remove_directory, running_servers
@@ -64,9 +65,7 @@ _PASSED_SETTINGS = (
     "semantic_model",
     "postgres_statement_cache",
     "rate_user_per_minute",
-    "rate_user_burst",
     "rate_tool_per_minute",
-    "rate_tool_burst",
 )
 _TARGETS = (
     targets.POSTGRES_NOTES,
@@ -204,7 +203,7 @@ class CheckedClient:
 
 
 def server_settings(directory: Path, storage_url: str, session_url: str) -> Settings:
-    settings = Settings(
+    settings = build_settings(
         data_dir=str(directory),
         port=free_port(),
         jwt_secret=secrets.token_urlsafe(32),

@@ -146,7 +146,7 @@ class SoakServer:
             "FLORILEGIUM_SEMANTIC_MODEL": "off",
             # Small caches are full before the samples are taken. What grows then is not a cache.
             "FLORILEGIUM_LIBRARY_CACHE_KIB": "128",
-            "FLORILEGIUM_SESSION_STATE_MAX_PER_USER": "1000",
+            "FLORILEGIUM_SESSION_SEEN_MAX": "50",
         }
 
 

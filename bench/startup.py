@@ -19,7 +19,7 @@ from bench.request_templates import FIRST_ID, LEGACY, modern_request
 from config.settings import Settings
 
 START_TIMEOUT_S = 30.0
-_INITIALIZE = {
+INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -54,7 +54,7 @@ def stdio_start_cpu_seconds(scratch: Path, cores: Cores, runs: int) -> list[floa
 def _measure_start(scratch: Path, data_dir: Path, cores: Cores) -> float:
     start = [command(), "stdio"]
     with child(start, cores.servers, scratch / "stdio.log", environment(data_dir=str(data_dir)), scratch) as stdio:
-        stdio.send(msgspec.json.encode(_INITIALIZE))
+        stdio.send(msgspec.json.encode(INITIALIZE))
         response = msgspec.json.decode(stdio.receive())
         cpu_s = cpu_seconds(stdio.pid)
     assert response["result"]["protocolVersion"] == LEGACY
@@ -63,20 +63,25 @@ def _measure_start(scratch: Path, data_dir: Path, cores: Cores) -> float:
 
 def idle_memory(scratch: Path, cores: Cores) -> IdleMemory:
     """Measures `florilegium serve` with tokens configured: before any call, and after one authenticated call."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = Settings(data_dir=str(scratch / "idle"), port=port, jwt_secret=secrets.token_urlsafe(32))
     variables = environment(
         data_dir=settings.data_dir, port=str(port), jwt_secret=settings.jwt_secret, jwt_create_users="true"
     )
     with child([command(), "serve"], cores.servers, scratch / "idle.log", variables, scratch) as server:
-        _wait_until_open(port)
+        wait_until_open(port)
         after_start = resident_bytes(server.pid)
         _call_once(settings)
         return IdleMemory(after_start, resident_bytes(server.pid))
 
 
-def _wait_until_open(port: int) -> None:
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_until_open(port: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:

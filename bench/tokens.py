@@ -342,7 +342,7 @@ def check_searches(client: DemoClient, queries: Sequence[str]) -> Iterator[CapVi
     widest = {"limit": 100, "snippet_length": 1000}
     for query in queries:
         for arguments, cap in (
-            ({}, settings.search_response_default_bytes),
+            ({}, settings.fixed.search_response_default_bytes),
             (widest, settings.search_response_max_bytes),
         ):
             response = client.call(ToolCall("knowledge_search", {"query": query, **arguments}))

@@ -19,6 +19,7 @@ from sources.semantic.named_models import NAMED_MODELS
 from sources.semantic.service import SemanticService
 from sources.semantic.worker_process import WorkerProcess
 from sources.storage.sqlite.connection.pool import SqliteLibraries
+from tests.build_settings import build_settings
 
 CACHE = Path(tempfile.gettempdir(), "florilegium-bench-vectors")
 
@@ -67,7 +68,7 @@ class CachedVectors(SemanticService):
 
 async def embed_libraries(root: Path, model: str, users: Sequence[UserId], cache: Path = CACHE) -> str:
     """Embeds the libraries of these users. Returns how many vectors were made."""
-    settings = Settings(data_dir=str(root), semantic_model=model, library_deadline_ms=60_000, **model_settings())
+    settings = build_settings(data_dir=str(root), semantic_model=model, library_deadline_ms=60_000, **model_settings())
     vectors = CachedVectors(settings, cache)
     libraries = SqliteLibraries(DataRoot(root), settings, semantic=vectors, embeds_in_background=False)
     for user_id in users:

@@ -18,6 +18,7 @@ from sources.semantic.model import SCALE
 from sources.semantic.named_models import NAMED_MODELS, find_files
 from sources.semantic.service import SemanticService
 from sources.storage.sqlite.connection.pool import SqliteLibraries
+from tests.build_settings import build_settings
 
 _TIMEOUT_MS = 60_000
 
@@ -50,7 +51,7 @@ class RandomVectors(SemanticService):
 async def copy_with_vectors(library: Path, target: Path, model: str) -> None:
     """Copies the data directory of a library and gives all of its passages vectors."""
     shutil.copytree(library, target)
-    settings = Settings(data_dir=str(target), semantic_model=model, library_deadline_ms=_TIMEOUT_MS)
+    settings = build_settings(data_dir=str(target), semantic_model=model, library_deadline_ms=_TIMEOUT_MS)
     vectors = RandomVectors(settings)
     libraries = SqliteLibraries(DataRoot(target), settings, semantic=vectors, embeds_in_background=False)
     await libraries.embed(user_id_for(OWNER))

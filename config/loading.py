@@ -36,7 +36,8 @@ _COMMON_WORDS = ("changeme", "change-me", "change_me", "example", "password", "q
 
 def risks(settings: Settings) -> Iterator[str]:
     for network in settings.trusted_proxies:
-        if _is_wide(network):
+        parsed = ipaddress.ip_network(network, strict=False)
+        if parsed.prefixlen < _PREFIX_MIN[parsed.version]:
             yield (
                 f"trusted_proxies: {network} covers clients as well as proxies, so anyone can claim any address; "
                 "list only the addresses of your proxies"
@@ -46,21 +47,13 @@ def risks(settings: Settings) -> Iterator[str]:
             yield f"allowed_hosts: {host} is compared literally and matches no request; list the names that you use"
     for name in ("jwt_secret", "metrics_token"):
         secret = getattr(settings, name)
-        if secret and _is_guessable(secret):
+        has_common_word = any(word in secret.lower() for word in _COMMON_WORDS)
+        if secret and (has_common_word or estimate_bits(secret) < _SECRET_MIN_BITS):
             yield f"{name}: the value is easy to guess; create one with `openssl rand -base64 48`"
     if settings.has_jwt_key and settings.jwt_insecure_no_issuer:
         yield "jwt_insecure_no_issuer: tokens of any service that signs with the same key are accepted"
     if settings.has_jwt_key and settings.jwt_insecure_no_audience:
         yield "jwt_insecure_no_audience: tokens that were issued for another service are accepted"
-
-
-def _is_wide(network: str) -> bool:
-    parsed = ipaddress.ip_network(network, strict=False)
-    return parsed.prefixlen < _PREFIX_MIN[parsed.version]
-
-
-def _is_guessable(secret: str) -> bool:
-    return estimate_bits(secret) < _SECRET_MIN_BITS or any(word in secret.lower() for word in _COMMON_WORDS)
 
 
 def estimate_bits(secret: str) -> float:
@@ -93,11 +86,73 @@ _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 _BOOLEANS: dict[str, bool] = {word: word in _TRUE for word in (*_TRUE, *_FALSE)}
 
+# What replaced settings of earlier versions. The values of others, in FIXED, cannot be changed any more. A value that
+# is still in a file or in the environment has no effect, and a warning says so: an upgrade must not stop a server.
+REPLACED: Mapping[str, str] = {
+    "body_timeout_s": "client_timeout_s",
+    "connections_max_per_address": "connections_max (half of it)",
+    "connections_max_per_user": "connections_max (half of it)",
+    "conversation_hits_max": "message_page_max",
+    "conversation_page_max": "message_page_max",
+    "follow_jobs_max": "import_jobs_max",
+    "head_timeout_s": "client_timeout_s",
+    "import_unpacked_max_bytes": "import_max_bytes (16 times as much)",
+    "rate_registration_per_minute": "rate_oauth_per_minute (one in 60)",
+    "reranker_timeout_ms": "semantic_timeout_ms",
+    "user_requests_max_bytes": "requests_max_bytes (a quarter of it)",
+    "user_unread_max_bytes": "requests_max_bytes (a quarter of it)",
+    "write_timeout_s": "client_timeout_s",
+    "ws_ping_interval_s": "sse_keepalive_s",
+}
+FIXED = frozenset(
+    """
+    access_recheck_s audit_flush_s audit_queue_max audit_rejections_per_hour body_small_chunks_max
+    breaker_entries_max browser_session_max_per_user bus_agent_max_per_user bus_agent_ttl_s bus_message_page_max
+    bus_reply_token_max bus_reply_token_max_per_user bus_reply_token_ttl_s bus_response_max_bytes
+    chat_context_max_tokens chat_file_max_chars chat_files_max chat_history_max_chars chat_message_max_chars
+    chat_passages_max chat_response_max_bytes chat_retry_window_s chat_turn_max_s chunk_overlap_chars
+    chunk_size_chars connection_in_flight_max conversation_events_interval_ms conversation_events_max_s
+    conversation_messages_max conversation_search_message_chars conversation_search_scan_max
+    elicitation_timeout_s embedding_deadline_s embedding_idle_s fanout_depth fanout_scan_max fanout_source_max
+    follow_database_scan_s follow_events follow_poll_s follow_scan_s follow_unwatched_scan_s follow_url_s
+    follow_url_timeout_s form_max_bytes head_max_bytes idempotency_max_keys idempotency_ttl_s import_batch_chars
+    import_batch_items import_deadline_s import_depth_max import_failed_max import_file_max_bytes
+    import_history_max import_images_max_bytes import_jobs_max_per_user import_line_max_bytes import_lines_max
+    import_messages_max import_parser_cpu_s import_parser_deadline_s import_parser_memory_mib
+    import_problems_max import_queue_max import_reader_deadline_s import_skipped_max import_turn_s
+    import_unpacked_ratio_max import_values_max invitation_lifetime_s jwks_max_bytes jwks_refresh_min_s
+    jwks_stale_max_s jwks_timeout_s jwks_ttl_s jwt_client_claim jwt_leeway_s jwt_token_types
+    key_last_used_flush_s known_browser_lifetime_s library_flush_s library_jobs_max library_queue_max
+    library_stop_ms library_wait_max_ms list_page_size list_ttl_ms loop_block_warn_ms
+    memory_exchange_max_messages memory_scan_max message_scan_max_rows migration_copies_max
+    model_download_timeout_s oauth_assertion_lifetime_max_s oauth_client_metadata_max
+    oauth_client_metadata_max_bytes oauth_client_metadata_timeout_s oauth_client_metadata_ttl_s
+    oauth_client_unused_ttl_s oauth_clients_max oauth_code_ttl_s oauth_connections_max_per_user
+    oauth_device_code_ttl_s oauth_device_codes_max oauth_device_interval_s oauth_redirect_uris_max
+    oauth_refresh_retry_s observations_batch_max openid_flow_lifetime_s openid_max_bytes openid_metadata_ttl_s
+    openid_timeout_s passkey_challenge_lifetime_s passkey_max_per_user passkey_recent_sign_in_s
+    password_hash_jobs_max password_hash_passes password_hash_queue_max password_max_chars
+    postgres_connect_timeout_s postgres_connection_lifetime_s postgres_connection_max_queries
+    postgres_hnsw_min_passages postgres_idle_timeout_ms postgres_lock_timeout_ms postgres_silence_max_ms
+    postgres_statement_timeout_ms prompt_max_chars query_max_chars query_max_terms rate_failures_burst
+    rate_keys_max rate_oauth_burst rate_registration_burst rate_sign_in_account_burst rate_sign_in_address_burst
+    rate_sign_in_address_per_minute rate_tool_burst rate_user_burst recent_calls_max recent_calls_users_max
+    redis_pause_ms refused_body_timeout_s request_config_max_bytes reranker_hits_max reset_link_lifetime_s
+    retrieval_chunk_overlap_tokens retrieval_chunk_tokens retrieval_sibling_window search_near_words_max
+    search_ranked_rows_max search_response_default_bytes search_snippet_chars search_vocabulary_mib
+    semantic_endpoint_attempts_max semantic_endpoint_batch_max semantic_endpoint_timeout_s
+    semantic_query_cache_max semantic_response_max_bytes session_max_per_user session_queries_max
+    session_state_max session_state_max_per_user setup_link_lifetime_s tag_max_chars tags_max title_max_chars
+    token_cache_max token_cache_ttl_s token_failure_cache_ttl_s token_max_bytes uri_max_chars worker_hang_s
+    ws_fragments_max ws_frames_burst ws_frames_per_s ws_pings_per_s ws_ticket_ttl_s
+    """.split()  # noqa: SIM905 - a list would take a line for each name
+)
+
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TYPES = {item.name: item.type for item in fields(Settings)}
 
 
-class LoadedSettings(Struct, frozen=True):
+class LoadedConfig(Struct, frozen=True):
     """The settings, the origin of each value, warnings for the operator, and the TOML file that was read, if any."""
 
     settings: Settings
@@ -132,9 +187,7 @@ class _Layer(Struct):
             self.problems.append(_invalid_value(_BY_NAME[name], origin, value))
 
 
-def load_settings(
-    cli: Mapping[str, str | None], environ: Mapping[str, str], config_file: Path | None
-) -> LoadedSettings:
+def load_settings(cli: Mapping[str, str | None], environ: Mapping[str, str], config_file: Path | None) -> LoadedConfig:
     """Loads the settings. The command line overrides the environment, which overrides the file.
 
     An invalid value is an error even if it is overridden.
@@ -150,27 +203,25 @@ def load_settings(
         origins |= layer.origins
         values |= layer.values
     if toml_file is not None and origins["data_dir"] == _file_origin(toml_file):
-        values["data_dir"] = _relative_to_file(values["data_dir"], toml_file)
+        # Relative to the file that sets it, so that every working directory gives the same one.
+        data_dir = values["data_dir"]
+        if data_dir and not data_dir.startswith("~"):
+            values["data_dir"] = str(toml_file.parent / data_dir)
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
     warnings = [warning for layer in layers for warning in layer.warnings]
     warnings += _foreign_variables(environ, origins)
-    return LoadedSettings(settings, origins, (*warnings, *risks(settings)), toml_file)
+    return LoadedConfig(settings, origins, (*warnings, *risks(settings)), toml_file)
 
 
-def describe_settings(loaded: LoadedSettings) -> list[SettingRow]:
+def describe_settings(loaded: LoadedConfig) -> list[SettingRow]:
     """Returns every setting with its value and origin. Secrets are masked."""
-    return [
-        SettingRow(setting.name, _display_value(setting, loaded.settings), setting.unit, loaded.origins[setting.name])
-        for setting in SETTINGS
-    ]
-
-
-def _display_value(setting: Setting, settings: Settings) -> str:
-    value = getattr(settings, setting.name)
-    if setting.is_secret:
-        return _MASK if value else "(not set)"
-    return format_toml(value)
+    rows = []
+    for setting in SETTINGS:
+        value = getattr(loaded.settings, setting.name)
+        shown = (_MASK if value else "(not set)") if setting.is_secret else format_toml(value)
+        rows.append(SettingRow(setting.name, shown, setting.unit, loaded.origins[setting.name]))
+    return rows
 
 
 def format_toml(value: Any) -> str:
@@ -204,6 +255,8 @@ def _read_environment(environ: Mapping[str, str]) -> _Layer:
             layer.problems.append(f"environment: {both} are both set; unset one of them")
         elif variable in file_variables:
             _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
+        elif warning := _former_setting(variable.removeprefix(_PREFIX).lower()):
+            layer.warnings.append(f"environment {variable}: {warning}")
         elif variable not in _OTHER_VARIABLES:
             known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
@@ -246,12 +299,21 @@ def _read_toml(path: Path | None) -> _Layer:
         return layer
     for name, value in table.items():
         if name in _BY_NAME:
-            layer.add(name, _file_origin(path), value, _from_toml)
+            layer.add(name, _file_origin(path), value, lambda value, name: msgspec.convert(value, _TYPES[name]))
+        elif warning := _former_setting(name):
+            layer.warnings.append(f"{_file_origin(path)}: {name}: {warning}")
         else:
             layer.problems.append(f"file {path}: unknown setting {name!r}{_hint(name, _BY_NAME)}")
     if is_shared:
         layer.warnings += [_shared_file_warning(path, name) for name in layer.values if _BY_NAME[name].is_secret]
     return layer
+
+
+def _former_setting(name: str) -> str:
+    """Returns a warning if a name was a setting in an earlier version."""
+    if name in REPLACED:
+        return f"replaced by {REPLACED[name]}; the value is ignored"
+    return "the value is fixed now; this one is ignored" if name in FIXED else ""
 
 
 def find_config_file(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -284,12 +346,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except PermissionError:
         return True
-
-
-def _relative_to_file(data_dir: str, path: Path) -> str:
-    """Returns a relative data directory as seen from the file that sets it, so that every working directory gives the
-    same one."""
-    return data_dir if not data_dir or data_dir.startswith("~") else str(path.parent / data_dir)
 
 
 def _file_origin(path: Path) -> str:
@@ -343,10 +399,6 @@ def _from_text(text: str, name: str) -> Any:
     return msgspec.convert(text, _TYPES[name])
 
 
-def _from_toml(value: Any, name: str) -> Any:
-    return msgspec.convert(value, _TYPES[name])
-
-
 def _invalid_value(setting: Setting, origin: str, value: Any) -> str:
     expected = f"{setting.name} ({origin}): expected {setting.type_text}"
     if setting.is_secret:
@@ -389,7 +441,9 @@ Run `florilegium config init` to write a TOML file that contains every setting a
 file is relative to the directory of that file. `florilegium doctor` prints the file and the data directory in use.
 
 Run `florilegium config show --origin` to print every value and where it came from. The server does not start if a name
-is unknown or a value is invalid, in any of these places; the error message says what was expected.
+is unknown or a value is invalid, in any of these places; the error message says what was expected. Settings of earlier
+versions are ignored in files and in the environment, with a warning that says what replaced them. `florilegium serve
+--help-all` lists all options.
 
 On the command line and in the environment, write lists with commas (`a,b`), and booleans as `true`, `yes`, `on`, `1` or
 `false`, `no`, `off`, `0`. A setting marked *secret* is never displayed. You can also read it from a file:
@@ -409,18 +463,15 @@ This page is generated by `florilegium config docs`.
 
 def settings_markdown() -> str:
     """Returns the content of `docs/settings.md`, generated from the table of settings."""
-    return _INTRODUCTION + "".join(
-        _group_markdown(group, list(rows)) for group, rows in groupby(SETTINGS, key=lambda row: row.group)
-    )
-
-
-def _group_markdown(group: str, rows: list[Setting]) -> str:
-    lines = [f"\n## {group}\n", "| setting | default | unit | value | description |", "|---|---|---|---|---|"]
-    for row in rows:
-        marks = [mark for mark, applies in (("secret", row.is_secret), ("reloadable", row.is_reloadable)) if applies]
-        value = ", ".join((row.type_text, *(f"*{mark}*" for mark in marks)))
-        lines.append(f"| `{row.name}` | `{format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
-    return "\n".join(lines) + "\n"
+    lines = [_INTRODUCTION]
+    for group, rows in groupby(SETTINGS, key=lambda row: row.group):
+        lines += [f"## {group}\n", "| setting | default | unit | value | description |", "|---|---|---|---|---|"]
+        for row in rows:
+            marks = [("*secret*", row.is_secret), ("*reloadable*", row.is_reloadable)]
+            value = ", ".join((row.type_text, *(mark for mark, applies in marks if applies)))
+            lines.append(f"| `{row.name}` | `{format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 # -- sample ------------------------------------------------------------------------------------------------------------
@@ -434,20 +485,17 @@ _SAMPLE_INTRODUCTION = """\
 
 
 def sample_toml() -> str:
-    groups = groupby(SETTINGS, key=lambda setting: setting.group)
-    return _SAMPLE_INTRODUCTION + "".join(_group(title, list(settings)) for title, settings in groups)
-
-
-def _group(title: str, settings: list[Setting]) -> str:
-    heading = f"\n# {title}\n# {'-' * len(title)}\n"
-    return heading + "".join(f"\n{_comment(setting)}\n# {_assignment(setting)}\n" for setting in settings)
-
-
-def _comment(setting: Setting) -> str:
-    kind = ", ".join(filter(None, (setting.type_text, setting.unit, "secret" if setting.is_secret else "")))
-    text = f"{setting.description} ({kind})"
-    return textwrap.fill(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-
-
-def _assignment(setting: Setting) -> str:
-    return f"{setting.name} = {format_toml(setting.default)}"
+    text = _SAMPLE_INTRODUCTION
+    for title, settings in groupby(SETTINGS, key=lambda setting: setting.group):
+        text += f"\n# {title}\n# {'-' * len(title)}\n"
+        for setting in settings:
+            kind = ", ".join(filter(None, (setting.type_text, setting.unit, "secret" if setting.is_secret else "")))
+            comment = textwrap.fill(
+                f"{setting.description} ({kind})",
+                _WIDTH,
+                initial_indent="# ",
+                subsequent_indent="# ",
+                break_on_hyphens=False,
+            )
+            text += f"\n{comment}\n# {setting.name} = {format_toml(setting.default)}\n"
+    return text

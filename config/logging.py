@@ -12,7 +12,6 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -165,15 +164,24 @@ def configure(
     logger.configure(patcher=_add_request_id)
     # diagnose would print the values of variables; catch would print the unmasked record if formatting fails.
     write = _writer(target)
+    format_line = _format_text if is_text else _format_json
+
+    def emit(message: "Message") -> None:
+        write(format_line(message.record, str(message)))
+
     logger.add(
-        _sink(write, _format_text if is_text else _format_json),
+        emit,
         level=level,
         format=_exception_only,
         backtrace=False,
         diagnose=False,
         catch=False,
     )
-    _route_standard_logging(level)
+    # Keeps libraries at info or above, because websockets logs frames and aiosqlite logs statements with values at
+    # debug level. httpx2 logs every request at info level.
+    handler = _StandardHandler(max(level, logging.INFO))
+    logging.basicConfig(handlers=[handler], level=handler.level, force=True)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     _request_log.write = write if level <= logging.INFO and not is_text else None
 
 
@@ -209,10 +217,13 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
     if _request_log.write is None:
         logger.bind(**asdict(fields), ms=ms).info("{}", message)
         return
+    # What `format_time` does. Formatting a date costs more than the rest of a line, too.
+    now = time.time()
+    second = int(now)
     line = _RequestLine(
-        format_time(datetime.now(UTC)),
+        f"{_second_text(second)}.{int((now - second) * 1000):03d}Z",
         "info",
-        mask_credentials(message),
+        _mask_name(message),
         fields.request_id,
         ms,
         _mask_name(fields.user),
@@ -229,8 +240,13 @@ def log_request(message: str, fields: RequestFields, milliseconds: float) -> Non
         _request_log.write(_encode({name: _encodable(value) for name, value in asdict(line).items()}))
 
 
-# The same callers come again and again, and masking costs more than the rest of a line.
+# The same callers and paths come again and again, and masking costs more than the rest of a line.
 _mask_name = lru_cache(maxsize=1024)(mask_credentials)
+
+
+@lru_cache(maxsize=1)
+def _second_text(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def _add_request_id(record: "Record") -> None:
@@ -245,18 +261,13 @@ def _exception_only(record: "Record") -> str:
 def _writer(stream: TextIO) -> Callable[[str], None]:
     def write(line: str) -> None:
         # A log that cannot be written (closed pipe, full disk) must not fail the request.
-        with suppress(OSError, ValueError):
+        try:
             stream.write(line + "\n")
             stream.flush()
+        except (OSError, ValueError):
+            pass
 
     return write
-
-
-def _sink(write: Callable[[str], None], format_line: Callable[["Record", str], str]) -> Callable[["Message"], None]:
-    def emit(message: "Message") -> None:
-        write(format_line(message.record, str(message)))
-
-    return emit
 
 
 def _format_json(record: "Record", exception: str) -> str:
@@ -327,11 +338,3 @@ class _StandardHandler(logging.Handler):
             text += f" ({omitted} more since the last such line)" if omitted else ""
         level = next(name for floor, name in _LEVELS if record.levelno >= floor)
         logger.opt(exception=record.exc_info).bind(logger=record.name).log(level, text)
-
-
-def _route_standard_logging(level: int) -> None:
-    """Keeps libraries at info or above, because websockets logs frames and aiosqlite logs statements with values at
-    debug level. httpx2 logs every request at info level."""
-    handler = _StandardHandler(max(level, logging.INFO))
-    logging.basicConfig(handlers=[handler], level=handler.level, force=True)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -4,7 +4,7 @@
 """
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
@@ -16,7 +16,6 @@ from msgspec.structs import fields, replace
 from config.errors import ConfigurationError
 from config.openid import OpenIdProvider, provider_problems
 from config.postgres.errors import require_postgres_url
-from config.source_limits import SOURCE_SETTINGS, limit_problems, limits_of
 from config.times import load_time_zone
 
 # The entry points of storage engines that other distributions add. The name of each is a scheme of `storage_url`.
@@ -36,6 +35,16 @@ SEMANTIC_MODELS = ("off", "auto", "fast", "minilm")
 JWT_SECRET_MIN_BYTES = 32
 
 
+# The settings that `source_limits` can set for one source, as `SOURCE.SETTING=VALUE`. The others concern all sources.
+SOURCE_SETTINGS = (
+    "search_deadline_ms",
+    "retrieval_default_tokens",
+    "retrieval_max_tokens",
+    "breaker_failures",
+    "breaker_pause_s",
+)
+
+
 # `reload`: the setting can be changed while the server runs; see `server.settings_reload`.
 def _text(description: str, *, reload: bool = False, **limits: Any) -> Meta:
     return Meta(description=description, extra={"unit": "", "reload": reload}, **limits)
@@ -49,16 +58,132 @@ def _number(unit: str, description: str, ge: float, le: float, *, reload: bool =
     return Meta(description=description, extra={"unit": unit, "reload": reload}, ge=ge, le=le)
 
 
+class FixedValues(Struct, frozen=True, kw_only=True):
+    """Values that operators cannot change. They are not constants next to the code because tests run servers with
+    others, to reach a limit or an interval quickly."""
+
+    # PostgreSQL. A statement may take as long as its call (0). From so many passages of a source, an HNSW index, which
+    # can miss some, is faster than comparing all of them.
+    postgres_connect_timeout_s: float = 5
+    postgres_statement_timeout_ms: int = 0
+    postgres_hnsw_min_passages: int = 50_000
+    # SQLite: as many jobs as CPU cores (0). More would only wait for each other.
+    library_jobs_max: int = 0
+    # A call that is expected to wait longer for its turn is refused at once, so that its client can try later.
+    library_wait_max_ms: int = 5_000
+    # Chunks of media texts. Those that exist keep their size.
+    chunk_size_chars: int = 1_500
+    chunk_overlap_chars: int = 150
+    # Clients repeat a call within minutes; a week also covers a laptop that was closed.
+    idempotency_ttl_s: float = 7 * _DAY_S
+    idempotency_max_keys: int = 10_000
+    # Matches that are ranked, and messages that are scanned for part of a word: a few microseconds each.
+    search_ranked_rows_max: int = 20_000
+    message_scan_max_rows: int = 20_000
+
+    # Requests: sizes without the credential, which is hashed or parsed as a whole.
+    head_max_bytes: int = 64 * _KIB
+    token_max_bytes: int = 16 * _KIB
+    # A client sees the response only if the rest of its body is read for a while.
+    refused_body_timeout_s: float = 5
+    # Calls on one WebSocket or stdio connection, and its frames: each costs CPU time before it is counted as a call.
+    connection_in_flight_max: int = 32
+    ws_frames_per_s: float = 1_000
+    ws_frames_burst: int = 1_000
+    ws_ticket_ttl_s: float = 30
+    # Open streams check that their user still has access.
+    access_recheck_s: float = 1
+    session_max_per_user: int = 100
+
+    # Search. Longer queries are cut, and the response says so.
+    query_max_chars: int = 1_000
+    search_snippet_chars: int = 300
+    # A page of results without a limit: about 1,150 tokens.
+    search_response_default_bytes: int = 6_400
+    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
+    # ranking; otherwise a second block would be scored for a single hit.
+    fanout_depth: int = 20
+    # Results that can be paged, and that one search examines to find those the session has not seen.
+    fanout_scan_max: int = 1_000
+    # Hits of one source among any ten that keep their rank while other sources have hits.
+    fanout_source_max: int = 6
+    # Passages of items without stored chunks, and passages on each side of a match.
+    retrieval_chunk_tokens: int = 300
+    retrieval_chunk_overlap_tokens: int = 30
+    retrieval_sibling_window: int = 2
+    # Background requests to the embeddings API, and the responses of it and of the reranker.
+    semantic_endpoint_timeout_s: float = 30
+    semantic_endpoint_attempts_max: int = 3
+    semantic_response_max_bytes: int = 64 * _MIB
+    # The first pages of results.
+    reranker_hits_max: int = 50
+
+    # Conversations. The rest of a long one can be requested separately.
+    conversation_messages_max: int = 5_000
+    # A stream of changes looks for them at this interval, and ends at times. Browsers connect again.
+    conversation_events_interval_ms: int = 1_000
+    conversation_events_max_s: float = 300
+    # Messages that are examined to find exchanges and matches.
+    memory_scan_max: int = 300
+    conversation_search_scan_max: int = 4_000
+    # Chat: a turn, its response, and the files and passages that the model gets.
+    chat_turn_max_s: float = 1_800
+    chat_response_max_bytes: int = 8 * _MIB
+    chat_context_max_tokens: int = 2_000
+    chat_passages_max: int = 6
+
+    # Import: see `sources.importers.engine.limits`. A file that is not a Florilegium export is read into memory.
+    import_file_max_bytes: int = 64 * _MIB
+    import_images_max_bytes: int = 16 * _MIB
+    import_reader_deadline_s: float = 120
+    # Problems in a report, where all are counted.
+    import_problems_max: int = 100
+    # What is written per transaction: other writes of the user wait for it.
+    import_batch_items: int = 200
+    import_batch_chars: int = 128 * _KIB
+    # Follow: a look at the times of files, and a scan of folders without file events, are cheap.
+    follow_events: bool = True
+    follow_poll_s: float = 1
+    follow_unwatched_scan_s: float = 10
+
+    # Credentials. A cached one is dropped at once if the control database changes.
+    jwt_leeway_s: float = 30
+    jwks_refresh_min_s: float = 30
+    token_cache_max: int = 10_000
+    token_cache_ttl_s: float = 60
+    token_failure_cache_ttl_s: float = 5
+    # OAuth. RFC 6749 section 4.1.2 recommends ten minutes at most for a code. A refresh token may be sent once more if
+    # the response was lost. Five seconds is the default interval of devices (RFC 8628 section 3.2).
+    oauth_code_ttl_s: float = 60
+    oauth_refresh_retry_s: float = 30
+    oauth_device_interval_s: float = 5
+    oauth_connections_max_per_user: int = 100
+    # At the limit, the oldest client without a connection is deleted.
+    oauth_clients_max: int = 10_000
+    oauth_client_unused_ttl_s: float = _DAY_S
+    oauth_client_metadata_timeout_s: float = 5
+    openid_timeout_s: float = 10
+    # Sign-in. RFC 9106 section 4 recommends three passes. Further passwords are refused with 503.
+    password_hash_passes: int = 3
+    password_hash_jobs_max: int = 2
+    password_hash_queue_max: int = 50
+    passkey_max_per_user: int = 20
+    # Calls that are allowed at once after an idle period, and limits of single addresses (/64 networks of IPv6).
+    rate_user_burst: int = 200
+    rate_tool_burst: int = 100
+    rate_failures_burst: int = 30
+    rate_sign_in_account_burst: int = 10
+    rate_sign_in_address_per_minute: float = 6
+    rate_sign_in_address_burst: int = 30
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of a server. `config.loading.load_settings` builds it; tests build it directly."""
 
     # Network
     host: Annotated[
         str,
-        _text(
-            "Address to listen on. Any address other than a loopback address requires authentication.",
-            min_length=1,
-        ),
+        _text("Address to listen on. Any address other than a loopback address requires authentication.", min_length=1),
     ] = "127.0.0.1"
     port: Annotated[int, _number("", "TCP port to listen on. 0 picks a free port.", 0, 65_535)] = 8765
     public_url: Annotated[
@@ -84,26 +209,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     trusted_proxies: Annotated[
-        tuple[str, ...],
-        _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."),
+        tuple[str, ...], _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted.")
     ] = ()
 
     connections_max: Annotated[
         int,
-        _number("connections", "Open connections. 0: a third of the limit on open files, at most 4096.", 0, 1_000_000),
-    ] = 0
-    connections_max_per_address: Annotated[
-        int,
         _number(
             "connections",
-            "Open connections of one address that is not a trusted proxy. 0: half of `connections_max`.",
+            "Open connections; one user, or one address that is not a trusted proxy, can have half of them. 0: a third "
+            "of the limit on open files, at most 4096.",
             0,
             1_000_000,
         ),
-    ] = 0
-    connections_max_per_user: Annotated[
-        int,
-        _number("connections", "Open connections of one user. 0: half of `connections_max`.", 0, 1_000_000),
     ] = 0
     workers: Annotated[
         int,
@@ -114,10 +231,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             256,
         ),
     ] = 1
-    worker_hang_s: Annotated[
-        float,
-        _number("s", "A worker whose event loop has not run for this long is killed and replaced.", 1, _HOUR_S),
-    ] = 30
     idle_timeout_s: Annotated[
         float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
     ] = 5
@@ -144,22 +257,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "connections", "Connections of a process to PostgreSQL for libraries. Three more are for users.", 3, 500
         ),
     ] = 9
-    postgres_connect_timeout_s: Annotated[
-        float, _number("s", "How long connecting to PostgreSQL may take.", 0.1, 60)
-    ] = 5
-    postgres_connection_max_queries: Annotated[
-        int,
-        _number(
-            "statements",
-            "A connection to PostgreSQL is replaced after so many statements: the server remembers every table that a "
-            "connection has used.",
-            10,
-            10_000_000,
-        ),
-    ] = 5_000
-    postgres_connection_lifetime_s: Annotated[
-        float, _number("s", "A connection to PostgreSQL is replaced after this time.", 1, _DAY_S)
-    ] = 600
     postgres_statement_cache: Annotated[
         int,
         _number(
@@ -170,42 +267,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             100_000,
         ),
     ] = 0
-    postgres_statement_timeout_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "How long one statement of a call that reads or writes a library may take in PostgreSQL. 0: as long as the "
-            "call.",
-            0,
-            3_600_000,
-        ),
-    ] = 0
-    postgres_lock_timeout_ms: Annotated[
-        int, _number("ms", "How long a statement waits for a lock in PostgreSQL.", 1, 3_600_000)
-    ] = 2_000
-    postgres_idle_timeout_ms: Annotated[
-        int, _number("ms", "PostgreSQL ends a transaction that sends no statement for this time.", 100, 3_600_000)
-    ] = 10_000
-    postgres_silence_max_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "PostgreSQL must answer a statement this long after the time limit of the statement at the latest. "
-            "Otherwise the connection counts as lost, because the server or the network hangs.",
-            100,
-            3_600_000,
-        ),
-    ] = 5_000
-    postgres_hnsw_min_passages: Annotated[
-        int,
-        _number(
-            "passages",
-            "From so many embedded passages of one source of a user, PostgreSQL finds the nearest with an HNSW index, "
-            "which can miss some, instead of comparing all of them. 0: never.",
-            0,
-            1_000_000_000,
-        ),
-    ] = 50_000
 
     durability: Annotated[
         Literal["normal", "full"],
@@ -214,57 +275,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "loses nothing in either mode."
         ),
     ] = "normal"
-    library_flush_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How long after a write the disk is flushed, with `durability = normal`: a power failure loses what was "
-            "written in this time. 0: only when many pages were written and when the library is closed.",
-            0,
-            _HOUR_S,
-        ),
-    ] = 5
     library_open_max: Annotated[
         int,
         _number(
             "users", "Libraries open at the same time. 0: 128, or fewer if the limit on open files is low.", 0, 100_000
         ),
     ] = 0
-    library_jobs_max: Annotated[
-        int,
-        _number("jobs", "Library reads and writes that run at the same time. 0: the number of CPU cores.", 0, 1_000),
-    ] = 0
-    library_queue_max: Annotated[
-        int, _number("jobs", "Reads that may wait for one database file of one user, and as many writes.", 1, 100_000)
-    ] = 2_000
-    library_wait_max_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "A call is refused at once if it is expected to wait longer than this for its turn.",
-            10,
-            _HOUR_S * 1000,
-        ),
-    ] = 5_000
     library_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
     library_cache_kib: Annotated[
         int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
     ] = 1_024
-    library_stop_ms: Annotated[
-        int,
-        _number(
-            "ms",
-            "Time in which a read past its deadline must stop. After that, its connection is replaced by another one.",
-            10,
-            _HOUR_S * 1000,
-        ),
-    ] = 1_000
-    migration_copies_max: Annotated[
-        int,
-        _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
-    ] = 2
     user_max_bytes: Annotated[
         int,
         _number(
@@ -306,11 +328,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             100_000_000,
         ),
     ] = 10_000_000
-    title_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a title, name, URL or other short text of an item.", 100, 100_000)
-    ] = 2_000
-    tags_max: Annotated[int, _number("tags", "Maximum number of tags per item.", 1, 10_000)] = 100
-    tag_max_chars: Annotated[int, _number("characters", "Maximum length of a tag.", 1, 1_000)] = 100
     metadata_max_bytes: Annotated[
         int,
         _number(
@@ -323,49 +340,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch_max_items: Annotated[int, _number("items", "Maximum number of items written by one call.", 1, 1_000_000)] = (
         10_000
     )
-    chunk_size_chars: Annotated[
-        int, _number("characters", "Maximum size of the chunks that media texts are split into.", 100, 100_000)
-    ] = 1_500
-    chunk_overlap_chars: Annotated[
-        int, _number("characters", "Text that a chunk repeats from the end of the previous chunk.", 0, 10_000)
-    ] = 150
-    idempotency_ttl_s: Annotated[float, _number("s", "How long idempotency keys are kept.", 1, 365 * _DAY_S)] = (
-        7 * _DAY_S
-    )
-    idempotency_max_keys: Annotated[
-        int,
-        _number(
-            "keys", "Idempotency keys kept per database file of a user. The oldest are dropped first.", 1, 10_000_000
-        ),
-    ] = 10_000
-    search_ranked_rows_max: Annotated[
-        int,
-        _number("rows", "Matches that are ranked. If more rows match, only the newest are ranked.", 100, 100_000_000),
-    ] = 20_000
-    search_near_words_max: Annotated[
-        int,
-        _number(
-            "words",
-            "Words of an index that are compared with a word that the library does not contain. 0 turns that off.",
-            0,
-            10_000_000,
-        ),
-    ] = 50_000
-    search_vocabulary_mib: Annotated[
-        int,
-        _number(
-            "MiB", "Memory for the words of all users' libraries that misspelled words are compared with.", 1, _MIB
-        ),
-    ] = 64
-    message_scan_max_rows: Annotated[
-        int,
-        _number(
-            "rows",
-            "Messages scanned to find part of a word. Libraries with more messages build an index for it.",
-            10,
-            100_000_000,
-        ),
-    ] = 20_000
 
     # Logging
     log_level: Annotated[
@@ -381,75 +355,32 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Requests
     body_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB),
+        int, _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB)
     ] = 4 * _MIB
-    head_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of the request line and headers, not counting the credential.", _KIB, 64 * _MIB),
-    ] = 64 * _KIB
-    head_timeout_s: Annotated[
-        float, _number("s", "Time limit for receiving the request line and headers of a request.", 0.1, _HOUR_S)
-    ] = 30
-    loop_block_warn_ms: Annotated[
-        int,
-        _number("ms", "A call that blocks the event loop for longer is logged, with its stack.", 10, _HOUR_S * 1000),
-    ] = 250
-    body_timeout_s: Annotated[
-        float, _number("s", "Time in which the next 64 KiB of a request body, or its end, must arrive.", 0.1, _HOUR_S)
-    ] = 30
-    write_timeout_s: Annotated[
-        float, _number("s", "Time in which a client must read the next 64 KiB of a response.", 0.1, _HOUR_S)
+    client_timeout_s: Annotated[
+        float,
+        _number(
+            "s",
+            "Time limit for a client to send the request line and headers, and to send or read the next 64 KiB of a "
+            "body.",
+            0.1,
+            _HOUR_S,
+        ),
     ] = 30
     requests_max_bytes: Annotated[
         int,
         _number(
             "bytes",
             "Memory of request bodies and WebSocket messages in flight, decoded, for all users together (estimated). "
-            "At least four times `body_max_bytes`.",
+            "One user can have a quarter of it, and as many bytes of responses that were not read. Both are at least "
+            "four times `body_max_bytes`.",
             _KIB,
             1024 * 1024 * _MIB,
         ),
     ] = 256 * _MIB
-    user_requests_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Memory of request bodies and WebSocket messages of one user in flight, decoded (estimated). At least four "
-            "times `body_max_bytes`. A request that takes more alone is refused with 413.",
-            _KIB,
-            1024 * 1024 * _MIB,
-        ),
-    ] = 64 * _MIB
-    user_unread_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Bytes of responses that the clients of one user have not read. Further connections are closed.",
-            64 * _KIB,
-            1024 * 1024 * _MIB,
-        ),
-    ] = 64 * _MIB
-    uri_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a resource URI to subscribe to.", 64, 64 * _KIB)
-    ] = 2_000
-    body_small_chunks_max: Annotated[
-        int, _number("chunks", "Chunks of less than 64 bytes in one request body.", 1, 10_000_000)
-    ] = 4_096
-    refused_body_timeout_s: Annotated[
-        float,
-        _number("s", "How long the rest of a request body is discarded after the request was refused.", 0.1, _HOUR_S),
-    ] = 5
     call_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000
-    elicitation_timeout_s: Annotated[
-        float, _number("s", "Time a client has to answer a question from a tool (legacy protocol versions).", 1, _DAY_S)
-    ] = 300
-    connection_in_flight_max: Annotated[
-        int,
-        _number("calls", "Concurrent calls on one WebSocket or stdio connection.", 1, 10_000),
-    ] = 32
     shutdown_grace_s: Annotated[
         float,
         _number(
@@ -470,11 +401,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             _HOUR_S,
         ),
     ] = 0
-    list_page_size: Annotated[int, _number("items", "Tools, resources or prompts per page of a list.", 1, 10_000)] = 100
-    list_ttl_ms: Annotated[
-        int,
-        _number("ms", "How long clients may cache a list.", 0, _DAY_S * 1000),
-    ] = 60_000
     tool_names: Annotated[
         Literal["underscore", "dotted"],
         _text(
@@ -489,9 +415,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "`NAME=PROFILE`: `openai-mcp=research`."
         ),
     ] = ()
-    request_config_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of the config in a request's header or URL.", 64, 64 * _KIB)
-    ] = 2 * _KIB
 
     # Search
     search_deadline_ms: Annotated[int, _number("ms", "Time limit for searching one source.", 10, _HOUR_S * 1000)] = (
@@ -522,20 +445,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             min_length=1,
         ),
     ] = "UTC"
-    search_snippet_chars: Annotated[int, _number("characters", "Default length of snippets.", 1, 1_000)] = 300
-    query_max_chars: Annotated[
-        int,
-        _number("characters", "Maximum length of a query. The rest is ignored, and the response says so.", 1, 100_000),
-    ] = 1_000
-    query_max_terms: Annotated[
-        int,
-        _number(
-            "words",
-            "Maximum number of search terms in a query. The rest is ignored, and the response says so.",
-            1,
-            1_000,
-        ),
-    ] = 32
     retrieval_default_tokens: Annotated[
         int, _number("tokens", "Default token budget of a response that contains passages.", 100, 1_000_000)
     ] = 5_000
@@ -543,21 +452,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("tokens", "Maximum token budget of a response. Longer texts are returned in pages.", 100, 1_000_000),
     ] = 20_000
-    retrieval_chunk_tokens: Annotated[
-        int, _number("tokens", "Size of a passage if an item has no stored chunks.", 16, 4_000)
-    ] = 300
-    retrieval_chunk_overlap_tokens: Annotated[
-        int, _number("tokens", "Text shared by two neighbouring passages if an item has no stored chunks.", 0, 2_000)
-    ] = 30
-    retrieval_sibling_window: Annotated[
-        int, _number("passages", "Passages returned on each side of a match.", 0, 50)
-    ] = 2
-    prompt_max_chars: Annotated[
-        int,
-        _number("characters", "Maximum length of a rendered user prompt, including its arguments.", 1, 10**9),
-    ] = 1_000_000
     message_page_max: Annotated[
-        int, _number("messages", "Maximum number of messages per page of a conversation.", 1, 10_000)
+        int, _number("messages", "Maximum number of messages, conversations or matches in one response.", 1, 10_000)
     ] = 200
     fanout_deadline_ms: Annotated[
         int,
@@ -568,35 +464,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             3_600_000,
         ),
     ] = 2_500
-    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
-    # ranking; otherwise a second block would be scored for a single hit.
-    fanout_depth: Annotated[
-        int, _number("hits", "Hits requested from each source at a time when all sources are searched.", 1, 100)
-    ] = 20
-    fanout_scan_max: Annotated[
-        int,
-        _number(
-            "hits",
-            "Results of all sources that can be paged, and that one search examines to find those the session has not "
-            "seen.",
-            100,
-            1_000_000,
-        ),
-    ] = 1_000
-    fanout_source_max: Annotated[
-        int,
-        _number("hits", "Hits of one source among any ten that keep their rank while other sources have hits.", 1, 10),
-    ] = 6
-    search_response_default_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Size of a page of results if the caller sets neither a limit nor a snippet length. If the results do not "
-            "fit, the page has fewer of them.",
-            2_000,
-            _MIB,
-        ),
-    ] = 6_400
     search_response_max_bytes: Annotated[
         int,
         _number(
@@ -606,16 +473,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             64 * _MIB,
         ),
     ] = 64 * _KIB
-    memory_scan_max: Annotated[
-        int,
-        _number("messages", "Matches per concept examined for exchanges and conversations.", 10, 100_000),
-    ] = 300
-    memory_exchange_max_messages: Annotated[
-        int, _number("messages", "Messages searched backwards from a match for the start of its exchange.", 1, 1_000)
-    ] = 30
-    observations_batch_max: Annotated[
-        int, _number("observations", "Observations that one call can record.", 1, 10_000)
-    ] = 50
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
         _text(
@@ -641,9 +498,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("failures", "Consecutive failures of a source after which a user's searches skip it.", 1, 1_000)
     ] = 5
     breaker_pause_s: Annotated[float, _number("s", "How long a failing source is skipped.", 0.1, _DAY_S)] = 30
-    breaker_entries_max: Annotated[
-        int, _number("sources", "Failing sources tracked at the same time, for all users together.", 1, 10_000_000)
-    ] = 10_000
 
     # Semantic search
     semantic_model: Annotated[
@@ -666,10 +520,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     semantic_timeout_ms: Annotated[
         int,
-        _number("ms", "Time limit for embedding a query. After it, a search finds words only and says so.", 10, 60_000),
-    ] = 1_000
-    semantic_query_cache_max: Annotated[
-        int, _number("queries", "Queries whose vectors are kept in memory.", 1, 1_000_000)
+        _number(
+            "ms",
+            "Time limit for embedding a query, and for reranking. After it, a search finds words only and says so, and "
+            "hits keep their order.",
+            10,
+            60_000,
+        ),
     ] = 1_000
     semantic_endpoint_key: Annotated[str, _secret("Bearer token for the embeddings API.")] = ""
     semantic_endpoint_model: Annotated[
@@ -690,40 +547,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             max_length=500,
         ),
     ] = ""
-    semantic_endpoint_batch_max: Annotated[
-        int, _number("texts", "Texts in one request to the embeddings API.", 1, 2_048)
-    ] = 32
-    semantic_endpoint_timeout_s: Annotated[
-        float,
-        _number("s", "Time limit for one background request to the embeddings API.", 0.1, _HOUR_S),
-    ] = 30
-    semantic_endpoint_attempts_max: Annotated[
-        int, _number("attempts", "Attempts to send one background request to the embeddings API.", 1, 20)
-    ] = 3
-    semantic_response_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of a response of the embeddings API or the reranker.", _KIB, 1024 * _MIB),
-    ] = 64 * _MIB
     embedding_cpu_percent: Annotated[
         int,
         _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
     ] = 80
-    embedding_idle_s: Annotated[
-        float, _number("s", "Idle time after which the background process of a local model ends.", 1, _DAY_S)
-    ] = 60
-    embedding_deadline_s: Annotated[
-        float,
-        _number(
-            "s", "Time limit for one background batch of a local model, after which its process is replaced.", 1, _DAY_S
-        ),
-    ] = 600
-    model_download_timeout_s: Annotated[
-        float,
-        _number("s", "How long `florilegium model install` waits for the next data of a download.", 1, _HOUR_S),
-    ] = 30
     semantic_memory_mib: Annotated[
-        int,
-        _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
+        int, _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024)
     ] = 256
     reranker_url: Annotated[
         str,
@@ -734,149 +563,40 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     reranker_key: Annotated[str, _secret("Bearer token for the reranker.")] = ""
     reranker_model: Annotated[str, _text("Model name sent to the reranker. Empty: none is sent.")] = ""
-    reranker_timeout_ms: Annotated[
-        int, _number("ms", "Time limit for reranking. After it, hits keep their order.", 10, 60_000)
-    ] = 1_000
-    reranker_hits_max: Annotated[int, _number("hits", "First hits of a search that are reranked.", 1, 1_000)] = 50
 
     # Conversations
-    conversation_page_max: Annotated[
-        int, _number("conversations", "Maximum number of conversations per page of the REST list.", 1, 10_000)
-    ] = 200
-    conversation_hits_max: Annotated[
-        int, _number("messages", "Maximum number of messages returned by a message search.", 1, 10_000)
-    ] = 200
-    conversation_messages_max: Annotated[
-        int,
-        _number(
-            "messages",
-            "Maximum number of messages of a conversation in one REST response. The rest can be requested separately.",
-            1,
-            10**6,
-        ),
-    ] = 5_000
     conversation_response_max_bytes: Annotated[
         int, _number("bytes", "Message text in one REST response, after which the response ends.", _KIB, 1024 * _MIB)
     ] = 16 * _MIB
-    conversation_events_interval_ms: Annotated[
-        int,
-        _number("ms", "How often a stream of changes looks whether conversations have changed.", 50, 60_000),
-    ] = 1_000
-    conversation_events_max_s: Annotated[
-        float, _number("s", "How long a stream of changes lasts. Browsers connect again.", 0, _DAY_S)
-    ] = 300
-    conversation_search_message_chars: Annotated[
-        int, _number("characters", "Text of each message that conversation_search returns.", 1, 1_000_000)
-    ] = 2_000
-    conversation_search_scan_max: Annotated[
-        int, _number("messages", "Messages that conversation_search examines to find results.", 1, 1_000_000)
-    ] = 4_000
     bus_thread_max: Annotated[
         int, _number("threads", "Maximum number of message bus threads per user.", 1, 10_000_000)
     ] = 10_000
-    bus_agent_max_per_user: Annotated[
-        int,
-        _number("agents", "Registered agents per user. The least recently active agent is dropped first.", 1, 100_000),
-    ] = 100
-    bus_agent_ttl_s: Annotated[
-        float, _number("s", "Idle time after which an agent has to register again.", 1, 3650 * _DAY_S)
-    ] = 90 * _DAY_S
-    bus_message_page_max: Annotated[
-        int, _number("messages", "Maximum number of messages of a thread in one response.", 1, 100_000)
-    ] = 1_000
-    bus_response_max_bytes: Annotated[
-        int,
-        _number("bytes", "Message text in one response of bus_connect or msg_list.", _KIB, 64 * _MIB),
-    ] = 64 * _KIB
     bus_content_filter: Annotated[
         bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
     ] = True
-    bus_reply_token_max: Annotated[
-        int, _number("tokens", "Reply tokens, for all users together. They are kept in the process.", 1, 10_000_000)
-    ] = 100_000
-    bus_reply_token_max_per_user: Annotated[
-        int, _number("tokens", "Reply tokens per user. The oldest is dropped first.", 1, 1_000_000)
-    ] = 1_000
-    bus_reply_token_ttl_s: Annotated[float, _number("s", "Lifetime of a reply token.", 1, 30 * _DAY_S)] = _HOUR_S
     bus_sync_required: Annotated[
-        bool,
-        _text("Require every bus message to include the last seen `seq` and a reply token."),
+        bool, _text("Require every bus message to include the last seen `seq` and a reply token.")
     ] = False
 
     # Import
     import_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of an imported file or archive.", _KIB, 1024 * 1024 * _MIB)
-    ] = 1024 * _MIB
-    import_unpacked_max_bytes: Annotated[
-        int, _number("bytes", "Maximum unpacked size of an archive.", _KIB, 1024 * 1024 * _MIB)
-    ] = 16 * 1024 * _MIB
-    import_unpacked_ratio_max: Annotated[
         int,
         _number(
-            "times",
-            "Maximum compression ratio of a file in an archive. Text has a ratio of ten to forty.",
-            10,
-            100_000,
+            "bytes",
+            "Maximum size of an imported file or archive. An archive may have 16 times as much unpacked.",
+            _KIB,
+            1024 * 1024 * _MIB,
         ),
-    ] = 200
-    import_file_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of one file in an archive that is not a Florilegium export.", _KIB, 1024 * _MIB),
-    ] = 64 * _MIB
+    ] = 1024 * _MIB
     import_max_conversations: Annotated[
         int,
         _number(
             "conversations", "Maximum number of files, conversations and namespaces in one archive.", 1, 10_000_000
         ),
     ] = 100_000
-    import_problems_max: Annotated[
-        int, _number("problems", "Problems listed in an import report. All problems are counted.", 1, 10_000)
-    ] = 100
-    import_line_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of one line, or one value, in an imported file.", _KIB, 1024 * _MIB)
-    ] = 32 * _MIB
-    import_images_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes", "Size of the images of an imported note, together. Further images are left out.", 0, 1024 * _MIB
-        ),
-    ] = 16 * _MIB
-    import_depth_max: Annotated[
-        int, _number("levels", "Maximum nesting depth of JSON in an imported file.", 4, 1_000)
-    ] = 100
-    import_lines_max: Annotated[
-        int, _number("lines", "Maximum number of lines of a text that is imported.", 1_000, 1_000_000_000)
-    ] = 1_000_000
-    import_values_max: Annotated[
-        int,
-        _number("values", "Maximum number of values in JSON that is not a list of items.", 1_000, 1_000_000_000),
-    ] = 2_000_000
-    import_messages_max: Annotated[
-        int, _number("messages", "Maximum number of messages in an imported conversation.", 1, 1_000_000_000)
-    ] = 1_000_000
-    import_failed_max: Annotated[
-        int,
-        _number("items", "Failed items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
-    ] = 10_000
-    import_skipped_max: Annotated[
-        int,
-        _number("items", "Skipped items after which a file is given up, if fewer were imported.", 1, 1_000_000_000),
-    ] = 50_000
-    import_parser_cpu_s: Annotated[
-        int, _number("s", "CPU time limit of the process that parses one document.", 1, 3_600)
-    ] = 10
-    import_parser_memory_mib: Annotated[
-        int, _number("MiB", "Memory limit of the process that parses one document.", 128, 65_536)
-    ] = 512
-    # Long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
-    import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 120
     import_reader_memory_mib: Annotated[
         int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
     ] = 2_048
-    import_reader_deadline_s: Annotated[
-        float,
-        _number("s", "Time in which the process that reads the files of an import must make progress.", 1, _HOUR_S),
-    ] = 120
     import_sandbox: Annotated[
         Literal["auto", "required", "off"],
         _text(
@@ -884,31 +604,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "id. `auto` uses what the kernel offers, `required` refuses imports without Landlock and seccomp."
         ),
     ] = "auto"
-    import_batch_items: Annotated[
-        int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
-    ] = 200
-    import_batch_chars: Annotated[
-        int, _number("characters", "Text that an import writes per transaction.", _KIB, 1024 * _MIB)
-    ] = 128 * _KIB
     import_jobs_max: Annotated[
-        int, _number("imports", "REST imports that run at the same time, for all users together.", 1, 1_000)
+        int,
+        _number(
+            "imports",
+            "REST imports that run at the same time, for all users together, and as many followed sources.",
+            1,
+            1_000,
+        ),
     ] = 2
-    import_jobs_max_per_user: Annotated[
-        int, _number("imports", "REST imports of one user that run or wait at the same time.", 1, 1_000)
-    ] = 1
-    import_queue_max: Annotated[
-        int, _number("imports", "REST imports that may wait for others, for all users together.", 0, 10_000)
-    ] = 20
-    import_turn_s: Annotated[
-        float,
-        _number("s", "While others wait, an import runs for this long before it lets the next one go on.", 0, _DAY_S),
-    ] = 10.0
-    import_history_max: Annotated[
-        int, _number("imports", "Finished REST imports of one user whose results can still be retrieved.", 1, 100_000)
-    ] = 100
-    import_deadline_s: Annotated[
-        float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)
-    ] = _HOUR_S
 
     # Follow
     follow_roots: Annotated[
@@ -922,38 +626,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow_max_per_user: Annotated[
         int, _number("sources", "Followed sources of one user, paused ones included.", 0, 10_000)
     ] = 20
-    follow_jobs_max: Annotated[
-        int, _number("sources", "Followed sources that are read at the same time, for all users together.", 1, 1_000)
-    ] = 2
-    follow_events: Annotated[
-        bool,
-        _text(
-            "Whether followed folders are watched for file events. Without, and where the system offers none, they are "
-            "scanned every `follow_unwatched_scan_s`."
-        ),
-    ] = True
-    follow_poll_s: Annotated[
-        float, _number("s", "Time between two looks at the times of followed files and databases.", 0.05, _HOUR_S)
-    ] = 1.0
-    follow_scan_s: Annotated[
-        float, _number("s", "Time between two scans of a watched folder, which find what events missed.", 1, _DAY_S)
-    ] = 300.0
-    follow_unwatched_scan_s: Annotated[
-        float, _number("s", "Time between two scans of a folder that cannot be watched for events.", 0.1, _DAY_S)
-    ] = 10.0
-    follow_database_scan_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Time after which a followed database of tldw that changed is read completely again. Until then only the "
-            "rows are read whose change it records.",
-            1,
-            30 * _DAY_S,
-        ),
-    ] = 3600.0
-    follow_url_s: Annotated[
-        float, _number("s", "Time between two requests for a followed URL, unless it has an interval.", 1, 30 * _DAY_S)
-    ] = 3600.0
     follow_url_hosts: Annotated[
         tuple[str, ...],
         _text(
@@ -961,7 +633,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "port is not that of http or https."
         ),
     ] = ()
-    follow_url_timeout_s: Annotated[float, _number("s", "Time limit for fetching a followed URL.", 0.1, _HOUR_S)] = 30.0
 
     # Chat
     chat_upstream_url: Annotated[
@@ -978,43 +649,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_upstream_timeout_s: Annotated[
         float, _number("s", "Time limit for the upstream API to send the next part of a response.", 0.1, _HOUR_S)
     ] = 120
-    chat_turn_max_s: Annotated[float, _number("s", "Time limit for a complete chat turn.", 1, _DAY_S)] = 1800
-    chat_response_max_bytes: Annotated[
-        int,
-        _number(
-            "bytes",
-            "Maximum size of an upstream response, or of the part of a streamed response that is stored.",
-            _KIB,
-            256 * _MIB,
-        ),
-    ] = 8 * _MIB
-    chat_retry_window_s: Annotated[
-        float, _number("s", "Time within which a repeated turn is treated as a retry and stored once.", 0, _DAY_S)
-    ] = 300
-    chat_message_max_chars: Annotated[
-        int, _number("characters", "Maximum length of a message sent to `/chat`.", 1, 10_000_000)
-    ] = 10_000
-    chat_history_max_chars: Annotated[
-        int, _number("characters", "Maximum length of `history` sent to `/chat`, encoded as JSON.", 2, 100_000_000)
-    ] = 500_000
-    chat_files_max: Annotated[
-        int, _number("files", "Maximum number of files attached to a `/chat` message.", 0, 1_000)
-    ] = 10
-    chat_file_max_chars: Annotated[
-        int,
-        _number(
-            "characters",
-            "Text read from an attached file. The rest is left out, and the response says so.",
-            1,
-            10_000_000,
-        ),
-    ] = 20_000
-    chat_context_max_tokens: Annotated[
-        int, _number("tokens", "Library text used to answer one chat message.", 100, 1_000_000)
-    ] = 2_000
-    chat_passages_max: Annotated[
-        int, _number("passages", "Library passages used to answer one chat message.", 1, 50)
-    ] = 6
 
     # Sessions and streams
     session_url: Annotated[
@@ -1035,70 +669,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis_timeout_ms: Annotated[
         int, _number("ms", "How long a command may take before Redis counts as unavailable.", 10, 60_000)
     ] = 250
-    redis_pause_ms: Annotated[int, _number("ms", "After a failure, how long Redis is not asked again.", 1, 60_000)] = (
-        500
-    )
     session_ttl_s: Annotated[float, _number("s", "Idle time after which a session ends.", 1, 30 * _DAY_S)] = 1800
     session_max: Annotated[int, _number("sessions", "Sessions, for all users together.", 1, 10_000_000)] = 10_000
-    session_max_per_user: Annotated[
-        int, _number("sessions", "Sessions per user. The least recently used session is dropped first.", 1, 1_000_000)
-    ] = 100
     session_seen_max: Annotated[
         int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
-    session_queries_max: Annotated[int, _number("queries", "Recent queries kept per session.", 1, 1_000)] = 20
-    session_state_max: Annotated[
-        int,
-        _number(
-            "items", "Items, queries and defaults kept for the sessions of all users together.", 1_000, 1_000_000_000
-        ),
-    ] = 1_000_000
-    session_state_max_per_user: Annotated[
-        int, _number("items", "Items, queries and defaults kept for the sessions of one user.", 1_000, 1_000_000_000)
-    ] = 50_000
     stream_max_per_user: Annotated[
-        int,
-        _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
+        int, _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000)
     ] = 16
-    ws_ticket_ttl_s: Annotated[float, _number("s", "Lifetime of a WebSocket ticket.", 1, _HOUR_S)] = 30
-    ws_ping_interval_s: Annotated[
-        float, _number("s", "Interval between pings on a WebSocket connection.", 1, _HOUR_S)
-    ] = 20
-    ws_frames_per_s: Annotated[
-        float,
-        _number("frames/s", "WebSocket frames per user that are read. Further frames wait.", 1, 1_000_000),
-    ] = 1_000
-    ws_frames_burst: Annotated[
-        int, _number("frames", "WebSocket frames per user that are read at once after an idle period.", 1, 1_000_000)
-    ] = 1_000
-    ws_fragments_max: Annotated[int, _number("frames", "Fragments of one WebSocket message.", 1, 1_000_000)] = 1_024
-    ws_pings_per_s: Annotated[
-        int,
-        _number("frames/s", "Pings and pongs on one WebSocket. Faster clients are disconnected.", 1, 100_000),
-    ] = 20
     sse_keepalive_s: Annotated[
         float,
         _number(
-            "s",
-            "Idle time after which a comment is sent, so that proxies do not close an event stream.",
-            1,
-            _HOUR_S,
+            "s", "Idle time after which a comment is sent, so that proxies do not close an event stream.", 1, _HOUR_S
         ),
     ] = 15
-    access_recheck_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How often open streams and connections check that their user still has access.",
-            0.1,
-            _HOUR_S,
-        ),
-    ] = 1
 
     # Authentication
     require_auth: Annotated[
-        bool,
-        _text("Reject callers without a credential even on a loopback address. API keys are then sufficient."),
+        bool, _text("Reject callers without a credential even on a loopback address. API keys are then sufficient.")
     ] = False
     single_user_name: Annotated[
         str,
@@ -1131,25 +719,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     jwt_issuer: Annotated[
-        str,
-        _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server."),
+        str, _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server.")
     ] = ""
     jwt_audience: Annotated[
-        str,
-        _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."),
+        str, _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`.")
     ] = ""
-    jwt_leeway_s: Annotated[
-        float,
-        _number("s", "Clock difference tolerated when the times of a token are checked.", 0, 600),
-    ] = 30
-    jwt_token_types: Annotated[
-        tuple[str, ...], _text("Accepted values of a token's `typ` header, case-insensitive.")
-    ] = (
-        "at+jwt",
-        "JWT",
-    )
     jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
-    jwt_client_claim: Annotated[str, _text("Claim that identifies the client application.", min_length=1)] = "client_id"
     jwt_scope_claim: Annotated[
         str, _text("Claim that contains the scopes, as a list or as a space-separated string.", min_length=1)
     ] = "scope"
@@ -1191,8 +766,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
     authorization_servers: Annotated[
-        tuple[str, ...],
-        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
+        tuple[str, ...], _text("Issuer URLs of the authorization servers at which clients can obtain a token.")
     ] = ()
 
     # OAuth
@@ -1208,51 +782,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "Lifetime of an OAuth access token. Clients replace it by themselves.", 60, 30 * _DAY_S)
     ] = _HOUR_S
     oauth_refresh_token_ttl_s: Annotated[
-        float,
-        _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S),
+        float, _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S)
     ] = 90 * _DAY_S
-    oauth_refresh_retry_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Time in which a client whose response was lost may send a refresh token once more, as long as the new "
-            "one is unused. 0: never.",
-            0,
-            _HOUR_S,
-        ),
-    ] = 30
-    oauth_code_ttl_s: Annotated[
-        float, _number("s", "Time in which a client must exchange an authorization code.", 10, 600)
-    ] = 60
-    oauth_connections_max_per_user: Annotated[
-        int,
-        _number(
-            "connections",
-            "Connections of one user to applications. The least recently used ends when another is added.",
-            1,
-            100_000,
-        ),
-    ] = 100
     oauth_registration: Annotated[
         bool,
         _text("Let clients register themselves (RFC 7591). Clients with a metadata document need no registration."),
     ] = True
-    oauth_clients_max: Annotated[
-        int,
-        _number(
-            "clients",
-            "Clients that registered themselves. At the limit, the oldest one without a connection is deleted.",
-            1,
-            10_000_000,
-        ),
-    ] = 10_000
-    oauth_client_unused_ttl_s: Annotated[
-        float,
-        _number("s", "Time after which a client that registered itself and never connected is deleted.", 60, 1e9),
-    ] = _DAY_S
-    oauth_redirect_uris_max: Annotated[
-        int, _number("URIs", "Redirect URIs of one client that registered itself.", 1, 1_000)
-    ] = 20
     oauth_client_metadata: Annotated[
         bool, _text("Accept clients that are identified by the URL of their metadata document, which is fetched.")
     ] = True
@@ -1263,33 +798,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "addresses or another port than 443."
         ),
     ] = ()
-    oauth_client_metadata_ttl_s: Annotated[
-        float, _number("s", "How long a client metadata document is cached.", 1, 30 * _DAY_S)
-    ] = _HOUR_S
-    oauth_client_metadata_max: Annotated[
-        int, _number("documents", "Client metadata documents that are cached.", 1, 1_000_000)
-    ] = 1_000
-    oauth_client_metadata_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a client metadata document.", 256, _MIB)
-    ] = 16 * _KIB
-    oauth_client_metadata_timeout_s: Annotated[
-        float, _number("s", "Time limit for fetching a client metadata document.", 0.1, 60)
-    ] = 5
-    oauth_assertion_lifetime_max_s: Annotated[
-        float,
-        _number(
-            "s", "Maximum time until the signed token expires with which a client proves its identity.", 10, _HOUR_S
-        ),
-    ] = 600
-    oauth_device_code_ttl_s: Annotated[
-        float, _number("s", "Time in which a person must enter the code of a device.", 60, _HOUR_S)
-    ] = 900
-    oauth_device_interval_s: Annotated[
-        float, _number("s", "Minimum time between two questions of a device whether its code was entered.", 0, 60)
-    ] = 5
-    oauth_device_codes_max: Annotated[
-        int, _number("codes", "Devices that wait for their codes, for all users together.", 1, 1_000_000)
-    ] = 1_000
 
     # Sign-in with a browser
     browser_session_idle_s: Annotated[
@@ -1298,18 +806,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     browser_session_lifetime_s: Annotated[
         float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
     ] = 30 * 86400
-    browser_session_max_per_user: Annotated[
-        int,
-        _number(
-            "sessions",
-            "Browsers in which a user can be signed in. The one used least recently is signed out.",
-            1,
-            10_000,
-        ),
-    ] = 50
-    form_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
-    ] = 64 * _KIB
     password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
     password_requires_passkey: Annotated[
         bool,
@@ -1319,17 +815,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = False
     password_min_chars: Annotated[int, _number("characters", "Minimum length of a new password.", 8, 64)] = 8
-    password_max_chars: Annotated[int, _number("characters", "Maximum length of a password.", 64, 4096)] = 256
     password_hash_memory_kib: Annotated[
         int, _number("KiB", "Memory that hashing a password takes (Argon2id).", 64, 4 * _MIB)
     ] = 64 * _KIB
-    password_hash_passes: Annotated[
-        int, _number("passes", "Passes over that memory. Existing hashes are renewed at the next sign-in.", 1, 1_000)
-    ] = 3
-    password_hash_jobs_max: Annotated[int, _number("jobs", "Passwords that are hashed at the same time.", 1, 1_000)] = 2
-    password_hash_queue_max: Annotated[
-        int, _number("jobs", "Passwords that may wait to be hashed. Further sign-ins are refused with 503.", 1, 100_000)
-    ] = 50
     rate_sign_in_account_per_minute: Annotated[
         float,
         _number(
@@ -1340,33 +828,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1e6,
         ),
     ] = 0.5
-    rate_sign_in_account_burst: Annotated[
-        int, _number("attempts", "Failed sign-ins per account that are allowed at once.", 1, 1_000_000)
-    ] = 10
-    rate_sign_in_address_per_minute: Annotated[
-        float, _number("attempts/min", "Failed sign-ins per address (per /64 network of IPv6). 0: no limit.", 0, 1e6)
-    ] = 6
-    rate_sign_in_address_burst: Annotated[
-        int, _number("attempts", "Failed sign-ins per address that are allowed at once.", 1, 1_000_000)
-    ] = 30
-    known_browser_lifetime_s: Annotated[
-        float, _number("s", "How long a browser is remembered after the last sign-in with it.", 60, 1e9)
-    ] = 180 * _DAY_S
     passkey_sign_in: Annotated[bool, _text("Let people register passkeys and sign in with them.")] = True
-    passkey_max_per_user: Annotated[int, _number("passkeys", "Passkeys of one user.", 1, 1_000)] = 20
-    passkey_challenge_lifetime_s: Annotated[
-        float, _number("s", "Time in which people must confirm a passkey on their device.", 30, _HOUR_S)
-    ] = 300
-    passkey_recent_sign_in_s: Annotated[
-        float,
-        _number(
-            "s",
-            "How long after signing in people can change who has access: add and remove passkeys, sign out other "
-            "browsers, connect administrators' applications and disconnect any; also delete their data.",
-            60,
-            1e9,
-        ),
-    ] = 900
     openid_providers: Annotated[
         tuple[OpenIdProvider, ...],
         _secret(
@@ -1374,145 +836,33 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "a JSON array in the environment; see [Sign-in](sign-in.md#identity-providers)."
         ),
     ] = ()
-    openid_timeout_s: Annotated[float, _number("s", "Time limit for a request to a provider.", 0.1, 300)] = 10
-    openid_max_bytes: Annotated[int, _number("bytes", "Maximum size of a provider's response.", _KIB, 64 * _MIB)] = _MIB
-    openid_metadata_ttl_s: Annotated[
-        float, _number("s", "Age at which the discovery document of a provider is fetched again.", 1, 30 * _DAY_S)
-    ] = _HOUR_S
-    openid_flow_lifetime_s: Annotated[
-        float, _number("s", "Time in which people must complete a sign-in at a provider.", 30, _DAY_S)
-    ] = 900
-    setup_link_lifetime_s: Annotated[
-        float, _number("s", "How long the link that creates the first administrator is valid.", 60, 1e9)
-    ] = _DAY_S
-    invitation_lifetime_s: Annotated[float, _number("s", "How long an invitation is valid.", 60, 1e9)] = 7 * _DAY_S
-    reset_link_lifetime_s: Annotated[
-        float, _number("s", "How long a link that sets a new password is valid.", 60, 1e9)
-    ] = _DAY_S
 
     # Audit log
     audit_retention_days: Annotated[
         float, _number("days", "How long events are kept in the audit log. 0: forever.", 0, 36_500)
     ] = 90
     audit_reads: Annotated[bool, _text("Record which client read which item, so that people can see it.")] = True
-    recent_calls_max: Annotated[
-        int,
-        _number(
-            "calls", "MCP calls of a user that are kept in memory, so that people can see them. 0: none.", 0, 10_000
-        ),
-    ] = 50
-    recent_calls_users_max: Annotated[
-        int,
-        _number(
-            "users", "Users whose recent calls are kept. The least recent caller is forgotten first.", 1, 1_000_000
-        ),
-    ] = 1_000
-    audit_flush_s: Annotated[
-        float, _number("s", "How long reads wait to be written together. Other events are written at once.", 0.01, 60)
-    ] = 1
-    audit_queue_max: Annotated[
-        int, _number("events", "Events that wait to be written. Further ones are only counted.", 100, 10_000_000)
-    ] = 10_000
-    audit_rejections_per_hour: Annotated[
-        int,
-        _number(
-            "addresses",
-            "Addresses per hour whose rejected API keys and tokens are recorded. Those of others are counted together.",
-            1,
-            1_000_000,
-        ),
-    ] = 100
-
-    # Credential caches
-    token_cache_max: Annotated[
-        int,
-        _number("tokens", "Verified credentials that are cached, and as many rejected ones.", 1, 10_000_000),
-    ] = 10_000
-    token_cache_ttl_s: Annotated[
-        float,
-        _number("s", "How long a verified credential is cached, at most until it expires.", 0, _DAY_S),
-    ] = 60
-    token_failure_cache_ttl_s: Annotated[
-        float, _number("s", "How long a rejected credential is cached.", 0, _HOUR_S)
-    ] = 5
-    token_max_bytes: Annotated[
-        int, _number("bytes", "Maximum size of a credential. Longer ones are rejected without being parsed.", 256, _MIB)
-    ] = 16 * _KIB
-    jwks_ttl_s: Annotated[float, _number("s", "Age at which the JWK set is fetched again.", 1, 30 * _DAY_S)] = 600
-    jwks_refresh_min_s: Annotated[
-        float,
-        _number(
-            "s",
-            "Minimum time between two fetches of the JWK set, even if tokens name unknown keys.",
-            1,
-            _DAY_S,
-        ),
-    ] = 30
-    jwks_stale_max_s: Annotated[
-        float,
-        _number("s", "How long the last JWK set stays in use while fetching fails.", 0, 365 * _DAY_S),
-    ] = _DAY_S
-    jwks_timeout_s: Annotated[float, _number("s", "Time limit for fetching the JWK set.", 0.1, 300)] = 5
-    jwks_max_bytes: Annotated[int, _number("bytes", "Maximum size of the JWK set.", _KIB, 64 * _MIB)] = _MIB
-    key_last_used_flush_s: Annotated[
-        float, _number("s", "How often the last-used times of API keys are stored.", 1, _DAY_S)
-    ] = 60
 
     # Rate limits
     rate_user_per_minute: Annotated[
         float, _number("calls/min", "Calls per user, if authentication is configured. 0: no limit.", 0, 1e9)
     ] = 1200
-    rate_user_burst: Annotated[
-        int, _number("calls", "Calls per user that are allowed at once after an idle period.", 1, 1_000_000_000)
-    ] = 200
     rate_tool_per_minute: Annotated[
         float, _number("calls/min", "Calls per user and tool, if authentication is configured. 0: no limit.", 0, 1e9)
     ] = 600
-    rate_tool_burst: Annotated[
-        int,
-        _number("calls", "Calls per user and tool that are allowed at once after an idle period.", 1, 1_000_000_000),
-    ] = 100
     rate_failures_per_minute: Annotated[
         float, _number("failures/min", "Failed sign-ins per client address. 0: no limit.", 0, 1e9)
     ] = 60
-    rate_failures_burst: Annotated[
-        int,
-        _number(
-            "failures",
-            "Failed sign-ins per client address that are allowed at once after an idle period.",
-            1,
-            1_000_000_000,
-        ),
-    ] = 30
     rate_oauth_per_minute: Annotated[
         float,
-        _number("requests/min", "Requests to the OAuth endpoints per client address. 0: no limit.", 0, 1e9),
+        _number(
+            "requests/min",
+            "Requests to the OAuth endpoints per client address; one in 60 may be a new client or device code. 0: no "
+            "limit.",
+            0,
+            1e9,
+        ),
     ] = 600
-    rate_oauth_burst: Annotated[
-        int,
-        _number(
-            "requests", "Requests to the OAuth endpoints per client address that are allowed at once.", 1, 1_000_000_000
-        ),
-    ] = 100
-    rate_registration_per_minute: Annotated[
-        float,
-        _number("clients/min", "New OAuth clients and device codes per client address. 0: no limit.", 0, 1e9),
-    ] = 10
-    rate_registration_burst: Annotated[
-        int,
-        _number(
-            "clients", "New OAuth clients and device codes per address that are allowed at once.", 1, 1_000_000_000
-        ),
-    ] = 20
-    rate_keys_max: Annotated[
-        int,
-        _number(
-            "keys",
-            "Users, tools and addresses tracked by each limit. The least recently seen is dropped first.",
-            1,
-            100_000_000,
-        ),
-    ] = 100_000
 
     # Operations
     metrics_token: Annotated[
@@ -1533,6 +883,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("share", "Requests that are traced. A request with `traceparent` is traced if its caller is.", 0, 1),
     ] = 1
+
+    # Not a setting; see its docstring.
+    fixed: FixedValues = FixedValues()
 
     @property
     def has_jwt_key(self) -> bool:
@@ -1558,7 +911,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def of_source(self, source: str) -> "Settings":
         """Returns these settings with those that `source_limits` has for a source."""
-        limits = limits_of(source, self.source_limits)
+        entries = (_split_limit(entry) for entry in self.source_limits)
+        limits = {setting: value for name, setting, value in entries if name == source}
         values = msgspec.convert(limits, Settings, strict=False)
         return replace(self, **{name: getattr(values, name) for name in limits}) if limits else self
 
@@ -1623,7 +977,7 @@ _GROUPS = {
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
     "semantic_model": "Semantic search",
-    "conversation_page_max": "Conversations",
+    "conversation_response_max_bytes": "Conversations",
     "import_max_bytes": "Import",
     "follow_roots": "Follow",
     "chat_upstream_url": "Chat",
@@ -1631,7 +985,7 @@ _GROUPS = {
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
-    "token_cache_max": "Credential caches",
+    "audit_retention_days": "Audit log",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",
 }
@@ -1640,6 +994,8 @@ _GROUPS = {
 def _read_table() -> Iterator[Setting]:
     group = ""
     for field in fields(Settings):
+        if field.name == "fixed":
+            continue
         kind, meta = get_args(field.type)
         group = _GROUPS.get(field.name, group)
         yield Setting(
@@ -1678,28 +1034,15 @@ def check(settings: Settings) -> None:
         _claim_problems,
         _algorithm_problems,
         _url_problems,
-        _proxy_problems,
-        _client_problems,
-        _source_problems,
+        _value_problems,
         _semantic_problems,
         _exposure_problems,
-        _oauth_problems,
-        _time_zone_problems,
-        _openid_problems,
-        _second_factor_problems,
-        _session_url_problems,
-        _storage_url_problems,
+        _sign_in_problems,
+        _store_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
         raise ConfigurationError("\n".join(problems))
-
-
-def _time_zone_problems(settings: Settings) -> Iterator[str]:
-    try:
-        load_time_zone(settings.time_zone)
-    except ValueError as error:
-        yield f"time_zone: {error}"
 
 
 def _key_problems(settings: Settings) -> Iterator[str]:
@@ -1753,7 +1096,14 @@ def _url_problems(settings: Settings) -> Iterator[str]:
             "jwt_jwks_url: expected an https:// URL, or http:// with a loopback address, because keys fetched without "
             f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
         )
-    yield from _upstream_problems(settings)
+    upstream = settings.chat_upstream_url
+    if upstream and not _is_plain_url(upstream):
+        yield (
+            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
+            f"such as https://api.openai.com/v1, got {upstream.rpartition('@')[2]!r}"
+        )
+    elif upstream:
+        yield from _unencrypted_key("chat_upstream_url", upstream, "chat_upstream_key", settings.chat_upstream_key)
     if settings.tracing_endpoint and not _is_plain_url(settings.tracing_endpoint):
         yield (
             "tracing_endpoint: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
@@ -1771,17 +1121,6 @@ def _url_problems(settings: Settings) -> Iterator[str]:
                 "authorization_servers: expected an issuer URL without query or fragment, "
                 f"such as https://login.example.com, got {url!r}"
             )
-
-
-def _upstream_problems(settings: Settings) -> Iterator[str]:
-    url = settings.chat_upstream_url
-    if url and not _is_plain_url(url):
-        yield (
-            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
-            f"such as https://api.openai.com/v1, got {url.rpartition('@')[2]!r}"
-        )
-    elif url:
-        yield from _unencrypted_key("chat_upstream_url", url, "chat_upstream_key", settings.chat_upstream_key)
 
 
 def _semantic_problems(settings: Settings) -> Iterator[str]:
@@ -1815,23 +1154,42 @@ def _unencrypted_key(url_name: str, url: str, key_name: str, key: str) -> Iterat
         )
 
 
-def _proxy_problems(settings: Settings) -> Iterator[str]:
+def _value_problems(settings: Settings) -> Iterator[str]:
+    """Yields what is wrong with values that a type cannot describe."""
     for network in settings.trusted_proxies:
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
             yield f"trusted_proxies: expected an address or a network such as 10.0.0.0/8, got {network!r}"
-
-
-def _client_problems(settings: Settings) -> Iterator[str]:
     for entry in settings.client_profiles:
         name, _, profile = entry.rpartition("=")
         if not name or not profile:
             yield f"client_profiles: expected NAME=PROFILE, such as openai-mcp=research, got {entry!r}"
+    yield from limit_problems(settings.source_limits)
+    try:
+        load_time_zone(settings.time_zone)
+    except ValueError as error:
+        yield f"time_zone: {error}"
 
 
-def _source_problems(settings: Settings) -> Iterator[str]:
-    yield from limit_problems(settings.source_limits, Settings)
+def limit_problems(entries: Iterable[str]) -> Iterator[str]:
+    """Yields what is wrong with entries of `source_limits`, as a sentence for the operator."""
+    for entry in entries:
+        source, setting, value = _split_limit(entry)
+        if not source or setting not in SOURCE_SETTINGS:
+            names = ", ".join(SOURCE_SETTINGS)
+            yield f"source_limits: expected SOURCE.SETTING=VALUE with one of the settings {names}, got {entry!r}"
+            continue
+        try:
+            msgspec.convert({setting: value}, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            yield f"source_limits: {entry!r}: {error}"
+
+
+def _split_limit(entry: str) -> tuple[str, str, str]:
+    name, _, value = entry.partition("=")
+    source, _, setting = name.strip().partition(".")
+    return source, setting, value.strip()
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:
@@ -1843,41 +1201,31 @@ def _exposure_problems(settings: Settings) -> Iterator[str]:
         )
 
 
-def _oauth_problems(settings: Settings) -> Iterator[str]:
+def _sign_in_problems(settings: Settings) -> Iterator[str]:
     if settings.oauth_server == "on" and not settings.is_auth_configured:
         yield "oauth_server: requires authentication; set require_auth = true or a JWT key"
-
-
-def _openid_problems(settings: Settings) -> Iterator[str]:
     yield from provider_problems(settings.openid_providers)
     if settings.openid_providers and not settings.is_auth_configured:
         yield "openid_providers: a server for one user has no sign-in; set require_auth = true"
-
-
-def _second_factor_problems(settings: Settings) -> Iterator[str]:
     if settings.password_requires_passkey and not settings.passkey_sign_in:
         yield "password_requires_passkey: expected passkey_sign_in = true, because people need their passkeys"
     if settings.password_requires_passkey and not settings.is_auth_configured:
         yield "password_requires_passkey: a server for one user has no sign-in; set require_auth = true"
 
 
-def _storage_url_problems(settings: Settings) -> Iterator[str]:
+def _store_problems(settings: Settings) -> Iterator[str]:
+    """The values may contain passwords, so they are not repeated."""
+    if settings.session_url and not _is_redis_url(settings.session_url):
+        yield (
+            "session_url: expected redis://host:port/0, rediss://host:port/0 or unix:///path/to/socket, with "
+            "user:password@ before the host if the server asks for them"
+        )
     scheme = settings.storage_url.partition("://")[0]
     if settings.storage_url and scheme not in entry_points(group=STORAGE_ENGINES).names:
         try:
             require_postgres_url("storage_url", settings.storage_url)
         except ConfigurationError as error:
             yield error.message
-
-
-def _session_url_problems(settings: Settings) -> Iterator[str]:
-    """The value may contain a password, so it is not repeated."""
-    url = settings.session_url
-    if url and not _is_redis_url(url):
-        yield (
-            "session_url: expected redis://host:port/0, rediss://host:port/0 or unix:///path/to/socket, with "
-            "user:password@ before the host if the server asks for them"
-        )
 
 
 def _is_redis_url(url: str) -> bool:

@@ -19,12 +19,18 @@ from config.errors import FlorilegiumError, Forbidden, InvalidRequest, RateLimit
 from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
-from server.call_limits import CallLimits, CallNeeds, LimitCheck
+from server.call_limits import CallLimits
 from server.protocol.catalog import Profiles
 from server.transports.client_connections import ClientConnection, connection_of
 from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
+
+# The config in a header or URL of a request, which has a few short options.
+_CONFIG_MAX_BYTES = 2 * 1024
+
+# An attack from many addresses must not fill the audit log.
+_AUDIT_REJECTIONS_PER_HOUR = 100
 
 # The subprotocol by which clients of tldw announce that the next one is their token.
 BEARER_SUBPROTOCOL = "bearer"
@@ -44,8 +50,9 @@ class IncomingRequest(Struct, frozen=True):
 
     @classmethod
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
-        client, headers = scope.get("client"), Headers(scope["headers"])
-        address, subprotocols = client[0] if client else "", tuple(scope.get("subprotocols", ()))
+        client = scope.get("client")
+        subprotocols = tuple(scope["subprotocols"]) if "subprotocols" in scope else ()
+        headers, address = Headers(scope["headers"]), client[0] if client else ""
         return cls(headers, address, scope["query_string"], connection_of(scope), subprotocols)
 
     @property
@@ -56,7 +63,10 @@ class IncomingRequest(Struct, frozen=True):
     def connection_authorization(self) -> str | None:
         """The credential of a WebSocket upgrade. Clients that cannot set headers offer the subprotocols `bearer` and
         the token itself, or send the token as a Basic password."""
-        token = _bearer_subprotocol(self.subprotocols)
+        # The token that follows `bearer` in the list of subprotocols.
+        names = [name.lower() for name in self.subprotocols]
+        position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(self.subprotocols)
+        token = self.subprotocols[position] if position < len(self.subprotocols) else None
         authorization = basic_to_bearer(self.authorization)
         if token is None:
             return authorization
@@ -142,8 +152,8 @@ class Admission:
         self._audit = audit
         # Requests without a valid credential by kind, since the start of the process.
         self.failures: Counter[AuthFailure] = Counter()
-        self._rejections = RejectedCredentials(audit, settings.audit_rejections_per_hour)
-        self._config_max_bytes = settings.request_config_max_bytes
+        self._rejections = RejectedCredentials(audit, _AUDIT_REJECTIONS_PER_HOUR)
+        self._config_max_bytes = _CONFIG_MAX_BYTES
         self._data_root = data_root
         self._authenticator = authenticator
         self._limits = limits
@@ -168,13 +178,7 @@ class Admission:
         return principal
 
     async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
-        """Admits an MCP request. `profile` is the profile that the address names, if any."""
-        admitted = await self.admit_uncharged(request, profile)
-        await self.charge(admitted.principal)
-        return admitted
-
-    async def admit_uncharged(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
-        """Admits an MCP request that the transport charges when it has read the message.
+        """Admits an MCP request. `profile` is the profile that the address names, if any.
 
         The profile is checked before the credential: for a mistyped address that error is more useful.
         """
@@ -183,6 +187,7 @@ class Admission:
             self._profiles.get(profile)
         principal = await self.authenticate(request, request.authorization)
         _require_any_scope(principal)
+        await self.charge(principal)
         return self._admitted(request, principal, profile)
 
     async def admit_operation(
@@ -208,8 +213,10 @@ class Admission:
             principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
-        _require_sources(principal, operation)
-        await self.charge_call(CallNeeds(principal=principal, tool=operation.tools[0]))
+        is_permitted = operation.source is None or principal.permits_source(operation.source)
+        if principal.sources is not None and (operation.needs_all_sources or not is_permitted):
+            raise OutsideSources(operation, principal.sources)
+        await self.charge(principal)
         return self._admitted(request, principal, None)
 
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
@@ -222,39 +229,29 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            principal = await self._redeem(request, tickets[0])
+            ticket = tickets[0]
+            try:
+                redeemed = await self._tickets.redeem(ticket)
+                await self._authenticator.recheck(redeemed)
+            except Unauthenticated as error:
+                self._record_rejection(request, error)
+                raise
+            _identify(request, redeemed)
+            principal = redeemed
         else:
             principal = await self.authenticate(request, request.connection_authorization)
         _require_any_scope(principal)
         return self._admitted(request, principal, profile)
 
-    async def _redeem(self, request: IncomingRequest, ticket: str) -> Principal:
-        try:
-            principal = await self._tickets.redeem(ticket)
-            await self._authenticator.recheck(principal)
-        except Unauthenticated as error:
-            self._record_rejection(request, error)
-            raise
-        _identify(request, principal)
-        return principal
-
-    async def readmit(self, needs: CallNeeds) -> None:
+    async def readmit(self, principal: Principal) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
         self.require_running()
-        await self._authenticator.recheck(needs.principal)
-        await self.charge_call(needs)
+        await self._authenticator.recheck(principal)
+        await self.charge(principal)
 
     def require_running(self) -> None:
         if self._open_streams.is_stopping:
             raise Unavailable("the server is stopping")
-
-    async def charge_call(self, needs: CallNeeds) -> None:
-        """Counts a request against the user's rate limit, and reads what else it needs in the same step."""
-        await self._limits.charge_call(needs)
-
-    async def start_call(self, needs: CallNeeds) -> LimitCheck | None:
-        """Does what `charge_call` does, or returns the check for which the call has to wait after it has started."""
-        return await self._limits.start_call(needs)
 
     async def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""
@@ -299,22 +296,9 @@ class Admission:
         return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
 
 
-def _bearer_subprotocol(offered: tuple[str, ...]) -> str | None:
-    """Returns the token that follows `bearer` in the list of subprotocols."""
-    names = [name.lower() for name in offered]
-    position = names.index(BEARER_SUBPROTOCOL) + 1 if BEARER_SUBPROTOCOL in names else len(offered)
-    return offered[position] if position < len(offered) else None
-
-
 def _require_any_scope(principal: Principal) -> None:
     if not principal.scopes:
         raise Forbidden(READ)
-
-
-def _require_sources(principal: Principal, operation: Restricted) -> None:
-    is_permitted = operation.source is None or principal.permits_source(operation.source)
-    if principal.sources is not None and (operation.needs_all_sources or not is_permitted):
-        raise OutsideSources(operation, principal.sources)
 
 
 def _identify(request: IncomingRequest, principal: Principal) -> None:

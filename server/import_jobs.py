@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from loguru import logger
+from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext, build_context
@@ -35,7 +36,7 @@ from server.import_board import (
     NoImportBoard,
     PostedImport,
 )
-from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
+from sources.importers.engine.discovery import DiscoveredFile, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import import_limits
@@ -45,6 +46,12 @@ from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
+
+# Time limit for an import. Running the same import again continues it.
+IMPORT_DEADLINE_S = 3600.0
+
+# REST imports of one user that run or wait: a second one would wait for the same library.
+IMPORT_JOBS_MAX_PER_USER = 1
 
 # -- import slots ------------------------------------------------------------------------------------------------------
 # Slots for imports. An import that has had its turn passes its slot on while others wait, so that none waits for the
@@ -194,6 +201,18 @@ class _RunningJob:
         )
 
 
+class ImportJobLimits(Struct, frozen=True, kw_only=True):
+    # REST imports that may wait for others, for all users together. Their files are on disk.
+    queue_max: int = 20
+    # While others wait, an import lets the next one go on after each turn.
+    turn_s: float = 10.0
+    # Finished imports of one user whose results can still be retrieved.
+    history_max: int = 100
+
+
+IMPORT_JOB_LIMITS = ImportJobLimits()
+
+
 class ImportJobs:
     """The imports of all users. Each user sees only their own."""
 
@@ -204,7 +223,9 @@ class ImportJobs:
         libraries: Libraries,
         load_importers: Callable[[], Sequence[Importer]],
         board: ImportBoard | None = None,
+        limits: ImportJobLimits = IMPORT_JOB_LIMITS,
     ) -> None:
+        self._limits = limits
         self._board = board or NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
@@ -213,8 +234,8 @@ class ImportJobs:
         self._libraries = libraries
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
-        self._slots = ImportSlots(settings.import_jobs_max, settings.import_turn_s)
-        self._history = ImportHistory(libraries, settings.import_history_max)
+        self._slots = ImportSlots(settings.import_jobs_max, limits.turn_s)
+        self._history = ImportHistory(libraries, limits.history_max)
         # Imports that ended, by outcome, and the items they read, since the start of the process.
         self.outcomes: Counter[ImportState] = Counter()
         self.items_total = 0
@@ -224,7 +245,9 @@ class ImportJobs:
     ) -> ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards."""
         self._require_capacity(context.user_id)
-        await self._require_capacity_elsewhere(context.user_id)
+        if await self._board.count_running(context.user_id) >= IMPORT_JOBS_MAX_PER_USER:
+            retry = f"try again in {_RETRY_AFTER_S:.0f} s"
+            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if not is_dry_run:
             async with self._libraries.library(context) as library:
                 await library.require_room()
@@ -260,7 +283,7 @@ class ImportJobs:
             jobs += [job for job in await self._list_posted(context) if job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
-        return [*jobs, *earlier][: max(self._settings.import_history_max, len(jobs))]
+        return [*jobs, *earlier][: max(self._limits.history_max, len(jobs))]
 
     def count_active(self, context: RequestContext) -> int:
         """Returns how many imports of the user run or wait."""
@@ -353,13 +376,10 @@ class ImportJobs:
         while self._board.is_shared:
             if not await self._board.post(replace(posted, job=job.snapshot())):
                 logger.warning("import {} is continued by another process", job.id)
-                self._leave_to_others(job)
+                if not job.has_ended and job.task is not None:
+                    job.is_handed_over = True
+                    job.task.cancel()
             await asyncio.sleep(POST_INTERVAL_S)
-
-    def _leave_to_others(self, job: _RunningJob) -> None:
-        if not job.has_ended and job.task is not None:
-            job.is_handed_over = True
-            job.task.cancel()
 
     async def _cancel_elsewhere(self, context: RequestContext, job_id: str) -> ImportJob:
         """Asks the process that runs the job, and waits until it has ended."""
@@ -391,11 +411,6 @@ class ImportJobs:
                 last = current
                 yield last
 
-    async def _require_capacity_elsewhere(self, owner: UserId) -> None:
-        if await self._board.count_running(owner) >= self._settings.import_jobs_max_per_user:
-            retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-
     # -- running a job -------------------------------------------------------------------------------------------------
 
     async def _run(self, job: _RunningJob, context: RequestContext, folder: Path, format_name: str | None) -> None:
@@ -416,43 +431,34 @@ class ImportJobs:
             job.ended_at = time.time()
             # The file is left for the process that continues the job.
             if not job.is_left_to_others:
-                await self._finish(job, context, folder)
-
-    async def _finish(self, job: _RunningJob, context: RequestContext, folder: Path) -> None:
-        self._count(job)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        if not job.is_dry_run:
-            await self._history.add(context, job.snapshot())
-
-    def _count(self, job: _RunningJob) -> None:
-        if job.outcome is not None and not job.is_dry_run:
-            self.outcomes[job.outcome] += 1
-            self.items_total += job.progress.items
+                if job.outcome is not None and not job.is_dry_run:
+                    self.outcomes[job.outcome] += 1
+                    self.items_total += job.progress.items
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                if not job.is_dry_run:
+                    await self._history.add(context, job.snapshot())
 
     async def _import(
         self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None
     ) -> ImportSummary:
-        results = await self._discover(path, format_name)
+        # An upload is opened only in the process that also reads it.
+        limits, importers = import_limits(self._settings), await self.formats()
+        if format_name is not None:
+            importer_by_name(format_name, importers)
+        if all(map(is_read_in_a_process, importers)):
+            discovered = await find_files([path], limits, format_name)
+        else:
+            discovered = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
+        # The next upload of the same file will have another path.
+        results = [
+            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
+            for result in discovered
+        ]
         if job.is_dry_run:
             return await run_import(None, results, self._settings, job.progress)
         with background_jobs():
             async with self._libraries.library(context) as library:
                 return await run_import(library, results, self._settings, job.progress)
-
-    async def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
-        """An upload is opened only in the process that also reads it."""
-        limits, importers = import_limits(self._settings), await self.formats()
-        if format_name is not None:
-            importer_by_name(format_name, importers)
-        if all(map(is_read_in_a_process, importers)):
-            results = await find_files([path], limits, format_name)
-        else:
-            results = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
-        # The next upload of the same file will have another path.
-        return [
-            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
-            for result in results
-        ]
 
     # -- uploads and capacity ------------------------------------------------------------------------------------------
 
@@ -482,14 +488,14 @@ class ImportJobs:
     def _require_capacity(self, owner: UserId) -> None:
         active = [job.owner for job in self._jobs.values() if not job.has_ended]
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-        if active.count(owner) >= self._settings.import_jobs_max_per_user:
+        if active.count(owner) >= IMPORT_JOBS_MAX_PER_USER:
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-        if len(active) >= self._settings.import_jobs_max + self._settings.import_queue_max:
+        if len(active) >= self._settings.import_jobs_max + self._limits.queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
     def _drop_old_jobs(self, owner: UserId) -> None:
         ended = [job.id for job in self._jobs.values() if job.has_ended and job.owner == owner]
-        for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
+        for job_id in ended[: max(0, len(ended) - self._limits.history_max)]:
             del self._jobs[job_id]
 
     def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:
@@ -515,8 +521,9 @@ async def open_import_jobs(
     libraries: Libraries,
     load_importers: Callable[[], Sequence[Importer]],
     board: ImportBoard | None = None,
+    limits: ImportJobLimits = IMPORT_JOB_LIMITS,
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers, board)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits)
     taking_over = asyncio.create_task(_take_over_periodically(jobs)) if board is not None and board.is_shared else None
     try:
         yield jobs

@@ -65,6 +65,9 @@ from sources.registry import load_sources
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
 
+# Last-used times of API keys need not be exact, and storing one is a write.
+_KEY_LAST_USED_FLUSH_S = 60.0
+
 # A call is answered with 503 within a second if another process holds the lock of the control database.
 _CONTROL_BUSY_TIMEOUT_S = 0.5
 
@@ -177,10 +180,10 @@ def _build_runtime(
         stores.tickets,
         stores.recent_calls,
     )
-    call_limits = CallLimits(libraries, limits, stores.read_ahead, settings)
+    call_limits = CallLimits(libraries, limits)
     browser_sessions = BrowserSessions(registry.database, settings)
     authenticator = authenticator or _authenticator(settings, registry, limits, browser_sessions)
-    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
+    streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.fixed.access_recheck_s)
     knowledge = build_knowledge(settings, libraries, stores.session_states)
     bus = build_message_bus(libraries, settings, reply_token_store=stores.reply_tokens)
     catalog = catalog or build_catalog(settings, libraries, knowledge, bus, resources.quotas)
@@ -263,12 +266,8 @@ def _dispatcher_options(settings: Settings) -> DispatcherOptions:
         name="florilegium",
         title="Florilegium",
         version=VERSION,
-        page_size=settings.list_page_size,
-        uri_max_chars=settings.uri_max_chars,
-        list_ttl_ms=settings.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
-        recheck_s=settings.access_recheck_s,
-        elicitation_timeout_s=settings.elicitation_timeout_s,
+        recheck_s=settings.fixed.access_recheck_s,
         has_dotted_names=settings.tool_names == "dotted",
     )
 
@@ -290,7 +289,7 @@ async def _flushing(runtime: Runtime) -> AsyncIterator[None]:
 async def _flush_periodically(runtime: Runtime) -> None:
     """Stores the times at which API keys were last used, and records rejected credentials."""
     while True:
-        await asyncio.sleep(runtime.settings.key_last_used_flush_s)
+        await asyncio.sleep(_KEY_LAST_USED_FLUSH_S)
         await _flush(runtime)
         runtime.admission.record_rejections()
 

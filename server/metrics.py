@@ -2,14 +2,16 @@
 
 import shutil
 import time
+from bisect import bisect_left
 from collections import Counter as Totals
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import accumulate
 from typing import get_args
 
-from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from msgspec import Struct, field
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -22,7 +24,7 @@ from server.runtime import Runtime
 from server.version import VERSION
 from server.worker_processes import WorkerPlace
 from server.worker_state import WorkerReports, WorkerState, read_worker_state
-from sources.storage.contract import EmbeddingState, QueueState
+from sources.storage.contract import QueueState
 
 # -- runtime metrics ---------------------------------------------------------------------------------------------------
 # Metrics that are computed from the services when they are read: queues, libraries, imports, rejected credentials,
@@ -47,25 +49,35 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_open_max", "Libraries that may be open.", libraries.open_max)
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
-        yield from _embedding_metrics(libraries.embedding)
-        yield from self._access()
-        yield from self._imports()
-        yield from self._followed_sources()
-        yield from self._searches()
-        yield self._breakers()
-        yield from self._disk()
-
-    def _access(self) -> Iterator[Metric]:
-        runtime = self._runtime
+        if libraries.embedding.is_enabled:
+            yield _gauge(
+                "florilegium_embedding_users_waiting", "Users with text to embed.", libraries.embedding.users_waiting
+            )
+            yield _gauge(
+                "florilegium_embedding_rows_missing", "Their rows without embeddings.", libraries.embedding.rows_missing
+            )
+            yield _gauge(
+                "florilegium_embedding_coverage", "Share of their rows with embeddings.", libraries.embedding.coverage
+            )
+            yield _gauge(
+                "florilegium_embedding_failing",
+                "1 if no text can be embedded now.",
+                libraries.embedding.problem is not None,
+            )
+            yield _counter(
+                "florilegium_embedding_passages", "Passages that were embedded.", libraries.embedding.passages_total
+            )
         failures = {kind: runtime.admission.failures[kind] for kind in get_args(AuthFailure)}
         yield _counters("florilegium_auth_failures", "Requests without a valid credential.", "kind", failures)
-        limits = {"user": runtime.limits.user, "tool": runtime.limits.tool, "failures": runtime.limits.failures}
+        limits = {
+            "user": runtime.limits.user,
+            "tool": runtime.limits.tool,
+            "failures": runtime.limits.failures,
+        }
         refusals = {name: buckets.refusals for name, buckets in limits.items()}
         yield _counters("florilegium_rate_limited", "Calls refused by a rate limit.", "limit", refusals)
         events = dict(runtime.audit.events)
         yield _counters("florilegium_security_events", "Events of the audit log except reads.", "action", events)
-
-    def _imports(self) -> Iterator[Metric]:
         imports = self._runtime.imports
         waiting = imports.waiting
         yield _gauge("florilegium_imports_running", "Imports that are running.", imports.running - waiting)
@@ -73,24 +85,25 @@ class RuntimeCollector(Collector):
         outcomes = {str(outcome): imports.outcomes[outcome] for outcome in ENDED_STATES}
         yield _counters("florilegium_imports", "Imports by outcome.", "outcome", outcomes)
         yield _counter("florilegium_import_items", "Items that imports read.", imports.items_total)
-
-    def _followed_sources(self) -> Iterator[Metric]:
         following = self._runtime.following
         yield _gauge("florilegium_followed_sources", "Followed sources.", following.sources)
         yield _gauge("florilegium_followed_sources_paused", "Followed sources that are paused.", following.paused)
         yield _gauge("florilegium_followed_sources_running", "Followed sources that are being read.", following.running)
         yield _counter("florilegium_follow_runs", "Times that a followed source was read.", following.runs)
         yield _counter("florilegium_follow_failures", "Runs that failed as a whole.", following.failures)
-
-    def _searches(self) -> Iterator[Metric]:
         queue = self._runtime.knowledge.aggregator.queue
         yield _gauge("florilegium_searches_waiting", "Searches of all sources that wait for their turn.", queue.waiting)
         yield _gauge("florilegium_searches_running", "Searches of all sources that are running.", queue.running)
         yield _gauge("florilegium_search_oldest_wait_seconds", "How long the oldest search waits.", queue.oldest_wait_s)
         yield _counter("florilegium_search_wait_seconds", "Time that searches waited.", queue.wait_total_s)
         searches = self._runtime.knowledge.aggregator.outcomes
-        outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
-        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", outcomes)
+        search_outcomes = {outcome: searches[outcome] for outcome in get_args(SearchOutcome)}
+        yield _counters("florilegium_searches", "Searches of all sources by outcome.", "outcome", search_outcomes)
+        yield self._breakers()
+        with suppress(OSError):
+            usage = shutil.disk_usage(self._runtime.data_root.root)
+            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
+            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
 
     def _breakers(self) -> Metric:
         family = GaugeMetricFamily(
@@ -100,12 +113,6 @@ class RuntimeCollector(Collector):
         for source in self._runtime.knowledge.sources:
             family.add_metric([source.name], open_circuits.get(source.name, 0))
         return family
-
-    def _disk(self) -> Iterator[Metric]:
-        with suppress(OSError):
-            usage = shutil.disk_usage(self._runtime.data_root.root)
-            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
-            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
 
 
 def _job_metrics(queue: QueueState) -> Iterator[Metric]:
@@ -123,16 +130,6 @@ def _job_metrics(queue: QueueState) -> Iterator[Metric]:
     yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
     yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
-
-
-def _embedding_metrics(embedding: EmbeddingState) -> Iterator[Metric]:
-    if not embedding.is_enabled:
-        return
-    yield _gauge("florilegium_embedding_users_waiting", "Users with text to embed.", embedding.users_waiting)
-    yield _gauge("florilegium_embedding_rows_missing", "Their rows without embeddings.", embedding.rows_missing)
-    yield _gauge("florilegium_embedding_coverage", "Share of their rows with embeddings.", embedding.coverage)
-    yield _gauge("florilegium_embedding_failing", "1 if no text can be embedded now.", embedding.problem is not None)
-    yield _counter("florilegium_embedding_passages", "Passages that were embedded.", embedding.passages_total)
 
 
 def _gauge(name: str, description: str, value: float) -> Metric:
@@ -154,6 +151,44 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class Durations(Struct):
+    """The sum of the durations, and how many there are in each bucket of the histogram. The last bucket has no end."""
+
+    seconds: float = 0.0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+
+
+class CallCollector(Collector):
+    """The calls and responses of an application, as the library describes them."""
+
+    def __init__(
+        self,
+        calls: Mapping[tuple[str, str, str], int],
+        durations: Mapping[tuple[str, str], Durations],
+        responses: Mapping[int, int],
+    ) -> None:
+        self._calls = calls
+        self._durations = durations
+        self._responses = responses
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("method", "tool", "outcome")
+        calls = CounterMetricFamily("florilegium_mcp_calls", "MCP calls by outcome.", labels=labels)
+        for values, count in self._calls.items():
+            calls.add_metric(values, count)
+        yield calls
+        seconds = HistogramMetricFamily("florilegium_mcp_call_seconds", "Duration of MCP calls.", labels=labels[:2])
+        bounds = (*map(str, _SECONDS), "+Inf")
+        for key, durations in self._durations.items():
+            buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
+            seconds.add_metric(key, buckets, durations.seconds)
+        yield seconds
+        responses = CounterMetricFamily("florilegium_http_responses", "HTTP responses by status.", labels=["status"])
+        for status, count in self._responses.items():
+            responses.add_metric([str(status)], count)
+        yield responses
+
+
 class ToolCalls(Struct):
     """The calls of one tool. `failed` counts all outcomes except success."""
 
@@ -170,25 +205,12 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         Info("florilegium", "Version of the server.", registry=self._registry).info({"version": VERSION})
-        self._calls = Counter(
-            "florilegium_mcp_calls",
-            "MCP calls by outcome.",
-            ("method", "tool", "outcome"),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "florilegium_mcp_call_seconds",
-            "Duration of MCP calls.",
-            ("method", "tool"),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._responses = Counter(
-            "florilegium_http_responses", "HTTP responses by status.", ("status",), registry=self._registry
-        )
-        # Cached, because looking a counter up by its labels costs more than incrementing it.
-        self._call_metrics: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self._response_counters: dict[int, Counter] = {}
+        # Plain numbers, which are converted when they are read: a counter of the library costs a dozen calls for each
+        # MCP call. By method, tool and outcome, and by method and tool.
+        self._calls: Totals[tuple[str, str, str]] = Totals()
+        self._durations: dict[tuple[str, str], Durations] = {}
+        self._responses: Totals[int] = Totals()
+        self._registry.register(CallCollector(self._calls, self._durations, self._responses))
         # The credential for reading them. Empty: only administrators may.
         self.token = ""
         self._workers: WorkerReports | None = None
@@ -204,27 +226,15 @@ class Metrics:
         self.token = settings.metrics_token
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        metrics = self._call_metrics.get((method, tool, outcome))
-        if metrics is None:
-            metrics = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
-            self._call_metrics[method, tool, outcome] = metrics
-        counter, histogram = metrics
-        counter.inc()
-        histogram.observe(seconds)
+        self._calls[method, tool, outcome] += 1
+        durations = self._durations.get((method, tool))
+        if durations is None:
+            durations = self._durations[method, tool] = Durations()
+        durations.seconds += seconds
+        durations.counts[bisect_left(_SECONDS, seconds)] += 1
 
     def record_response(self, status: int) -> None:
-        counter = self._response_counters.get(status)
-        if counter is None:
-            counter = self._response_counters[status] = self._responses.labels(str(status))
-        counter.inc()
-
-    def _totals(self, counter: Counter, label: str) -> Mapping[str, int]:
-        """Adds up a counter by one of its labels."""
-        totals: Totals[str] = Totals()
-        for sample in (sample for metric in counter.collect() for sample in metric.samples):
-            if sample.name.endswith("_total"):
-                totals[sample.labels[label]] += int(sample.value)
-        return dict(totals)
+        self._responses[status] += 1
 
     @asynccontextmanager
     async def shared(self, place: WorkerPlace | None) -> AsyncIterator[None]:
@@ -265,5 +275,8 @@ class Metrics:
     def _read_state(self) -> WorkerState | None:
         if self._runtime is None:
             return None
-        calls, responses = self._totals(self._calls, "outcome"), self._totals(self._responses, "status")
+        calls: Totals[str] = Totals()
+        for (_, _, outcome), count in self._calls.items():
+            calls[outcome] += count
+        responses = {str(status): count for status, count in self._responses.items()}
         return read_worker_state(self._runtime, self.started_at, calls, responses)

@@ -26,8 +26,10 @@ from config.logging import RequestFields, RequestScope, log_request, new_request
 from config.settings import Settings
 from config.tracing import is_tracing, span
 from server.metrics import Metrics
+from server.protocol.connection import TEXT_BYTES
 from server.protocol.messages import log_failure
 from server.rest.errors import MethodNotAllowed, Unprocessable
+from server.transports.client_connections import connection_of
 from server.transports.headers import MCP_PATH, SECURITY_HEADERS
 from server.transports.repeated_refusals import IS_REPEATED
 
@@ -36,12 +38,18 @@ _HEADER = b"x-request-id"
 _TRACE_HEADERS = frozenset((b"traceparent", b"tracestate"))
 # Links that create an account or set a password contain a secret.
 _SECRET_PATH = re.compile(r"(/(?:setup|invitation|reset)/).+", re.DOTALL)
+_REFUSALS = frozenset((401, 403, 413, 429))
 # The second answers a WebSocket upgrade that is refused.
 _RESPONSE_STARTS = frozenset(("http.response.start", "websocket.http.response.start"))
 
 
 class RequestLogMiddleware:
-    """Logs requests. A valid request id from the caller is used, so that its logs and ours can be correlated."""
+    """Logs requests. A valid request id from the caller is used, so that its logs and ours can be correlated.
+
+    Counts the memory of a request's body until it is answered, because the decoded body is kept that long. Adds
+    `Connection: close` to a refusal, so that a client without access cannot send one request after the other. If the
+    body is still arriving, the protocol closes the connection later; see `bounded_http`.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_requests: bool) -> None:
         self._app = app
@@ -52,49 +60,60 @@ class RequestLogMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        client_id = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        request_id = client_id.decode() if _VALID_ID.match(client_id) else new_request_id()
+        request_id = ""
+        for name, value in scope["headers"]:
+            if name == _HEADER:
+                request_id = value.decode() if _VALID_ID.match(value) else ""
+                break
+        request_id = request_id or new_request_id()
         with RequestScope(request_id) as fields:
             if scope["type"] == "http" and is_tracing():
-                await self._serve_traced(scope, receive, send, request_id, fields)
+                # A WebSocket has no span of its own, because it can be open for days. Its calls have.
+                method, path = scope["method"], _path(scope)
+                attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
+                with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
+                    fields.trace_id = request_span.trace_id
+                    status = await self._serve(scope, receive, send, request_id, fields)
+                    known: dict[str, str | int] = {
+                        "http.response.status_code": status,
+                        "florilegium.outcome": fields.outcome,
+                        "enduser.id": fields.user,
+                        "florilegium.client": fields.client,
+                    }
+                    route = path if path.startswith(MCP_PATH) else fields.tool
+                    request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
             else:
                 await self._serve(scope, receive, send, request_id, fields)
-
-    async def _serve_traced(
-        self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields
-    ) -> None:
-        """A WebSocket has no span of its own, because it can be open for days. Its calls have."""
-        method, path = scope["method"], _path(scope)
-        attributes = {"http.request.method": method, "url.path": path, "florilegium.request_id": request_id}
-        with span(method, attributes, kind="server", parent=_trace_headers(scope)) as request_span:
-            fields.trace_id = request_span.trace_id
-            status = await self._serve(scope, receive, send, request_id, fields)
-            known: dict[str, str | int] = {
-                "http.response.status_code": status,
-                "florilegium.outcome": fields.outcome,
-                "enduser.id": fields.user,
-                "florilegium.client": fields.client,
-            }
-            route = path if path.startswith(MCP_PATH) else fields.tool
-            request_span.update(known, name=f"{method} {route}".rstrip(), is_failed=status >= 500)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields) -> int:
         status, started_at = 0, time.perf_counter()
         header = (_HEADER, request_id.encode())
+        connection = connection_of(scope) if scope["type"] == "http" else None
 
-        async def send_with_id(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] in _RESPONSE_STARTS:
                 status = message["status"]
-                message["headers"] = [*message["headers"], header, *SECURITY_HEADERS]
+                message["headers"] = headers = [*message["headers"], header, *SECURITY_HEADERS]
+                is_refusal = status in _REFUSALS or (connection is not None and connection.is_over_limit)
+                if is_refusal and connection is not None and connection.has_whole_request:
+                    headers.append((b"connection", b"close"))
             await send(message)
 
+        async def counting_receive() -> Message:
+            message = await receive()
+            if connection is not None and (body := message.get("body")):
+                connection.hold_part(TEXT_BYTES * len(body))
+            return message
+
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive if connection is None else counting_receive, send_with_headers)
         except Exception as error:
             # The application has sent the error response; here the exception is logged without its message.
             log_failure(f"{scope.get('method', 'WS')} {_path(scope)}", error)
         finally:
+            if connection is not None:
+                connection.release_request()
             if scope["type"] == "http":
                 self._metrics.record_response(status)
             if self._log_requests and IS_REPEATED not in scope:
@@ -115,7 +134,8 @@ def _trace_headers(scope: Scope) -> dict[str, str]:
 
 def _path(scope: Scope) -> str:
     """Returns the path without the secret of a link."""
-    return _SECRET_PATH.sub(r"\1…", scope["path"])
+    path: str = scope["path"]
+    return path if path == MCP_PATH else _SECRET_PATH.sub(r"\1…", path)
 
 
 # -- error responses ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,13 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from config.paths import UserId
-from config.settings import Settings
 from server.protocol.call import Call
+
+# Users whose calls are kept. The least recent caller is forgotten first.
+_RECENT_CALLS_USERS_MAX = 1000
+
+# What a page of the console shows.
+RECENT_CALLS_MAX = 50
 
 # Others only list what there is, or keep a connection alive.
 _RECORDED_METHODS = frozenset(("tools/call", "resources/read", "prompts/get"))
@@ -49,16 +54,17 @@ def recent_call(call: Call, method: str, tool: str, outcome: str, seconds: float
 
 
 class InProcessRecentCalls:
-    def __init__(self, settings: Settings) -> None:
-        self._per_user = settings.recent_calls_max
-        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(settings.recent_calls_users_max)
+    def __init__(self) -> None:
+        self._per_user = RECENT_CALLS_MAX
+        self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record, user_id = recent_call(call, method, tool, outcome, seconds), call.context.user_id
         if record is None or not self._per_user:
             return
-        calls = self._calls.get(user_id)
-        if calls is None:
+        try:
+            calls = self._calls[user_id]
+        except KeyError:
             calls = self._calls[user_id] = deque(maxlen=self._per_user)
         calls.append(record)
 

@@ -8,11 +8,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from auth.context import RequestContext
 from auth.quotas import QuotaOverrides, Quotas, apply_overrides
 from config.settings import Settings
+from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.version import VERSION
 from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
-from sources.search.arguments import LIMIT_MAX
+from sources.search.arguments import LIMIT_MAX, QUERY_MAX_TERMS
 from sources.semantic.service import model_description
 from sources.source import Source
 from sources.storage.contract import Libraries
@@ -82,12 +83,12 @@ class ServerInfoTool:
             call_ms=settings.call_deadline_ms,
             calls_per_minute=settings.rate_user_per_minute if settings.is_auth_configured else 0,
             tool_calls_per_minute=settings.rate_tool_per_minute if settings.is_auth_configured else 0,
-            calls_in_flight=settings.connection_in_flight_max,
+            calls_in_flight=settings.fixed.connection_in_flight_max,
             streams=settings.stream_max_per_user,
             session_s=settings.session_ttl_s,
             search_ms=settings.fanout_deadline_ms,
-            query_chars=settings.query_max_chars,
-            query_terms=settings.query_max_terms,
+            query_chars=settings.fixed.query_max_chars,
+            query_terms=QUERY_MAX_TERMS,
             hits=LIMIT_MAX,
             hits_bytes=settings.search_response_max_bytes,
             snippet_chars=SNIPPET_MAX_CHARS,
@@ -135,5 +136,5 @@ class ServerInfoTool:
             max_bytes=limits.max_bytes,
             max_items=limits.max_items,
             max_passages=limits.max_passages,
-            max_imports=self._settings.import_jobs_max_per_user,
+            max_imports=IMPORT_JOBS_MAX_PER_USER,
         )

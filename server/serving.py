@@ -22,8 +22,11 @@ from server.loop_watchdog import watch_event_loop
 from server.transports.bounded_http import BoundedHttp, bounded_http
 from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
-from server.transports.connection_middleware import ConnectionMiddleware
 from server.transports.open_streams import OpenStreams
+
+# Other users notice a pause of a quarter of a second, so a call that blocks the event loop for longer is logged with
+# its stack.
+_LOOP_BLOCK_WARN_MS = 250
 
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
 _CLOSING_SHARE = 0.25
@@ -97,18 +100,16 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         if self._is_replaced:
-            await self._let_clients_leave(min(_IDLE_S, grace_s))
+            # Answers requests on open connections and closes each of them with its answer.
+            limit_s = min(_IDLE_S, grace_s)
+            self._protocol.is_draining = True
+            ends_at = time.monotonic() + limit_s
+            while self.server_state.connections and time.monotonic() < ends_at:  # noqa: ASYNC110 - uvicorn has no event
+                await asyncio.sleep(_POLL_S)
         await self._open_streams.wait_until_empty(grace_s)
         left_s = max(0.0, grace_s - (time.monotonic() - started_at))
         self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]  # uvicorn passes it to wait_for
         await super().shutdown(sockets)
-
-    async def _let_clients_leave(self, limit_s: float) -> None:
-        """Answers requests on open connections and closes each of them with its answer."""
-        self._protocol.is_draining = True
-        ends_at = time.monotonic() + limit_s
-        while self.server_state.connections and time.monotonic() < ends_at:  # noqa: ASYNC110 - uvicorn has no event
-            await asyncio.sleep(_POLL_S)
 
 
 async def serve(
@@ -127,14 +128,14 @@ async def serve(
     connections = ClientConnections(settings)
     protocol = bounded_http(settings, connections)
     config = uvicorn.Config(
-        ConnectionMiddleware(app),
+        app,
         host=settings.host,
         port=settings.port,
         http=protocol,
         ws=bounded_websocket(settings, connections),
         ws_max_size=settings.body_max_bytes,
-        ws_ping_interval=settings.ws_ping_interval_s,
-        ws_ping_timeout=settings.ws_ping_interval_s,
+        ws_ping_interval=settings.sse_keepalive_s,
+        ws_ping_timeout=settings.sse_keepalive_s,
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -147,18 +148,14 @@ async def serve(
         forwarded_allow_ips=list(settings.trusted_proxies),
     )
     if not sockets:
-        _require_free_port(settings)
+        # Raises a readable error if the port is in use; uvicorn would log a traceback and exit the process.
+        with closing(_bind(settings)):
+            pass
     # Everything that exists now, modules above all, lives until the end. Visiting it in every full collection would
     # hold up all calls for 50 to 100 ms.
     gc.freeze()
-    with watch_event_loop(settings.loop_block_warn_ms):
+    with watch_event_loop(_LOOP_BLOCK_WARN_MS):
         await Server(config, settings, open_streams, protocol, announce, on_stop).serve(list(sockets) or None)
-
-
-def _require_free_port(settings: Settings) -> None:
-    """Raises a readable error if the port is in use; uvicorn would log a traceback and exit the process."""
-    with closing(_bind(settings)):
-        pass
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -186,15 +183,12 @@ def _bind(settings: Settings) -> socket.socket:
 def run(main: Coroutine[Any, Any, None], storage_url: str = "") -> None:
     """Runs a coroutine like asyncio.run, on uvloop if it is installed (the extra `fast`)."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _return_freed_memory(_POSTGRES_MMAP_THRESHOLD_BYTES if storage_url else _MMAP_THRESHOLD_BYTES)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main)
-
-
-def _return_freed_memory(block_bytes: int) -> None:
-    """Makes glibc return blocks of at least this size to the system as soon as they are freed. Other C libraries have
-    no mallopt."""
+    # Makes glibc return blocks of at least this size to the system as soon as they are freed. Other C libraries have no
+    # mallopt.
+    block_bytes = _POSTGRES_MMAP_THRESHOLD_BYTES if storage_url else _MMAP_THRESHOLD_BYTES
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, block_bytes)
         mallopt(_M_TRIM_THRESHOLD, 2 * _MMAP_THRESHOLD_BYTES)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main)

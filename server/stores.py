@@ -19,7 +19,6 @@ from config.errors import ConfigurationError
 from config.paths import DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.settings import STORAGE_ENGINES, Settings
-from server.call_limits import NoReadAhead, ReadAhead
 from server.compat.agentchatbus.agents import ReplyTokenStore
 from server.import_board import ImportBoard, NoImportBoard
 from server.protocol.catalog import LIST_KINDS, Change, ChangeFeed
@@ -30,6 +29,30 @@ from sessions.store import InProcessSessionStore, SessionStore
 if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
     from sources.storage.contract import Libraries
+
+# Statements wait only for locks of other calls of the same user, which are short.
+_POSTGRES_LOCK_TIMEOUT_MS = 2_000
+
+# Items, queries and defaults that are kept for the sessions of all users in this process, and of one user.
+_SESSION_STATE_MAX = 1_000_000
+_SESSION_STATE_MAX_PER_USER = 50_000
+
+# Recent queries explain a session to its user; older ones tell nothing.
+_SESSION_QUERIES_MAX = 20
+
+# A statement that is not answered this long after its own time limit means that the server or the network hangs, and
+# the connection counts as lost.
+_POSTGRES_SILENCE_MAX_MS = 5000
+
+# PostgreSQL ends a transaction that sends no statement for this time. Ours never wait for clients inside one.
+_POSTGRES_IDLE_TIMEOUT_MS = 10_000
+
+# Connections move to a new primary or a new host behind a name within ten minutes.
+_POSTGRES_CONNECTION_LIFETIME_S = 600.0
+
+# A backend of PostgreSQL remembers every table that it has used, so a connection is replaced after this many
+# statements.
+_POSTGRES_CONNECTION_MAX_QUERIES = 5000
 
 
 def control_location(settings: Settings, data_root: DataRoot) -> ControlLocation:
@@ -83,9 +106,9 @@ def open_libraries(
     options = PostgresOptions(
         **_connection_values(settings),
         connections=settings.postgres_connections,
-        statement_timeout_ms=settings.postgres_statement_timeout_ms,
-        lock_timeout_ms=settings.postgres_lock_timeout_ms,
-        idle_timeout_ms=settings.postgres_idle_timeout_ms,
+        statement_timeout_ms=settings.fixed.postgres_statement_timeout_ms,
+        lock_timeout_ms=_POSTGRES_LOCK_TIMEOUT_MS,
+        idle_timeout_ms=_POSTGRES_IDLE_TIMEOUT_MS,
     )
     return PostgresLibraries(
         options, settings, semantic=semantic, quotas=quotas, embeds_in_background=embeds_in_background
@@ -115,11 +138,11 @@ def connection_options(settings: Settings) -> ConnectionOptions:
 def _connection_values(settings: Settings) -> dict[str, Any]:
     return {
         "url": settings.storage_url,
-        "connect_timeout_s": settings.postgres_connect_timeout_s,
+        "connect_timeout_s": settings.fixed.postgres_connect_timeout_s,
         "statement_cache": settings.postgres_statement_cache,
-        "queries_max": settings.postgres_connection_max_queries,
-        "lifetime_s": settings.postgres_connection_lifetime_s,
-        "silence_max_s": settings.postgres_silence_max_ms / 1000,
+        "queries_max": _POSTGRES_CONNECTION_MAX_QUERIES,
+        "lifetime_s": _POSTGRES_CONNECTION_LIFETIME_S,
+        "silence_max_s": _POSTGRES_SILENCE_MAX_MS / 1000,
     }
 
 
@@ -189,13 +212,12 @@ class NoPeers:
 # -- state stores ------------------------------------------------------------------------------------------------------
 # State between calls that is in no database: kept in this process, or in Redis if `session_url` is set.
 #
-# docs/several-processes.md lists what is shared and what each process has of its own.
+# docs/scaling.md lists what is shared and what each process has of its own.
 
 
 class StateStores(Struct, frozen=True, kw_only=True):
     sessions: SessionStore
     session_states: SessionStates
-    read_ahead: ReadAhead
     make_limit: MakeLimit
     tickets: Tickets
     used_tokens: UsedTokens
@@ -220,14 +242,15 @@ async def open_state_stores(settings: Settings) -> AsyncIterator[StateStores]:
 
 def in_process_stores(settings: Settings) -> StateStores:
     return StateStores(
-        sessions=InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+        sessions=InProcessSessionStore(
+            settings.session_ttl_s, settings.session_max, settings.fixed.session_max_per_user
+        ),
         session_states=InProcessSessionStates(session_state_limits(settings)),
-        read_ahead=NoReadAhead(),
-        make_limit=in_process_limits(settings),
+        make_limit=in_process_limits(),
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),
         state_keys=StateKeys(),
-        recent_calls=InProcessRecentCalls(settings),
+        recent_calls=InProcessRecentCalls(),
         peers=NoPeers(),
         import_board=NoImportBoard(),
     )
@@ -237,9 +260,9 @@ def session_state_limits(settings: Settings) -> SessionStateLimits:
     return SessionStateLimits(
         ttl_s=settings.session_ttl_s,
         seen_max=settings.session_seen_max,
-        queries_max=settings.session_queries_max,
-        total_max=settings.session_state_max,
-        user_max=settings.session_state_max_per_user,
+        queries_max=_SESSION_QUERIES_MAX,
+        total_max=_SESSION_STATE_MAX,
+        user_max=_SESSION_STATE_MAX_PER_USER,
     )
 
 

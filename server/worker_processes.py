@@ -171,21 +171,18 @@ class WorkerProcesses:
             process.terminate()
         try:
             with self._listen(reading) as self._reports[number]:
-                code = await self._wait(number, process)
+                # The exit code of a worker, which is killed if it hangs: the system would go on to give it a share of
+                # all new connections.
+                reports, clock = self._reports[number], asyncio.get_running_loop().time
+                ending = asyncio.create_task(process.wait())
+                while not (await asyncio.wait([ending], timeout=self._hang_s / _REPORTS))[0]:
+                    if reports.has_served and clock() - reports.last_at > self._hang_s and not self._is_stopping:
+                        logger.error("worker {} has not responded for {:g} s and is killed", number, self._hang_s)
+                        process.kill()
+                code = ending.result()
             return self._reports[number].has_served, code
         finally:
             del self._processes[number], self._reports[number]
-
-    async def _wait(self, number: int, process: asyncio.subprocess.Process) -> int:
-        """Returns the exit code of a worker, which is killed if it hangs: the system would go on to give it a share of
-        all new connections."""
-        reports, clock = self._reports[number], asyncio.get_running_loop().time
-        ending = asyncio.create_task(process.wait())
-        while not (await asyncio.wait([ending], timeout=self._hang_s / _REPORTS))[0]:
-            if reports.has_served and clock() - reports.last_at > self._hang_s and not self._is_stopping:
-                logger.error("worker {} has not responded for {:g} s and is killed", number, self._hang_s)
-                process.kill()
-        return ending.result()
 
     @contextmanager
     def _listen(self, reading: int) -> Iterator[_Reports]:
@@ -196,7 +193,9 @@ class WorkerProcesses:
                 loop.remove_reader(reading)
                 return
             reports.has_served, reports.last_at = True, loop.time()
-            self._report_first()
+            if not self._has_served:
+                self._has_served = True
+                self._on_ready()
 
         loop.add_reader(reading, receive)
         try:
@@ -204,11 +203,6 @@ class WorkerProcesses:
         finally:
             loop.remove_reader(reading)
             os.close(reading)
-
-    def _report_first(self) -> None:
-        if not self._has_served:
-            self._has_served = True
-            self._on_ready()
 
     @contextmanager
     def _passing_on_signals(self) -> Iterator[None]:

@@ -108,11 +108,6 @@ class SessionStates(Protocol):
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState: ...
 
-    def known_defaults(self, handle: SessionHandle, owner: Owner) -> Mapping[str, Any] | None:
-        """Returns the defaults that the session last had for this process, so that a call can begin before the state
-        has been read, or None if they are unknown. Another process may have changed them."""
-        ...
-
     async def record(
         self,
         handle: SessionHandle,
@@ -195,10 +190,6 @@ class InProcessSessionStates:
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
         return self._store(handle, self._require(handle, owner))
-
-    def known_defaults(self, handle: SessionHandle, owner: Owner) -> Mapping[str, Any] | None:
-        entry = self._find(handle, owner)
-        return None if entry is None else MappingProxyType(entry.defaults)
 
     async def record(
         self,

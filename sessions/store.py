@@ -56,10 +56,6 @@ class SessionStore(Protocol):
         """
         ...
 
-    def known(self, session_id: str, owner: Owner) -> Session | None:
-        """Returns the owner's session as this process knows it, which may have ended at another process."""
-        ...
-
     async def holds(self, session: Session) -> bool: ...
 
     async def save(self, session: Session) -> None:
@@ -113,10 +109,6 @@ class InProcessSessionStore:
         session.used_at = self._clock()
         self._sessions.move_to_end(session.id)
         return session
-
-    def known(self, session_id: str, owner: Owner) -> Session | None:
-        session = self._sessions.get(SessionId(session_id))
-        return session if session is not None and session.owner == owner else None
 
     async def holds(self, session: Session) -> bool:
         self._expire()

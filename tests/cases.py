@@ -3,7 +3,8 @@
 `@each_case` is written like `@pytest.mark.parametrize`, but its cases are one test: they share its fixtures, and all
 cases that fail are reported together. It is for cases that do not disturb each other, such as rules over all files of
 the product or invalid values that change nothing. Only `tmp_path` is a directory of each case's own. Cases that need
-other fixtures of their own are parameters.
+other fixtures of their own are parameters. Cases that take long to make are the result of a function, which is called
+when the test runs.
 """
 
 import functools
@@ -15,31 +16,40 @@ from typing import Any
 import pytest
 
 
-def each_case(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def each_case(
+    names: str | Sequence[str], cases: Iterable[Any] | Callable[[], Iterable[Any]]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Calls the test for each case, with the case as the arguments `names`: a value, or a tuple of as many values."""
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    values = [_values(case, is_single=isinstance(names, str) and len(arguments) == 1) for case in cases]
-    all_cases = [dict(zip(arguments, case, strict=True)) for case in values]
-    assert all_cases, "a test without cases cannot fail"
+    is_single = isinstance(names, str) and len(arguments) == 1
+
+    @functools.cache
+    def all_cases() -> list[dict[str, Any]]:
+        values = [_values(case, is_single=is_single) for case in (cases() if callable(cases) else cases)]
+        assert values, "a test without cases cannot fail"
+        return [dict(zip(arguments, case, strict=True)) for case in values]
+
+    if not callable(cases):
+        all_cases()
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         async def run_coroutines(**fixtures: Any) -> None:
             failures = []
-            for number, case in enumerate(all_cases):
+            for number, case in enumerate(all_cases()):
                 try:
                     await test(**_of_case(fixtures, number), **case)
                 except Exception as failure:
                     failures.append(_described(failure, case))
-            _report(test.__name__, failures, len(all_cases))
+            _report(test.__name__, failures, len(all_cases()))
 
         def run_functions(**fixtures: Any) -> None:
             failures = []
-            for number, case in enumerate(all_cases):
+            for number, case in enumerate(all_cases()):
                 try:
                     test(**_of_case(fixtures, number), **case)
                 except Exception as failure:
                     failures.append(_described(failure, case))
-            _report(test.__name__, failures, len(all_cases))
+            _report(test.__name__, failures, len(all_cases()))
 
         run_all = functools.wraps(test)(run_coroutines if inspect.iscoroutinefunction(test) else run_functions)
         signature = inspect.signature(test)

@@ -3,8 +3,10 @@ of a server in the test's process. A run of the whole suite in which no test use
 
 import gc
 import secrets
+import sysconfig
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from tests.sources.source_fixture import LibraryUser
 
 pytest_plugins = ("tests.tiers",)
+
+# loguru asks for 40 paths for each sink, which takes milliseconds. They never change.
+sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]  # its arguments can be hashed
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")
@@ -142,10 +147,27 @@ def valkey(tmp_path: Path) -> Iterator[valkey_servers.ValkeyProcess]:
         yield process
 
 
-@pytest.fixture
-async def api(tmp_path: Path) -> "AsyncIterator[RestClient]":
-    """A client of the whole product without rate limits, on which Ada and Ben have empty libraries."""
+@pytest.fixture(scope="module")
+async def shared_api(tmp_path_factory: pytest.TempPathFactory) -> "AsyncIterator[RestClient]":
+    """A client of the whole product without rate limits, for the tests of a module."""
     from tests.live import NO_RATE_LIMITS  # noqa: PLC0415 - tests without a server need not import it
+    from tests.server.rest.rest_client import open_rest_client  # noqa: PLC0415 - as above
+
+    async with open_rest_client(tmp_path_factory.mktemp("server"), **NO_RATE_LIMITS) as client:
+        yield client
+
+
+@pytest.fixture
+async def api(shared_api: "RestClient") -> "AsyncIterator[RestClient]":
+    """The shared client, on which every user of a test is new."""
+    yield shared_api
+    await shared_api.server.forget_users()
+
+
+@pytest.fixture
+async def own_api(tmp_path: Path) -> "AsyncIterator[RestClient]":
+    """A client of a server that a test may change, with its data in `tmp_path`."""
+    from tests.live import NO_RATE_LIMITS  # noqa: PLC0415 - as above
     from tests.server.rest.rest_client import open_rest_client  # noqa: PLC0415 - as above
 
     async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:

@@ -1,6 +1,7 @@
 """A real server for tests: uvicorn on a free loopback port, in the event loop of the test."""
 
 import asyncio
+import shutil
 import socket
 import ssl
 import time
@@ -18,6 +19,7 @@ from auth.context import SCOPES
 from auth.registry import UserRecord
 from auth.tokens import mint_token
 from config.errors import Conflict
+from config.paths import UserId
 from config.settings import Settings, check
 from server.app import build_app
 from server.lifespan import open_runtime
@@ -25,7 +27,9 @@ from server.metrics import Metrics
 from server.protocol.catalog import Catalog
 from server.runtime import Runtime
 from server.serving import serve
+from tests.build_settings import build_settings
 from tests.servers.storage import storage_settings
+from tests.sources.storage.library_fixture import empty_library_files
 from tests.transport_requests import TRANSPORT_REQUESTS
 
 JWT_SECRET = "a test secret of more than 32 bytes"
@@ -57,7 +61,7 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
         "conversation_events_max_s": 0.2,
         **storage_settings(data_dir),
     }
-    settings = Settings(**{**defaults, **changes})
+    settings = build_settings(**{**defaults, **changes})
     check(settings)
     return settings
 
@@ -83,10 +87,24 @@ class LiveServer(Struct, frozen=True):
         if user is None:
             # The server itself may create the user meanwhile.
             with suppress(Conflict):
-                return await registry.add_user(name, role="admin")
+                user = await registry.add_user(name, role="admin")
+                self._prepare_library(user.id)
+                return user
             user = await registry.user_by_name(name)
             assert user is not None
         return user
+
+    def _prepare_library(self, user_id: UserId) -> None:
+        """Copies the files of an empty library, which is faster than creating them."""
+        folder = self.runtime.data_root.paths_of(user_id).media.parent
+        if not self.runtime.settings.storage_url and not folder.exists():
+            shutil.copytree(empty_library_files(), folder)
+
+    async def forget_users(self) -> None:
+        """Deletes all users, so that their names can be those of new users without any data."""
+        for user in await self.runtime.registry.list_users():
+            await self.runtime.libraries.remove(user.id)
+        await self.runtime.registry.database.withdraw(lambda db: db.execute("DELETE FROM users"))
 
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
         """Returns a valid token for the user, who is created if necessary."""

@@ -177,7 +177,7 @@ DEFECTS = (
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to copy")
-    parser.add_argument("--from", dest="start", type=int, default=1, help="the number of the first defect to seed")
+    parser.add_argument("numbers", nargs="*", type=int, default=range(1, len(DEFECTS) + 1), help="the defects to seed")
     parser.add_argument("--options", default="--tier=first", help="options of pytest")
     arguments = parser.parse_args()
     caught = 0
@@ -185,13 +185,14 @@ def main() -> int:
         copy = Path(folder) / "tree"
         _copy_tracked_files(arguments.tree, copy)
         print("| # | defect | noticed by | s |\n|---|---|---|---|", flush=True)
-        for number, defect in list(enumerate(DEFECTS, 1))[arguments.start - 1 :]:
+        for number in arguments.numbers:
+            defect = DEFECTS[number - 1]
             began = time.monotonic()
             failed = _first_failure(copy, defect, shlex.split(arguments.options))
             caught += failed is not None
             took_s = time.monotonic() - began
             print(f"| {number} | {_row(defect)} | {failed or '**nothing**'} | {took_s:.0f} |", flush=True)
-    print(f"RESULT defects={len(DEFECTS) - arguments.start + 1} caught={caught}")
+    print(f"RESULT defects={len(arguments.numbers)} caught={caught}")
     return 0
 
 

@@ -15,7 +15,7 @@ import pytest
 import config.errors
 from config.errors import FlorilegiumError
 from server.protocol.messages import error_message
-from server.reference import product_catalog, tools_markdown
+from tests.reference_pages import product_catalog
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
@@ -125,10 +125,6 @@ def test_an_error_is_converted_to_a_json_rpc_error() -> None:
         "id": 7,
         "error": {"code": -32603, "message": "it broke", "data": {"why": "test"}},
     }
-
-
-def test_every_tool_is_documented() -> None:
-    assert (ROOT / "docs" / "tools.md").read_text() == tools_markdown(product_catalog())
 
 
 def test_every_tool_description_has_an_example_and_every_name_is_short() -> None:

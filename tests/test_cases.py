@@ -25,7 +25,7 @@ def test_cases_are_combined_and_fixtures_are_passed(number: int, text: str, leng
     assert number < limit
 
 
-@each_case("number", [1, 2])
+@each_case("number", lambda: [1, 2])
 def test_each_case_has_its_own_directory(number: int, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     tmp_path.joinpath("file").write_text(str(number))
@@ -57,6 +57,8 @@ async def test_all_failing_cases_of_a_coroutine_are_reported() -> None:
 def test_cases_must_exist_and_fit_the_test() -> None:
     with pytest.raises(AssertionError, match="without cases"):
         each_case("number", [])
+    with pytest.raises(AssertionError, match="without cases"):
+        each_case("number", list[int])(lambda number: number)()
     with pytest.raises(AssertionError, match="has no arguments"):
         each_case("number", [1])(lambda text: text)
 

@@ -1,14 +1,19 @@
-"""Links in the documentation resolve, every page is listed, and the architecture page shows every package."""
+"""Links in the documentation resolve, every page is listed, generated pages are current, and the architecture page
+shows every package and names only files that exist."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cases import each_case
+from tests.reference_pages import generated_parts, written_part
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 PACKAGES = ("aggregator", "auth", "config", "florilegium", "server", "sessions", "sources")
+_CODE_SUFFIXES = (".py", ".toml", ".html", ".js", ".json", ".yaml", ".yml", ".sh")
+# A program of PostgreSQL, and a tool of AgentChatBus that is not offered.
+_NAMES_OF_OTHERS = frozenset(("pg_basebackup", "msg_edit"))
 
 
 def prose(page: Path) -> str:
@@ -56,6 +61,30 @@ def test_the_index_lists_every_page() -> None:
     assert {page for page in ROOT.glob("docs/*.md") if page.name != "README.md"} <= listed
 
 
+def test_generated_pages_are_current() -> None:
+    """Tools, commands and REST operations. The settings and the compatibility page have tests of their own."""
+    outdated = [
+        page
+        for page, generated in generated_parts().items()
+        if (ROOT / "docs" / page).read_text() != written_part(page) + generated
+    ]
+    assert outdated == [], "run make docs"
+
+
+def test_names_in_the_documentation_occur_in_the_code() -> None:
+    """Settings, tools, fields and metrics that are renamed or removed must not stay in the documentation."""
+    folders = (*PACKAGES, "tests", "bench", "deploy")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in _CODE_SUFFIXES]
+    own = (path for path in (*files, ROOT / ".ci/run") if "node_modules" not in path.parts)
+    words = {word for path in own for word in re.findall(r"\w+", path.read_text())}
+    words |= {f"{word}_total" for word in words} | _NAMES_OF_OTHERS
+    for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
+        spans = re.findall(r"`([^`\n]+)`", page.read_text())
+        names = {name for span in spans for name in re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", span)}
+        unknown = {name for name in names - words if not name.startswith("test_")}
+        assert unknown == set(), page.name
+
+
 def test_the_threat_model_names_tests_and_attacks_that_exist() -> None:
     text = (ROOT / "docs/threat-model.md").read_text()
     files = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
@@ -76,3 +105,10 @@ def test_the_architecture_page_shows_every_package() -> None:
     }
     below = ("sources/importers/formats/", "server/compat/agentkit/")
     assert {name for name in packages if not name.startswith(below)} == layout() - {"tests", "bench"}
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(rf"`((?:{'|'.join((*PACKAGES, 'tests', 'bench'))})/[\w/]+(?:\.py|/))`", text)
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -17,7 +17,15 @@ from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
 from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
-from config.settings import Settings
+
+# People who are away for a few days can still accept an invitation.
+_INVITATION_LIFETIME_S = 7 * 86_400
+
+# Someone must send the link to the user, who may be asleep.
+_RESET_LINK_LIFETIME_S = 86_400
+
+# The link that creates the first administrator is made again at each start without one.
+_SETUP_LINK_LIFETIME_S = 86_400
 
 # The issuer of accounts that links create. No token has it: people choose their names, and a name that is the `sub` of
 # someone else at the identity provider must not lead to that person's library, or that person to theirs.
@@ -65,13 +73,13 @@ class NewLink(Struct, frozen=True):
 
 
 class AccountLinks:
-    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
         self._lifetimes_s: dict[LinkKind, float] = {
-            "setup": settings.setup_link_lifetime_s,
-            "invitation": settings.invitation_lifetime_s,
-            "reset": settings.reset_link_lifetime_s,
+            "setup": _SETUP_LINK_LIFETIME_S,
+            "invitation": _INVITATION_LIFETIME_S,
+            "reset": _RESET_LINK_LIFETIME_S,
         }
 
     async def create_setup(self) -> NewLink | None:

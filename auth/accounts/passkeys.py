@@ -27,6 +27,9 @@ from config.errors import Conflict, InvalidParams
 from config.paths import UserId
 from config.settings import Settings
 
+# WebAuthn section 15.1 recommends 300 to 600 s for people to confirm a passkey.
+_PASSKEY_CHALLENGE_LIFETIME_S = 300.0
+
 _RANDOM_BYTES = 16
 _TIME_BYTES = 8
 _HEAD_BYTES = _RANDOM_BYTES + _TIME_BYTES
@@ -70,8 +73,8 @@ class Passkeys:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._max_per_user = settings.passkey_max_per_user
-        self._lifetime_s = settings.passkey_challenge_lifetime_s
+        self._max_per_user = settings.fixed.passkey_max_per_user
+        self._lifetime_s = _PASSKEY_CHALLENGE_LIFETIME_S
         self._used = used or InProcessUsedTokens()
         self._is_required = settings.password_requires_passkey
         self.rp_id = relying_party_id(settings)

@@ -23,6 +23,9 @@ from config.settings import Settings
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
+# NIST SP 800-63B asks for at least 64. Longer passwords only cost time to hash.
+PASSWORD_MAX_CHARS = 256
+
 
 # -- password rules ----------------------------------------------------------------------------------------------------
 # What a new password must be, after NIST SP 800-63B: long enough and not easily guessed, of any characters.
@@ -39,7 +42,7 @@ def normalize_password(password: str) -> str:
 
 def require_new_password(settings: Settings, password: str, user_name: str) -> None:
     """Raises InvalidParams with the reason if the password cannot be used."""
-    shortest, longest = settings.password_min_chars, settings.password_max_chars
+    shortest, longest = settings.password_min_chars, PASSWORD_MAX_CHARS
     # The first check bounds the work of the second: one character can become eighteen.
     length = len(password) if len(password) > longest else len(normalize_password(password))
     if not shortest <= length <= longest:
@@ -81,10 +84,10 @@ _WRONG = PasswordCheck(is_correct=False)
 class PasswordHashes:
     def __init__(self, settings: Settings) -> None:
         self._memory_kib = settings.password_hash_memory_kib
-        self._passes = settings.password_hash_passes
-        self._max_chars = settings.password_max_chars
-        self._turns = asyncio.Semaphore(settings.password_hash_jobs_max)
-        self._jobs_max = settings.password_hash_jobs_max + settings.password_hash_queue_max
+        self._passes = settings.fixed.password_hash_passes
+        self._max_chars = PASSWORD_MAX_CHARS
+        self._turns = asyncio.Semaphore(settings.fixed.password_hash_jobs_max)
+        self._jobs_max = settings.fixed.password_hash_jobs_max + settings.fixed.password_hash_queue_max
         self._jobs = 0
 
     async def hash(self, password: str) -> str:
@@ -160,10 +163,10 @@ class SignInFailed(FlorilegiumError):
 class SignInThrottle:
     def __init__(self, settings: Settings, make_limit: MakeLimit) -> None:
         what, rate = "failed sign-ins to this account", settings.rate_sign_in_account_per_minute
-        burst = settings.rate_sign_in_account_burst
+        burst = settings.fixed.rate_sign_in_account_burst
         self._strangers = make_limit(LimitRule("sign-in", what, rate, burst))
         self._known = make_limit(LimitRule("sign-in of browser", what, rate, burst))
-        address = (settings.rate_sign_in_address_per_minute, settings.rate_sign_in_address_burst)
+        address = (settings.fixed.rate_sign_in_address_per_minute, settings.fixed.rate_sign_in_address_burst)
         self._addresses = make_limit(LimitRule("sign-in from address", "failed sign-ins", *address))
 
     @asynccontextmanager

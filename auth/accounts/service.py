@@ -14,6 +14,10 @@ from auth.registry import UserRecord, require_user_name, select_user_by_name
 from config.paths import UserId
 from config.settings import Settings
 
+# A browser is remembered for half a year after its last sign-in, so that failed sign-ins elsewhere do not lock its
+# user out.
+KNOWN_BROWSER_LIFETIME_S = 180 * 86_400
+
 _UPSERT_BROWSER = (
     "INSERT INTO known_browsers (hash, user_id, used_at) VALUES (?, ?, ?) "
     "ON CONFLICT (hash) DO UPDATE SET user_id = excluded.user_id, used_at = excluded.used_at"
@@ -40,8 +44,8 @@ class Accounts:
         self._database = database
         self._clock = clock
         self._hashes = PasswordHashes(settings)
-        self._throttle = SignInThrottle(settings, make_limit or in_process_limits(settings))
-        self.links = AccountLinks(database, settings, clock)
+        self._throttle = SignInThrottle(settings, make_limit or in_process_limits())
+        self.links = AccountLinks(database, clock)
 
     async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> UserRecord:
         """Returns the user with that name and password. `browser` is the secret of a browser that was used before.
@@ -56,7 +60,9 @@ class Accounts:
             if not check.is_correct or user is None or user.is_disabled:
                 raise SignInFailed(user_id=user.id if user else "")
         if check.new_hash is not None:
-            await self._renew_hash(user.id, stored, check.new_hash)
+            # Stores a hash with the current parameters, unless the password was changed meanwhile.
+            statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
+            await self._database.write(lambda db: db.execute(statement, (check.new_hash, user.id, stored)))
         return user
 
     async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
@@ -90,7 +96,7 @@ class Accounts:
         digest = _browser_hash(secret, user.id)
 
         def operation(db: ControlConnection) -> bool:
-            oldest = now - self._settings.known_browser_lifetime_s
+            oldest = now - KNOWN_BROWSER_LIFETIME_S
             db.execute("DELETE FROM known_browsers WHERE used_at < ?", (oldest,))
             [count] = db.execute("SELECT count(*) FROM known_browsers WHERE user_id = ?", (user.id,)).fetchone()
             db.execute(_UPSERT_BROWSER, (digest, user.id, now))
@@ -103,15 +109,10 @@ class Accounts:
         """Returns an id of the browser if the user has signed in with it before."""
         if user is None or not browser:
             return None
-        digest, oldest = _browser_hash(browser, user.id), self._clock() - self._settings.known_browser_lifetime_s
+        digest, oldest = _browser_hash(browser, user.id), self._clock() - KNOWN_BROWSER_LIFETIME_S
         statement = "SELECT EXISTS (SELECT 1 FROM known_browsers WHERE hash = ? AND used_at >= ?)"
         is_known = await self._database.read(lambda db: bool(db.execute(statement, (digest, oldest)).fetchone()[0]))
         return digest.hex() if is_known else None
-
-    async def _renew_hash(self, user_id: UserId, stored: str | None, new_hash: str) -> None:
-        """Stores a hash with the current parameters, unless the password was changed meanwhile."""
-        statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
-        await self._database.write(lambda db: db.execute(statement, (new_hash, user_id, stored)))
 
 
 def _select_password(db: ControlConnection, name: str) -> tuple[UserRecord | None, str | None]:

@@ -7,7 +7,7 @@ fetched under the same rules as the document. Nothing is fetched for a client wi
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from auth.control_database import ControlConnection, ControlDatabase
 from auth.jwks import RemoteKeys
-from auth.oauth.clients import OAuthClient, read_metadata
+from auth.oauth.clients import OAUTH_REDIRECT_URIS_MAX, OAuthClient, read_metadata
 from auth.oauth.errors import InvalidClient, OAuthError, RequestRejected
 from auth.oauth.grants import PRIVATE_KEY, hash_credential
 from auth.oauth.metadata import TOKEN_PATH
@@ -28,6 +28,18 @@ from auth.tokens import check_times, unverified_claims, verify_signature
 from config.errors import Unauthenticated, Unavailable
 from config.public_http import OutgoingRequestError, PublicFetch
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
+
+# RFC 7523 section 3 allows to reject assertions that expire unreasonably late; used ones are remembered until then.
+_OAUTH_ASSERTION_LIFETIME_MAX_S = 600.0
+
+# A metadata document is a small JSON object that a stranger wrote.
+_OAUTH_CLIENT_METADATA_MAX_BYTES = 16 * 1024
+
+# Cached metadata documents, and as many key sets. The least recently used are fetched again.
+_OAUTH_CLIENT_METADATA_MAX = 1000
+
+# A client that changes its metadata document waits an hour at most; each sign-in would fetch it otherwise.
+_OAUTH_CLIENT_METADATA_TTL_S = 3600.0
 
 # -- metadata documents ------------------------------------------------------------------------------------------------
 # Clients that are identified by the URL of a document with their metadata (Client ID Metadata Documents).
@@ -67,11 +79,11 @@ class MetadataDocuments:
         fetch: PublicFetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._uris_max = settings.oauth_redirect_uris_max
-        self._ttl_s = settings.oauth_client_metadata_ttl_s
+        self._uris_max = OAUTH_REDIRECT_URIS_MAX
+        self._ttl_s = _OAUTH_CLIENT_METADATA_TTL_S
         self._fetch = fetch or document_fetch(settings)
         self._clock = clock
-        self._cache: LRUCache[str, _CachedDocument] = LRUCache(settings.oauth_client_metadata_max)
+        self._cache: LRUCache[str, _CachedDocument] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
         self._pending: dict[str, asyncio.Task[_CachedDocument]] = {}
 
     async def find(self, url: str) -> OAuthClient:
@@ -86,20 +98,17 @@ class MetadataDocuments:
     async def _find(self, url: str) -> tuple[OAuthClient, ClientKeys | None]:
         document = self._cache.get(url)
         if document is None or self._clock() >= document.cached_until:
-            document = await self._load_once(url)
+            # Joins a fetch of the same document, or starts one.
+            task = self._pending.get(url)
+            if task is None:
+                if len(self._pending) >= _FETCHES_MAX:
+                    raise Unavailable("too many metadata documents are being fetched; try again")
+                task = self._pending[url] = asyncio.create_task(self._load(url))
+                task.add_done_callback(lambda _: self._pending.pop(url, None))
+            document = await asyncio.shield(task)
         if document.client is None:
             raise RequestRejected(f"the metadata document of the application cannot be used: {document.problem}")
         return document.client, document.keys
-
-    async def _load_once(self, url: str) -> _CachedDocument:
-        """Joins a fetch of the same document, or starts one."""
-        task = self._pending.get(url)
-        if task is None:
-            if len(self._pending) >= _FETCHES_MAX:
-                raise Unavailable("too many metadata documents are being fetched; try again")
-            task = self._pending[url] = asyncio.create_task(self._load(url))
-            task.add_done_callback(lambda _: self._pending.pop(url, None))
-        return await asyncio.shield(task)
 
     async def _load(self, url: str) -> _CachedDocument:
         try:
@@ -115,7 +124,12 @@ class MetadataDocuments:
 
     def _read(self, url: str, body: bytes) -> tuple[OAuthClient, ClientKeys | None]:
         """A document is public, so it cannot contain a shared secret."""
-        document = _decode(body)
+        try:
+            document = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _invalid("expected a JSON object") from error
+        if not isinstance(document, dict):
+            raise _invalid("expected a JSON object")
         if document.get("client_id") != url:
             raise _invalid("client_id: expected the URL of the document")
         method = document.get("token_endpoint_auth_method") or "none"
@@ -131,8 +145,8 @@ class MetadataDocuments:
 
 def document_fetch(settings: Settings) -> PublicFetch:
     return PublicFetch(
-        settings.oauth_client_metadata_timeout_s,
-        settings.oauth_client_metadata_max_bytes,
+        settings.fixed.oauth_client_metadata_timeout_s,
+        _OAUTH_CLIENT_METADATA_MAX_BYTES,
         settings.oauth_client_metadata_hosts,
     )
 
@@ -163,16 +177,6 @@ def _read_keys(document: dict[str, Any]) -> ClientKeys:
     return ClientKeys(entries=tuple(entries), algorithm=algorithm)
 
 
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid("expected a JSON object") from error
-    if not isinstance(document, dict):
-        raise _invalid("expected a JSON object")
-    return document
-
-
 def _invalid(description: str) -> OAuthError:
     return OAuthError("invalid_client_metadata", description)
 
@@ -198,12 +202,12 @@ class ClientAssertions:
         self._clock = clock
         self._audiences = frozenset((settings.base_url, settings.base_url + TOKEN_PATH))
         # By the address of the keys.
-        self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(settings.oauth_client_metadata_max)
+        self._remote_keys: LRUCache[str, RemoteKeys] = LRUCache(_OAUTH_CLIENT_METADATA_MAX)
 
     def client_of(self, assertion: str) -> str:
         """Returns the client that an assertion names, which is not verified yet."""
         try:
-            subject = unverified_claims(assertion, self._settings.token_max_bytes).get("sub")
+            subject = unverified_claims(assertion, self._settings.fixed.token_max_bytes).get("sub")
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
         return subject if isinstance(subject, str) else ""
@@ -227,29 +231,24 @@ class ClientAssertions:
                 self._signing_keys(keys),
                 frozenset((keys.algorithm,) if keys.algorithm else ASYMMETRIC_ALGORITHMS),
                 _TOKEN_TYPES,
-                self._settings.token_max_bytes,
+                self._settings.fixed.token_max_bytes,
             )
-            expires_at, _ = check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            expires_at, _ = check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise InvalidClient(f"client_assertion: {error.reason or error.message}") from error
-        self._check_claims(client_id, claims, expires_at)
-        await self._use_once(client_id, str(claims["jti"]), expires_at)
-
-    def _check_claims(self, client_id: str, claims: Mapping[str, Any], expires_at: float) -> None:
         if (claims.get("iss"), claims.get("sub")) != (client_id, client_id):
             raise InvalidClient("client_assertion: expected the client id as iss and sub")
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(one, str) and one in self._audiences for one in audiences):
             raise InvalidClient(f"client_assertion: expected aud {self._settings.base_url}")
-        lifetime_max_s = self._settings.oauth_assertion_lifetime_max_s
-        if expires_at - self._clock() > lifetime_max_s + self._settings.jwt_leeway_s:
+        lifetime_max_s = _OAUTH_ASSERTION_LIFETIME_MAX_S
+        if expires_at - self._clock() > lifetime_max_s + self._settings.fixed.jwt_leeway_s:
             raise InvalidClient(f"client_assertion: expected exp within {lifetime_max_s:g} s")
         if not isinstance(claims.get("jti"), str) or not claims["jti"]:
             raise InvalidClient("client_assertion: expected jti")
-
-    async def _use_once(self, client_id: str, jti: str, expires_at: float) -> None:
-        """Stores the id until the assertion expires, so that a copy is not accepted by any process."""
+        # Stores the id until the assertion expires, so that a copy is not accepted by any process.
+        jti = str(claims["jti"])
         digest, now = hash_credential(f"{client_id} {jti}"), self._clock()
 
         def operation(db: ControlConnection) -> bool:

@@ -19,6 +19,9 @@ from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redire
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
 
+# Clients register a few redirect URIs; all of them are compared at each authorization.
+OAUTH_REDIRECT_URIS_MAX = 20
+
 AUTHORIZATION_CODE = "authorization_code"
 REFRESH = "refresh_token"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -105,9 +108,9 @@ class OAuthClients:
 
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._clients_max = settings.oauth_clients_max
-        self._uris_max = settings.oauth_redirect_uris_max
-        self._unused_ttl_s = settings.oauth_client_unused_ttl_s
+        self._clients_max = settings.fixed.oauth_clients_max
+        self._uris_max = OAUTH_REDIRECT_URIS_MAX
+        self._unused_ttl_s = settings.fixed.oauth_client_unused_ttl_s
         self._idle_ttl_s = settings.oauth_refresh_token_ttl_s
         self._clock = clock
 
@@ -155,7 +158,20 @@ class OAuthClients:
 
         def operation(db: ControlConnection) -> None:
             if kind == "dynamic":
-                self._make_room(db, now)
+                # Deletes unused clients. At the limit the oldest of them makes room, so that registrations of strangers
+                # cannot keep others from registering.
+                db.execute(
+                    f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
+                    "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
+                    (now - self._unused_ttl_s, now - self._idle_ttl_s),
+                )
+                (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
+                if count >= self._clients_max:
+                    oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
+                    if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
+                        raise Unavailable(
+                            "too many clients are registered; ask the operator to add this one", retry_after_s=3600
+                        )
             db.execute(
                 "INSERT INTO oauth_clients (id, kind, secret_hash, metadata, created_at) VALUES (?, ?, ?, ?, ?)",
                 (client.id, kind, secret_hash, msgspec.json.encode(metadata).decode(), now),
@@ -163,21 +179,6 @@ class OAuthClients:
 
         await self._database.write(operation)
         return client, secret
-
-    def _make_room(self, db: ControlConnection, now: float) -> None:
-        """Deletes unused clients. At the limit the oldest of them makes room, so that registrations of
-        strangers cannot keep others from registering."""
-        db.execute(
-            f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
-            "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
-            (now - self._unused_ttl_s, now - self._idle_ttl_s),
-        )
-        (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
-        if count < self._clients_max:
-            return
-        oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
-        if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
-            raise Unavailable("too many clients are registered; ask the operator to add this one", retry_after_s=3600)
 
 
 _QUERY = "SELECT id, kind, metadata, secret_hash, created_at, last_used_at FROM oauth_clients"

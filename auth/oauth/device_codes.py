@@ -24,6 +24,12 @@ from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest, client_pr
 from config.errors import Unavailable
 from config.settings import Settings
 
+# Devices that wait at the same time: the more there are, the easier a code is guessed.
+_OAUTH_DEVICE_CODES_MAX = 1000
+
+# Time in which a person must enter the code of a device, who may have to sign in first.
+OAUTH_DEVICE_CODE_TTL_S = 900.0
+
 # RFC 8628 section 6.1: consonants only, so that no words are spelled. Eight of them have 34 bits.
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 _USER_CODE_LETTERS = 8
@@ -63,7 +69,7 @@ class DeviceCodes:
         def operation(db: ControlConnection) -> None:
             db.execute("DELETE FROM oauth_device_codes WHERE expires_at < ?", (now,))
             (count,) = db.execute("SELECT count(*) FROM oauth_device_codes").fetchone()
-            if count >= self._settings.oauth_device_codes_max:
+            if count >= _OAUTH_DEVICE_CODES_MAX:
                 raise Unavailable("too many programs are waiting for their codes; try again later", retry_after_s=60)
             db.execute(
                 "INSERT INTO oauth_device_codes "
@@ -75,8 +81,8 @@ class DeviceCodes:
                     client_id,
                     " ".join(sorted(scopes)),
                     resource.url,
-                    now + self._settings.oauth_device_code_ttl_s,
-                    self._settings.oauth_device_interval_s,
+                    now + OAUTH_DEVICE_CODE_TTL_S,
+                    self._settings.fixed.oauth_device_interval_s,
                 ),
             )
 
@@ -93,7 +99,7 @@ class DeviceCodes:
 
         def operation(db: ControlConnection) -> None:
             self._require_pending(db, user_code)
-            grant_id = insert_grant(db, request, now, self._settings.oauth_connections_max_per_user)
+            grant_id = insert_grant(db, request, now, self._settings.fixed.oauth_connections_max_per_user)
             db.execute(
                 "UPDATE oauth_device_codes SET state = 'approved', grant_id = ? WHERE user_code = ?",
                 (grant_id, user_code),
@@ -150,11 +156,6 @@ class DeviceCodes:
         self._update(db, digest, polled_at=now)
         if state == "pending":
             return OAuthError("authorization_pending", "the code was not entered yet")
-        return self._answer(db, digest, state, grant_id, request)
-
-    def _answer(
-        self, db: ControlConnection, digest: bytes, state: str, grant_id: str | None, request: TokenRequest
-    ) -> IssuedTokens | OAuthError:
         db.execute("DELETE FROM oauth_device_codes WHERE hash = ?", (digest,))
         if state == "denied":
             return OAuthError("access_denied", "the request was denied")

@@ -161,8 +161,8 @@ class GrantRecord(Struct, frozen=True):
 class OAuthGrants:
     def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._code_ttl_s = settings.oauth_code_ttl_s
-        self._grants_max = settings.oauth_connections_max_per_user
+        self._code_ttl_s = settings.fixed.oauth_code_ttl_s
+        self._grants_max = settings.fixed.oauth_connections_max_per_user
         self._clock = clock
 
     async def approve(self, request: GrantRequest, code_challenge: str) -> str:

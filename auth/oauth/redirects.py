@@ -5,7 +5,7 @@ a native client listens on a port that it gets when it starts (RFC 8252 section 
 """
 
 import re
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from auth.oauth.errors import OAuthError
 
@@ -86,25 +86,17 @@ def _problem(uri: str, *, is_native: bool) -> str | None:
     if not uri.startswith(f"{parts.scheme}:"):  # `urlsplit` lower-cases the scheme
         return "a lower-case scheme"
     if parts.scheme in ("http", "https"):
-        return _web_problem(uri, parts)
-    return _private_use_problem(uri, parts, is_native=is_native)
-
-
-def _web_problem(uri: str, parts: SplitResult) -> str | None:
-    host = parts.hostname or ""
-    if not uri.startswith(f"{parts.scheme}://{parts.netloc}") or not parts.netloc or parts.netloc.endswith(":"):
-        return "an absolute URI with a host"
-    if parts.scheme == "http" and not (host in _LOOPBACK_HOSTS and is_loopback_uri(uri)):
-        return "https, or http with 127.0.0.1, [::1] or localhost"
-    if host not in _LOOPBACK_HOSTS and not _HOST.match(host):
-        return "a host name in ASCII"
-    segments = parts.path.replace("%2e", ".").replace("%2E", ".").split("/")
-    if "." in segments or ".." in segments:
-        return "a path without dot segments"
-    return None
-
-
-def _private_use_problem(uri: str, parts: SplitResult, *, is_native: bool) -> str | None:
+        host = parts.hostname or ""
+        if not uri.startswith(f"{parts.scheme}://{parts.netloc}") or not parts.netloc or parts.netloc.endswith(":"):
+            return "an absolute URI with a host"
+        if parts.scheme == "http" and not (host in _LOOPBACK_HOSTS and is_loopback_uri(uri)):
+            return "https, or http with 127.0.0.1, [::1] or localhost"
+        if host not in _LOOPBACK_HOSTS and not _HOST.match(host):
+            return "a host name in ASCII"
+        segments = parts.path.replace("%2e", ".").replace("%2E", ".").split("/")
+        if "." in segments or ".." in segments:
+            return "a path without dot segments"
+        return None
     if not _SCHEME.match(parts.scheme) or parts.scheme in _RESERVED_SCHEMES:
         return "https, http on a loopback address, or the scheme of an application"
     if not is_native:

@@ -103,7 +103,7 @@ class OAuthTokens:
         self._database = database
         self._access_ttl_s = settings.oauth_access_token_ttl_s
         self._refresh_ttl_s = settings.oauth_refresh_token_ttl_s
-        self._retry_s = settings.oauth_refresh_retry_s
+        self._retry_s = settings.fixed.oauth_refresh_retry_s
         self._clock = clock
 
     async def redeem(self, code: str, request: TokenRequest) -> IssuedTokens:
@@ -231,7 +231,8 @@ class OAuthTokens:
             return invalid_grant("refresh_token: not accepted")
         if problem := client_problem(grant, is_verified=request.is_client_verified):
             return problem
-        scopes = _narrow(grant, request)
+        # Clients repeat the scopes that they asked for. Those that the person did not grant stay out.
+        scopes = grant.scopes if request.scopes is None else grant.scopes & request.scopes
         if problem := _target_problem(grant, request) or _scope_problem(scopes):
             return problem
         if used_at is not None and not self._is_retry(db, digest, used_at, now):
@@ -240,7 +241,8 @@ class OAuthTokens:
         if used_at is None:
             db.execute("UPDATE oauth_tokens SET used_at = ? WHERE hash = ?", (now, digest))
         else:
-            _discard_replacements(db, digest)
+            db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
+            db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
         return self.issue(db, grant, scopes, has_refresh_token=True, parent=digest)
 
     def _is_retry(self, db: ControlConnection, digest: bytes, used_at: float, now: float) -> bool:
@@ -249,11 +251,6 @@ class OAuthTokens:
         query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
         (used,) = db.execute(query, (digest, _NEVER)).fetchone()
         return not used
-
-
-def _discard_replacements(db: ControlConnection, digest: bytes) -> None:
-    db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
-    db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
 
 
 def _select_access(db: ControlConnection, digest: bytes) -> AccessToken | None:
@@ -275,11 +272,6 @@ def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | N
     if request.resource in (None, grant.resource):
         return None
     return OAuthError("invalid_target", f"resource: expected {grant.resource}, which was authorized")
-
-
-def _narrow(grant: GrantRecord, request: TokenRequest) -> frozenset[str]:
-    """Clients repeat the scopes that they asked for. Those that the person did not grant stay out."""
-    return grant.scopes if request.scopes is None else grant.scopes & request.scopes
 
 
 def _scope_problem(scopes: frozenset[str]) -> OAuthError | None:

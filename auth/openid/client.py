@@ -26,6 +26,12 @@ from config.openid import OpenIdProvider, is_trusted_url
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
+# Providers change their endpoints rarely. A change is noticed within the hour.
+_OPENID_METADATA_TTL_S = 3600.0
+
+# Discovery documents, key sets and tokens are far smaller.
+_OPENID_MAX_BYTES = 1024 * 1024
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 # Why a sign-in at a provider failed.
 
@@ -185,44 +191,11 @@ class OpenIdClient:
         Claims that are `needed` and missing are read from the userinfo endpoint.
         """
         metadata = await self._discover()
-        self._check_response_issuer(metadata, issuer)
-        tokens = await self._request_tokens(metadata, flow, code)
-        claims = await self._verify(metadata, tokens.id_token, flow)
-        if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
-            return claims
-        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
-
-    def _check_response_issuer(self, metadata: ProviderMetadata, issuer: str | None) -> None:
-        """A response of another provider, which the person was tricked into using, must not reach this one's token
-        endpoint (mix-up). Each provider also has a redirect URI of its own."""
+        # A response of another provider, which the person was tricked into using, must not reach this one's token
+        # endpoint (mix-up). Each provider also has a redirect URI of its own.
         is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
         if is_missing or (issuer is not None and issuer != metadata.issuer):
             raise OpenIdFailed("the response comes from another provider; start again")
-
-    async def _discover(self) -> ProviderMetadata:
-        is_fresh = self._monotonic() - self._fetched_at < self._settings.openid_metadata_ttl_s
-        if self._metadata is None or not is_fresh:
-            self._accept(await self._fetch_metadata())
-        assert self._metadata is not None
-        return self._metadata
-
-    async def _fetch_metadata(self) -> ProviderMetadata:
-        url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
-        metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
-        if metadata.issuer != self.provider.issuer:
-            raise self._unavailable(f"its document has the issuer {metadata.issuer[:200]!r}")
-        endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
-        if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
-            raise self._unavailable("its document names an endpoint without TLS")
-        return metadata
-
-    def _accept(self, metadata: ProviderMetadata) -> None:
-        if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
-            fetch = UrlFetch(self._settings.openid_timeout_s, self._settings.openid_max_bytes)
-            self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
-        self._metadata, self._fetched_at = metadata, self._monotonic()
-
-    async def _request_tokens(self, metadata: ProviderMetadata, flow: SignInFlow, code: str) -> _TokenResponse:
         values = {
             "grant_type": "authorization_code",
             "code": code,
@@ -233,27 +206,45 @@ class OpenIdClient:
         if not self._secret:
             values["client_id"] = self.provider.client_id
         elif "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
-            headers["Authorization"] = self._basic_credentials()
+            # Encodes both parts first (RFC 6749 section 2.3.1): they may contain a colon.
+            pair = f"{quote(self.provider.client_id, safe='')}:{quote(self._secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             values |= {"client_id": self.provider.client_id, "client_secret": self._secret}
         body = urlencode(values).encode()
-        return self._decode(
+        tokens = self._decode(
             await self._request("POST", metadata.token_endpoint, headers, body), _TokenResponse, "token response"
         )
+        claims = await self._verify(metadata, tokens.id_token, flow)
+        if needed <= claims.keys() or not metadata.userinfo_endpoint or not tokens.access_token:
+            return claims
+        return {**await self._userinfo(metadata, tokens.access_token, claims["sub"]), **claims}
 
-    def _basic_credentials(self) -> str:
-        """Encodes both parts first (RFC 6749 section 2.3.1): they may contain a colon."""
-        pair = f"{quote(self.provider.client_id, safe='')}:{quote(self._secret, safe='')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    async def _discover(self) -> ProviderMetadata:
+        is_fresh = self._monotonic() - self._fetched_at < _OPENID_METADATA_TTL_S
+        if self._metadata is None or not is_fresh:
+            url = f"{self.provider.issuer.removesuffix('/')}/.well-known/openid-configuration"
+            metadata = self._decode(await self._request("GET", url, {}), ProviderMetadata, "discovery document")
+            if metadata.issuer != self.provider.issuer:
+                raise self._unavailable(f"its document has the issuer {metadata.issuer[:200]!r}")
+            endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+            if not all(map(is_trusted_url, (*endpoints, metadata.userinfo_endpoint or endpoints[0]))):
+                raise self._unavailable("its document names an endpoint without TLS")
+            if self._metadata is None or self._metadata.jwks_uri != metadata.jwks_uri:
+                fetch = UrlFetch(self._settings.fixed.openid_timeout_s, _OPENID_MAX_BYTES)
+                self._keys = RemoteKeys(replace(self._settings, jwt_jwks_url=metadata.jwks_uri), fetch, self._monotonic)
+            self._metadata, self._fetched_at = metadata, self._monotonic()
+        assert self._metadata is not None
+        return self._metadata
 
     async def _verify(self, metadata: ProviderMetadata, token: str, flow: SignInFlow) -> Mapping[str, Any]:
         """Verifies an ID token (OpenID Connect Core section 3.1.3.7)."""
         assert self._keys is not None
         try:
             claims = await verify_signature(
-                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.token_max_bytes
+                token, self._keys, frozenset(ASYMMETRIC_ALGORITHMS), _TOKEN_TYPES, self._settings.fixed.token_max_bytes
             )
-            check_times(claims, self._clock(), self._settings.jwt_leeway_s)
+            check_times(claims, self._clock(), self._settings.fixed.jwt_leeway_s)
         except Unauthenticated as error:
             raise self._refused(f"the ID token is not accepted: {error.reason or error.message}") from error
         except Unavailable as error:
@@ -281,7 +272,7 @@ class OpenIdClient:
         return claims
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        timeout_s = self._settings.openid_timeout_s
+        timeout_s = self._settings.fixed.openid_timeout_s
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -289,7 +280,7 @@ class OpenIdClient:
                     method, url, headers={"Accept": "application/json", **headers}, body=body, timeout_s=timeout_s
                 ) as response,
             ):
-                content = await response.read(self._settings.openid_max_bytes)
+                content = await response.read(_OPENID_MAX_BYTES)
                 status = response.status
         except (TimeoutError, OutgoingRequestError) as error:
             raise self._unavailable(f"{url} {error!r}") from error

@@ -11,6 +11,9 @@ from config.errors import ConfigurationError, NotFound
 from config.openid import OpenIdProvider
 from config.settings import Settings
 
+# Time to sign in at a provider, with a second factor or a new password.
+_OPENID_FLOW_LIFETIME_S = 900.0
+
 # -- access ------------------------------------------------------------------------------------------------------------
 # Who may sign in: the allowed lists of a provider, compared with the claims about a person.
 
@@ -96,36 +99,33 @@ class OpenIdSignIn:
             provider_id,
             response.get("state", ""),
             self._clock(),
-            self._settings.openid_flow_lifetime_s,
+            _OPENID_FLOW_LIFETIME_S,
         )
         if "error" in response or not response.get("code"):
             raise _provider_error(client.provider, response.get("error", ""))
         name_claim = client.provider.name_claim or self._settings.jwt_name_claim or _NAME_CLAIM
         needed = needed_claims(client.provider, name_claim)
         claims = await client.redeem(flow, response["code"], response.get("iss"), needed)
-        return await self._user_of(client.provider, claims, name_claim), flow.target
-
-    async def _user_of(self, provider: OpenIdProvider, claims: Mapping[str, Any], name_claim: str) -> UserRecord:
-        """Finds the user by issuer and `sub`, like the user of a token, or creates one."""
+        # Finds the user by issuer and `sub`, like the user of a token, or creates one.
         subject = claims["sub"]
-        if not is_allowed(provider, claims):
+        if not is_allowed(client.provider, claims):
             raise OpenIdFailed(
-                f"your account at {provider.title} is not allowed to use this server; ask its operator",
-                f"{provider.title}: {subject[:80]!r} is in none of the allowed lists",
+                f"your account at {client.provider.title} is not allowed to use this server; ask its operator",
+                f"{client.provider.title}: {subject[:80]!r} is in none of the allowed lists",
                 subject=subject,
             )
-        user = await self._registry.user_by_identity(provider.issuer, subject)
-        if user is None and provider.issuer == self._settings.issuer:
+        user = await self._registry.user_by_identity(client.provider.issuer, subject)
+        if user is None and client.provider.issuer == self._settings.issuer:
             user = await self._registry.user_by_identity("", subject)
         if user is None:
             name = find_claim(claims, name_claim)
             name = name if isinstance(name, str) and is_printable_text(name) else ""
-            user = await self._registry.ensure_user(provider.issuer, subject, name, provider.role)
+            user = await self._registry.ensure_user(client.provider.issuer, subject, name, client.provider.role)
         if user.is_disabled:
             raise OpenIdFailed(
                 "your account on this server is disabled; ask its operator", subject=subject, user_id=user.id
             )
-        return user
+        return user, flow.target
 
     def _client(self, provider_id: str) -> OpenIdClient:
         client = self._clients.get(provider_id)

@@ -87,7 +87,7 @@ _PRINCIPAL = msgspec.msgpack.Decoder(Principal)
 class RedisTickets:
     def __init__(self, connection: RedisConnection, settings: Settings) -> None:
         self._connection = connection
-        self._ttl_s = settings.ws_ticket_ttl_s
+        self._ttl_s = settings.fixed.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
 
@@ -137,7 +137,6 @@ redis.call('SET', KEYS[1], string.format('%.0f', full_at), 'PX', math.max(1, mat
 return 0
 """,
     uses_now=True,
-    goes_on="reply == 0",
 )
 _GIVE_BACK = RedisScript("""
 local full_at = redis.call('GET', KEYS[1])
@@ -162,7 +161,11 @@ class RedisTokenBuckets:
         try:
             wait_us = await self._connection.execute(run)
         except SharedStateUnavailable:
-            await self._take_from_fallback(key, cost)
+            try:
+                await self._fallback.take(key, cost)
+            except RateLimited:
+                self.refusals += 1
+                raise
             return
         if wait_us:
             self.refusals += 1
@@ -174,13 +177,6 @@ class RedisTokenBuckets:
             return None
         cost_us = round(min(cost, self._rule.burst) * self._interval_us)
         return ScriptRun(TAKE, (self._key(key),), (cost_us, round(self._rule.burst * self._interval_us)))
-
-    async def _take_from_fallback(self, key: LimitKey, cost: float) -> None:
-        try:
-            await self._fallback.take(key, cost)
-        except RateLimited:
-            self.refusals += 1
-            raise
 
     async def give_back(self, key: LimitKey, cost: float = 1) -> None:
         if not self._interval_us:
@@ -195,5 +191,5 @@ class RedisTokenBuckets:
 
 
 def redis_limits(connection: RedisConnection, settings: Settings) -> Callable[[LimitRule], RedisTokenBuckets]:
-    fallback = in_process_limits(settings)
+    fallback = in_process_limits()
     return lambda rule: RedisTokenBuckets(connection, rule, fallback(rule))

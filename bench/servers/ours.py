@@ -22,6 +22,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.runtime import Runtime
 from server.serving import run, serve
+from tests.build_settings import build_settings
 
 # With 32 connections: four WebSockets per user, well below the default of stream_max_per_user.
 USERS = 8
@@ -42,7 +43,7 @@ ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=T
 
 
 def settings_for(data_dir: str, session_url: str = "") -> Settings:
-    settings = Settings(
+    settings = build_settings(
         data_dir=data_dir,
         session_url=session_url,
         semantic_model="off",

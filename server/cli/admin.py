@@ -12,7 +12,7 @@ import click
 from auth.audit import AuditEvent
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.lazy_group import SettingsOverrides
@@ -37,7 +37,7 @@ def load_for_change(overrides: SettingsOverrides) -> Settings:
     return loaded.settings
 
 
-def print_location(loaded: LoadedSettings) -> None:
+def print_location(loaded: LoadedConfig) -> None:
     config_file = loaded.config_file.absolute() if loaded.config_file else "none"
     click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
 

@@ -115,7 +115,20 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
         "`florilegium migrate-store`",
     )
     if user is not None:
-        _restore_user(settings, folder, user, verify=verify, as_json=as_json)
+        if verify:
+            _, files = verify_user(folder, user)
+        else:
+            root, user_id = (
+                data_root(settings),
+                run_with_registry(settings, lambda registry: find_user(registry, user)).id,
+            )
+            with locked_directory(root.root, "restore", "maintenance"):
+                files = restore_user(folder, user, root, user_id)
+        if as_json:
+            print_json(to_builtins(files))
+        else:
+            click.echo(f"{user} in {folder} {_outcome(verify)}: {_describe(files)}")
+        report_problems([f"{user}: {problem}" for problem in files.problems], _NOT_IN_BACKUP)
         return
     backup = verify_backup(folder) if verify else restore_backup(folder, data_root(settings))
     if as_json:
@@ -123,24 +136,6 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
     else:
         click.echo(f"{folder} {_outcome(verify)}: {contents(backup)}")
     report_problems(backup.problems, _NOT_IN_BACKUP)
-
-
-def _restore_user(settings: Settings, folder: Path, name: str, *, verify: bool, as_json: bool) -> None:
-    if verify:
-        _, files = verify_user(folder, name)
-    else:
-        root, user_id = data_root(settings), _user_id(settings, name)
-        with locked_directory(root.root, "restore", "maintenance"):
-            files = restore_user(folder, name, root, user_id)
-    if as_json:
-        print_json(to_builtins(files))
-    else:
-        click.echo(f"{name} in {folder} {_outcome(verify)}: {_describe(files)}")
-    report_problems([f"{name}: {problem}" for problem in files.problems], _NOT_IN_BACKUP)
-
-
-def _user_id(settings: Settings, name: str) -> UserId:
-    return run_with_registry(settings, lambda registry: find_user(registry, name)).id
 
 
 def _describe(user: BackupUser) -> str:
@@ -288,7 +283,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """Upgrade all libraries to the schema of this version.
 
     A server upgrades a library when its user first calls. This command upgrades all of them in advance, so that no
-    user has to wait. A copy of each file is kept next to it (setting migration_copies_max).
+    user has to wait. A copy of each file is kept next to it (the newest two).
 
     Exit codes: 0 if all libraries are current, 1 otherwise.
     """

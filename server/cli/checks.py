@@ -25,10 +25,10 @@ from auth.postgres_schema import CONTROL_SCHEMA_NAME
 from auth.quotas import Quotas, read_own_max_bytes
 from auth.redis.connection import RedisConnection, RedisReplyError
 from auth.registry import Registry, read_users
-from auth.signing_keys import load_signing_keys
+from auth.signing_keys import JWKS_MAX_BYTES, JWKS_TIMEOUT_S, load_signing_keys
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import DatabaseUnavailable, FlorilegiumError, StorageError, Unavailable
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.paths import DataRoot, is_read_only, stored_bytes_of_user
 from config.postgres.connection import ConnectionOptions, ConnectionThreads, Transaction
 from config.postgres.errors import describe_url, postgres_errors
@@ -43,7 +43,7 @@ from server.stores import connection_options, control_location, stored_bytes
 from server.version import VERSION
 from sources.importers.sandbox.confinement import SandboxMode, SandboxReport, probe_sandbox
 from sources.semantic.endpoint import EmbeddingEndpoint
-from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, NO_MODEL, best_model, load_model
 from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
@@ -71,7 +71,12 @@ async def _check_model(settings: Settings) -> Check:
     if model is None:
         return Check(name, "ok", _off(settings))
     try:
-        await _embed(settings, model)
+        named = NAMED_MODELS.get(model.name)
+        if named is not None:
+            local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
+            await asyncio.to_thread(local.embed, [_TEXT])
+        else:
+            await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.fixed.semantic_endpoint_timeout_s)
     except SemanticUnavailable as error:
         return Check(name, "warn", f"{error.reason}; until then, {_EFFECT}")
     where = "" if model.name in NAMED_MODELS else f" at {settings.semantic_model}"
@@ -107,15 +112,6 @@ def _off(settings: Settings) -> str:
     return f"off; set semantic_model = {best.name} to use the model that is installed"
 
 
-async def _embed(settings: Settings, model: ModelInfo) -> None:
-    named = NAMED_MODELS.get(model.name)
-    if named is not None:
-        local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
-        await asyncio.to_thread(local.embed, [_TEXT])
-    else:
-        await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.semantic_endpoint_timeout_s)
-
-
 async def _check_reranker(settings: Settings) -> Check:
     try:
         await Reranker(settings).scores(_TEXT, [_TEXT, "another"])
@@ -138,7 +134,7 @@ _CLOCK_SKEW_S = 300.0
 _ROUND_TRIP_S = 60.0
 
 
-async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
+async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
         evaluate_settings(loaded.warnings),
@@ -343,26 +339,30 @@ def check_port(settings: Settings) -> Check:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((settings.host, settings.port))
     except OSError as error:
-        return _evaluate_port_in_use(settings, where, (error.strerror or "unavailable").lower())
+        cause = (error.strerror or "unavailable").lower()
+        try:
+            health = fetch_health(local_url(settings))
+        except Unavailable:
+            return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
+        if health.version != VERSION:
+            advice = f"but {VERSION} is installed: restart the server"
+            return Check("port", "warn", f"{where} is in use by Florilegium {health.version}, {advice}")
+        return Check("port", "ok", f"{where} is in use by Florilegium {health.version}, which is running")
     return Check("port", "ok", f"{where} is free")
-
-
-def _evaluate_port_in_use(settings: Settings, where: str, cause: str) -> Check:
-    try:
-        health = fetch_health(local_url(settings))
-    except Unavailable:
-        return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
-    if health.version != VERSION:
-        advice = f"but {VERSION} is installed: restart the server"
-        return Check("port", "warn", f"{where} is in use by Florilegium {health.version}, {advice}")
-    return Check("port", "ok", f"{where} is in use by Florilegium {health.version}, which is running")
 
 
 async def check_auth(settings: Settings, now: float) -> Check:
     name = "authentication"
     try:
         if settings.jwt_secret:
-            return Check(name, "ok", await _round_trip(settings, now))
+            keys = load_signing_keys(settings)
+            assert keys is not None
+            token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
+            claims = await JwtVerifier(settings, keys).verify(token, now)
+            round_trip = (
+                f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
+            )
+            return Check(name, "ok", round_trip)
         if settings.jwt_key_file:
             load_signing_keys(settings)
             return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
@@ -380,19 +380,11 @@ async def check_auth(settings: Settings, now: float) -> Check:
     )
 
 
-async def _round_trip(settings: Settings, now: float) -> str:
-    keys = load_signing_keys(settings)
-    assert keys is not None
-    token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
-    claims = await JwtVerifier(settings, keys).verify(token, now)
-    return f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
-
-
 async def _check_jwks(settings: Settings) -> Check:
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
-    body = await UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes)(settings.jwt_jwks_url)
+    body = await UrlFetch(JWKS_TIMEOUT_S, JWKS_MAX_BYTES)(settings.jwt_jwks_url)
     try:
         keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
     except msgspec.MsgspecError:

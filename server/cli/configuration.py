@@ -59,9 +59,19 @@ def init(path: Path | None) -> None:
     target = path or user_config_file(os.environ)
     if target is None:
         raise ConfigurationError("the configuration folder depends on HOME, which is not set; pass a path")
-    _write_new_file(target, sample_toml())
+    # Creates a file that only this account can read, because secrets may be added to it.
+    text = sample_toml()
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise Conflict(f"{target} already exists; remove it or pass another path") from error
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written: {(error.strerror or 'input/output error').lower()}") from error
     click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
-    if not _is_read_by_default(target):
+    found = find_config_file(None, os.environ)
+    if not (found is not None and found.resolve() == target.resolve()):
         click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
 
 
@@ -76,23 +86,6 @@ def import_tldw(file: Path) -> None:
     from server.compat.tldw.modules_file import read_modules_file  # noqa: PLC0415 - the YAML parser takes time to load
 
     click.echo(read_modules_file(file).as_toml(), nl=False)
-
-
-def _write_new_file(path: Path, text: str) -> None:
-    """Creates a file that only this account can read, because secrets may be added to it."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise Conflict(f"{path} already exists; remove it or pass another path") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {(error.strerror or 'input/output error').lower()}") from error
-
-
-def _is_read_by_default(path: Path) -> bool:
-    found = find_config_file(None, os.environ)
-    return found is not None and found.resolve() == path.resolve()
 
 
 # -- version -----------------------------------------------------------------------------------------------------------

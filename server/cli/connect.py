@@ -77,16 +77,18 @@ def _target(
     default_url = f"{settings.resource_url}/{profile}" if profile else settings.resource_url
     address = require_url("url", url or default_url)
     if key:
-        return ConnectionTarget(address, profile, key=_require(_CREDENTIAL, "key", _read(key), "an API key or token"))
+        return ConnectionTarget(
+            address,
+            profile,
+            key=_require(
+                _CREDENTIAL, "key", sys.stdin.readline().strip() if key == "-" else key, "an API key or token"
+            ),
+        )
     if token_env:
         name = _require(_VARIABLE, "token-env", token_env, "the name of an environment variable")
         return ConnectionTarget(address, profile, token_env=name)
     is_open = not settings.is_auth_configured and is_loopback(urlsplit(address).hostname or "")
     return ConnectionTarget(address, profile, token_env="" if is_open else CLIENT_TOKEN_VARIABLE)
-
-
-def _read(key: str) -> str:
-    return sys.stdin.readline().strip() if key == "-" else key
 
 
 def _require(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.accounts.links import NewLink
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.settings import Settings
 from config.times import format_time_seconds
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
@@ -117,7 +117,7 @@ _DEMO_CALL = _ExampleCall("knowledge_search", {"query": FIRST_QUERY, "limit": 3}
 
 
 def welcome(
-    loaded: LoadedSettings,
+    loaded: LoadedConfig,
     address: str,
     config_file: Path | None,
     *,
@@ -168,7 +168,7 @@ def _setup(base_url: str, link: NewLink) -> str:
     )
 
 
-def _key_commands(loaded: LoadedSettings, config_file: Path | None) -> str:
+def _key_commands(loaded: LoadedConfig, config_file: Path | None) -> str:
     config, data_dir = _location_options(loaded, config_file)
     program = program_name()
     return (
@@ -176,12 +176,12 @@ def _key_commands(loaded: LoadedSettings, config_file: Path | None) -> str:
     )
 
 
-def _demo_command(loaded: LoadedSettings, config_file: Path | None) -> str:
+def _demo_command(loaded: LoadedConfig, config_file: Path | None) -> str:
     config, data_dir = _location_options(loaded, config_file)
     return f'    {program_name()}{config} search --demo{data_dir} "{FIRST_QUERY}"'
 
 
-def _location_options(loaded: LoadedSettings, config_file: Path | None) -> tuple[str, str]:
+def _location_options(loaded: LoadedConfig, config_file: Path | None) -> tuple[str, str]:
     """Returns the options that make a command use the same settings and data directory as the server."""
     config = f" --config {shlex.quote(str(config_file))}" if config_file else ""
     is_on_command_line = loaded.origins["data_dir"] == "command line"

@@ -36,7 +36,10 @@ def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, to
     if url or client:
         checks = _check_connection(overrides, url, client or "any", credential)
     elif token:
-        checks = _explain(overrides, credential)
+        from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here
+
+        settings = overrides.load().settings
+        checks = [asyncio.run(explain_credential(settings, data_root(settings), credential))]
     else:
         checks = _run_checks(overrides)
     _print(checks, as_json)
@@ -49,13 +52,6 @@ def _check_connection(overrides: SettingsOverrides, url: str | None, client: str
 
     address = require_url("url", url or overrides.load().settings.resource_url)
     return asyncio.run(ConnectionReplay(address, FLOWS[client], credential).run())
-
-
-def _explain(overrides: SettingsOverrides, credential: str) -> list[Check]:
-    from server.doctor.tokens import explain_credential  # noqa: PLC0415 - only needed here
-
-    settings = overrides.load().settings
-    return [asyncio.run(explain_credential(settings, data_root(settings), credential))]
 
 
 def _print(checks: list[Check], as_json: bool) -> None:

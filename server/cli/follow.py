@@ -76,7 +76,9 @@ def add_deployment(
         print_json(asdict(described))
         return
     echo(f"Following the tldw users in {strip_control_characters(deployment.location)} as {deployment.id}.")
-    echo(_users_text(described))
+    text = f"{described.followed:,} of {described.followed + described.not_followed:,} tldw users have a user here"
+    users_text = f"{text}; `florilegium follow show {described.id}` lists them." if described.problem else f"{text}."
+    echo(users_text)
     echo("A running server reads them now. Without one, run `florilegium serve` or `florilegium follow run`.")
 
 
@@ -160,11 +162,6 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
 
 def _with_deployments(settings: Settings, work: Callable[[Deployments], Awaitable[T]]) -> T:
     return run_with_registry(settings, lambda registry: work(Deployments(registry.database)))
-
-
-def _users_text(described: FollowedDeployment) -> str:
-    text = f"{described.followed:,} of {described.followed + described.not_followed:,} tldw users have a user here"
-    return f"{text}; `florilegium follow show {described.id}` lists them." if described.problem else f"{text}."
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")

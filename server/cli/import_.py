@@ -108,7 +108,13 @@ def exit_code(summary: ImportSummary) -> int:
 
 def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
     """Yields a table of the outcomes, then what was skipped, what failed and what may be wrong, with the reasons."""
-    yield from _outcome_table(summary)
+    # Leaves out columns without counts, except for the main outcomes.
+    kinds = sorted(summary.kinds.items())
+    shown = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(counts, name) for _, counts in kinds)]
+    rows = [("", *shown), *((kind, *(f"{getattr(counts, name):,}" for name in shown)) for kind, counts in kinds)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for kind, *cells in rows if kinds else ():
+        yield "  ".join([kind.ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells, widths[1:], strict=True))])
     for reason, count in sorted(summary.skipped.items()):
         yield dim(f"skipped: {count_reason(count, strip_control_characters(reason))}")
     for problem in summary.problems:
@@ -126,13 +132,3 @@ def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
         yield "No supported files found."
     if is_dry_run:
         yield _DRY_RUN
-
-
-def _outcome_table(summary: ImportSummary) -> Iterator[str]:
-    """Leaves out columns without counts, except for the main outcomes."""
-    kinds = sorted(summary.kinds.items())
-    shown = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(counts, name) for _, counts in kinds)]
-    rows = [("", *shown), *((kind, *(f"{getattr(counts, name):,}" for name in shown)) for kind, counts in kinds)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for kind, *cells in rows if kinds else ():
-        yield "  ".join([kind.ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells, widths[1:], strict=True))])

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 from config.errors import ConfigurationError, DatabaseUnavailable, FlorilegiumError, InvalidParams
-from config.loading import LoadedSettings, load_settings
+from config.loading import LoadedConfig, load_settings
 from config.logging import configure
 from config.settings import SETTINGS, Setting
 
@@ -96,6 +96,18 @@ class LazyGroup(click.Group):
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 OFFERED = {setting.name: setting for setting in SETTINGS if not setting.is_secret}
+# The settings that people give on the command line; `--help` lists only these, and `--help-all` every one.
+COMMON = (
+    "host",
+    "port",
+    "public_url",
+    "workers",
+    "data_dir",
+    "log_level",
+    "semantic_model",
+    "require_auth",
+)
+_HELP_ALL = "server.cli.help_all"
 # By the first word of a setting's type.
 _METAVARS = {
     "true": "BOOL",
@@ -113,10 +125,10 @@ class SettingsOverrides(Struct, frozen=True):
     cli: Mapping[str, str | None]
     config_file: Path | None
 
-    def read(self) -> LoadedSettings:
+    def read(self) -> LoadedConfig:
         return load_settings(self.cli, os.environ, self.config_file)
 
-    def load(self) -> LoadedSettings:
+    def load(self) -> LoadedConfig:
         """Loads the settings from all places and configures logging accordingly."""
         loaded = self.read()
         configure(loaded.settings.log_level, loaded.settings.log_format)
@@ -136,11 +148,16 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command whose help lists its own options first, then the settings by group."""
+    """A command whose help lists its own options first, then settings: of a command that takes all of them the common
+    ones, and with `--help-all` all of them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own_options_first = sorted(self.get_params(ctx), key=lambda option: isinstance(option, SettingOption))
-        for title, options in groupby(own_options_first, key=_section):
+        parameters, section = self.get_params(ctx), _section
+        if any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL):
+            parameters = [p for p in parameters if not isinstance(p, SettingOption) or p.name in COMMON]
+            section = _short_section
+        own_options_first = sorted(parameters, key=lambda option: isinstance(option, SettingOption))
+        for title, options in groupby(own_options_first, key=section):
             rows = [row for option in options if (row := option.get_help_record(ctx))]
             if rows:
                 with formatter.section(title):
@@ -149,6 +166,17 @@ class SettingsCommand(click.Command):
 
 def _section(parameter: click.Parameter) -> str:
     return f"{parameter.group} settings" if isinstance(parameter, SettingOption) else "Options"
+
+
+def _short_section(parameter: click.Parameter) -> str:
+    return "Common settings" if isinstance(parameter, SettingOption) else "Options"
+
+
+def _print_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def option_name(setting: str) -> str:
@@ -171,6 +199,13 @@ def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__
         parameters = [_config_option(), *(SettingOption(OFFERED[name]) for name in offered)]
+        if not names:
+            help_all = "Show this message with all settings and exit."
+            parameters.append(
+                click.Option(
+                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=help_all
+                )
+            )
         own = getattr(function, "__click_params__", [])
         # click expects the parameters in reverse order.
         run.__click_params__ = [*reversed(parameters), *own]  # type: ignore[attr-defined]  # click's protocol

@@ -17,7 +17,7 @@ from auth.context import RequestContext, build_context
 from auth.quotas import Quotas
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, StorageError
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, data_root, find_user, require_data_root
@@ -50,7 +50,7 @@ def demo_option(function: Decorated) -> Decorated:
     return click.option("--demo", is_flag=True, help=help_)(function)
 
 
-def demo_settings(loaded: LoadedSettings) -> Settings:
+def demo_settings(loaded: LoadedConfig) -> Settings:
     """Returns settings with the demo's own data directory, unless the command line names one."""
     settings = loaded.settings
     settings = replace(settings, storage_url="")

@@ -15,7 +15,7 @@ from config.paths import DataRoot, set_aside
 from config.settings import Settings
 from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, open_local, user_option
+from server.cli.local_library import open_local, user_option
 from server.cli.output import pluralize, print_json, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite
@@ -52,28 +52,24 @@ async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]
             raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
         task = asyncio.create_task(local.libraries.embed(local.context.user_id))
         try:
-            await _show_progress(local, task)
+            # Returns when the task is done. Raises Unavailable if the model cannot be used.
+            draws = sys.stderr.isatty()
+            printed_at = time.monotonic()
+            while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
+                state = local.libraries.state().embedding
+                if state.problem is not None:
+                    raise Unavailable(state.problem)
+                line = f"{state.coverage:4.0%} of the library, {pluralize(state.passages_total, 'passages')} embedded"
+                if draws:
+                    click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
+                elif time.monotonic() - printed_at > _PRINT_INTERVAL_S:
+                    printed_at = time.monotonic()
+                    click.echo(line, err=True)
+            if draws:
+                click.echo(_ERASE_LINE, err=True, nl=False, color=True)
         finally:
             task.cancel()
         return local.libraries.state().embedding.passages_total, task.result()
-
-
-async def _show_progress(local: LocalLibrary, task: "asyncio.Task[str | None]") -> None:
-    """Returns when the task is done. Raises Unavailable if the model cannot be used."""
-    draws = sys.stderr.isatty()
-    printed_at = time.monotonic()
-    while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
-        state = local.libraries.state().embedding
-        if state.problem is not None:
-            raise Unavailable(state.problem)
-        line = f"{state.coverage:4.0%} of the library, {pluralize(state.passages_total, 'passages')} embedded"
-        if draws:
-            click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
-        elif time.monotonic() - printed_at > _PRINT_INTERVAL_S:
-            printed_at = time.monotonic()
-            click.echo(line, err=True)
-    if draws:
-        click.echo(_ERASE_LINE, err=True, nl=False, color=True)
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ from sources.semantic.model_install import copy_from_folder, download, is_intact
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, find_files, installed_folder
 from sources.semantic.service import configured_model
 
+# A download that sends nothing for this long has stopped.
+_MODEL_DOWNLOAD_TIMEOUT_S = 30.0
+
 _name_argument = click.argument("name", type=NamedValue(tuple(NAMED_MODELS)))
 
 
@@ -65,7 +68,7 @@ def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
 @click.option("--from", "folder", type=click.Path(path_type=Path), help="Copy the files from this folder, offline.")
 @click.option("--mirror", default="", metavar="URL", help="Fetch the files from below this URL instead.")
 @json_option
-@setting_options("data_dir", "model_download_timeout_s")
+@setting_options("data_dir")
 def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror: str, as_json: bool) -> None:
     """Install the model NAME into the data directory.
 
@@ -80,9 +83,7 @@ def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror
     if folder:
         message = f"{name} was copied to {copy_from_folder(named, root, folder)}"
     else:
-        message = (
-            _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, settings, mirror)}"
-        )
+        message = _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, mirror)}"
     if as_json:
         print_json(_row(named, settings))
         return
@@ -124,11 +125,11 @@ def _existing(named: NamedModel, root: Path, mirror: str) -> str:
     return f"{named.name} is part of the package {paths.origin}, in {paths.weights.parent}; nothing was fetched"
 
 
-def _download(named: NamedModel, root: Path, settings: Settings, mirror: str) -> Path:
+def _download(named: NamedModel, root: Path, mirror: str) -> Path:
     with click.progressbar(
         length=named.size, label=f"{named.name} ({format_size(named.size)})", file=sys.stderr
     ) as bar:
-        work = download(named, root, mirror=mirror, timeout_s=settings.model_download_timeout_s, progress=bar.update)
+        work = download(named, root, mirror=mirror, timeout_s=_MODEL_DOWNLOAD_TIMEOUT_S, progress=bar.update)
         return asyncio.run(work)
 
 

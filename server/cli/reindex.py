@@ -38,7 +38,12 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
     else:
         user_id = asyncio.run(_user_id(settings, user))
         with locked_directory(data_root(settings).root, "reindex", "writer"):
-            entries = _reindex_files(settings, user_id)
+            root = data_root(settings)
+            options = sqlite_options(settings)
+            entries = {
+                status.kind: reindex_file(root, user_id, status.kind, options)
+                for status in schema_statuses(root, user_id)
+            }
     if as_json:
         print_json(entries)
     else:
@@ -57,12 +62,6 @@ async def _reindex_schema(settings: Settings, user: str | None) -> Mapping[str, 
 async def _user_id(settings: Settings, user: str | None) -> UserId:
     async with open_local(settings, user) as local:
         return local.context.user_id
-
-
-def _reindex_files(settings: Settings, user_id: UserId) -> Mapping[str, int]:
-    root = data_root(settings)
-    options = sqlite_options(settings)
-    return {status.kind: reindex_file(root, user_id, status.kind, options) for status in schema_statuses(root, user_id)}
 
 
 @click.command()

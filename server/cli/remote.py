@@ -152,16 +152,12 @@ def healthcheck(overrides: SettingsOverrides, url: str | None, as_json: bool) ->
     """Exit with 0 if the server is alive and with 1 otherwise."""
     target = require_url("url", url) if url else local_url(overrides.load().settings)
     if as_json:
-        _print_json(target)
+        try:
+            health = fetch_health(target)
+        except Unavailable as error:
+            print_json({"url": target, "status": "unavailable", "error": error.message})
+            click.get_current_context().exit(1)
+        print_json({"url": target, "status": health.status, "version": health.version})
         return
     health = fetch_health(target)
     click.echo(f"{target} is {health.status}, version {health.version}")
-
-
-def _print_json(target: str) -> None:
-    try:
-        health = fetch_health(target)
-    except Unavailable as error:
-        print_json({"url": target, "status": "unavailable", "error": error.message})
-        click.get_current_context().exit(1)
-    print_json({"url": target, "status": health.status, "version": health.version})

@@ -75,7 +75,9 @@ def search(
     if as_json:
         print_json(without_repetition(response))
     else:
-        _show(response, request, settings)
+        print_hits(response.results, request.query, request.offset, settings)
+        for note in _notes(response):
+            echo(note, err=True)
     if not response.results:
         click.get_current_context().exit(1)
 
@@ -97,12 +99,6 @@ def print_hits(items: Sequence[ResultItem], query: str, offset: int, settings: S
         for line in _hit(number, item, highlighter):
             echo(line)
         echo()
-
-
-def _show(response: KnowledgeResponse, request: KnowledgeSearch, settings: Settings) -> None:
-    print_hits(response.results, request.query, request.offset, settings)
-    for note in _notes(response):
-        echo(note, err=True)
 
 
 def _hit(number: int, item: ResultItem, highlighter: MatchHighlighter) -> Iterator[str]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError, StorageError
-from config.loading import LoadedSettings
+from config.loading import LoadedConfig
 from config.settings import Settings, check
 from server.cli.admin import create_data_root
 from server.cli.demo import welcome
@@ -28,6 +28,10 @@ from server.directory_lock import DirectoryLock, locked_directory
 from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
+
+# A worker whose event loop has not run for this long is killed and replaced. Calls that block the loop for longer than
+# 250 ms are logged as a fault, so 30 s is a hang.
+_WORKER_HANG_S = 30.0
 
 
 @click.command(cls=SettingsCommand)
@@ -48,11 +52,21 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     inherited = inherited_sockets(descriptor, os.environ)
     sockets = [listening_socket(number) for number in place.sockets] if place else inherited
 
-    def effective(loaded: LoadedSettings) -> LoadedSettings:
+    def effective(loaded: LoadedConfig) -> LoadedConfig:
         if demo:
-            _require_single_user(loaded)
+            if loaded.settings.is_auth_configured:
+                raise ConfigurationError(
+                    "--demo cannot be used because authentication is configured; start without --demo and run "
+                    "`florilegium demo --user NAME` to add the demo items to a user's library"
+                )
             loaded = replace(loaded, settings=demo_settings(loaded))
-        return replace(loaded, settings=_settings_of(sockets, loaded.settings))
+        # The settings with the address of the first socket. What is checked for an address is checked for all.
+        addresses = [
+            replace(loaded.settings, host=host, port=port) for host, port, *_ in (s.getsockname() for s in sockets)
+        ]
+        for address in addresses:
+            check(address)
+        return replace(loaded, settings=addresses[0] if addresses else loaded.settings)
 
     loaded = effective(overrides.load())
     for warning in () if place else loaded.warnings:  # the process that starts the workers has logged them
@@ -78,28 +92,10 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         if lock is not None:
             lock.publish_url(url)
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
-        workers = WorkerProcesses(
-            command, settings.workers, sockets, lambda: manager.ready(url), settings.worker_hang_s
-        )
+        workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
         async with manager.watchdog():
             await workers.run()
         manager.stopping()
-
-
-def _settings_of(sockets: Sequence[socket.socket], settings: Settings) -> Settings:
-    """Returns the settings with the address of the first socket. What is checked for an address is checked for all."""
-    addresses = [replace(settings, host=host, port=port) for host, port, *_ in (s.getsockname() for s in sockets)]
-    for address in addresses:
-        check(address)
-    return addresses[0] if addresses else settings
-
-
-def _require_single_user(loaded: LoadedSettings) -> None:
-    if loaded.settings.is_auth_configured:
-        raise ConfigurationError(
-            "--demo cannot be used because authentication is configured; start without --demo and run "
-            "`florilegium demo --user NAME` to add the demo items to a user's library"
-        )
 
 
 class _Service:
@@ -107,7 +103,7 @@ class _Service:
 
     def __init__(
         self,
-        loaded: LoadedSettings,
+        loaded: LoadedConfig,
         config_file: Path | None,
         reload: Callable[[], Settings],
         sockets: Sequence[socket.socket],
@@ -146,7 +142,13 @@ class _Service:
                 self._manager.watchdog(),
             ):
                 if self._is_demo:
-                    await _fill(runtime)
+                    # Adds the demo items before the first call. Fifty small items take 0.3 s, and 0.1 s if they already
+                    # exist.
+                    from sources.demo import fill  # noqa: PLC0415 - only here
+
+                    context = local_context(await single_user(runtime.registry, runtime.settings), runtime.data_root)
+                    async with runtime.libraries.library(context) as library:
+                        await fill(library)
                 if self._is_first:
                     self._setup_link = await _create_setup_link(runtime)
                 app = build_app(runtime, metrics)
@@ -209,7 +211,7 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
     if not settings.is_auth_configured or not settings.password_sign_in:
         return None
     try:
-        return await AccountLinks(runtime.registry.database, settings).create_setup()
+        return await AccountLinks(runtime.registry.database).create_setup()
     except StorageError as error:
         # Callers with keys and tokens can be served without it, on a full disk for example.
         logger.warning("No setup link was created: {}", error.message)
@@ -223,15 +225,6 @@ def _log_sandbox(settings: Settings) -> None:
 
     check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
     logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)
-
-
-async def _fill(runtime: Runtime) -> None:
-    """Adds the demo items before the first call. Fifty small items take 0.3 s, and 0.1 s if they already exist."""
-    from sources.demo import fill  # noqa: PLC0415 - only here
-
-    context = local_context(await single_user(runtime.registry, runtime.settings), runtime.data_root)
-    async with runtime.libraries.library(context) as library:
-        await fill(library)
 
 
 @contextmanager

@@ -41,7 +41,13 @@ def similar(
     if as_json:
         print_json(response)
     else:
-        _show(response, request, settings)
+        print_hits(response.results, "", request.offset, settings)
+        if not response.results:
+            echo(_reason(response), err=True)
+        for note in semantic_note(response.semantic):
+            echo(note, err=True)
+        if response.next_offset is not None:
+            echo(f"more hits: --offset {response.next_offset}", err=True)
     if not response.results:
         click.get_current_context().exit(1)
 
@@ -52,16 +58,6 @@ async def _find(settings: Settings, user: str | None, request: ItemsSimilar, *, 
             await fill_demo(local.libraries, local.context)
         await local.semantic.load()
         return await build_knowledge(settings, local.libraries).similar.find(local.context, request)
-
-
-def _show(response: SearchResponse, request: ItemsSimilar, settings: Settings) -> None:
-    print_hits(response.results, "", request.offset, settings)
-    if not response.results:
-        echo(_reason(response), err=True)
-    for note in semantic_note(response.semantic):
-        echo(note, err=True)
-    if response.next_offset is not None:
-        echo(f"more hits: --offset {response.next_offset}", err=True)
 
 
 def _reason(response: SearchResponse) -> str:

@@ -140,7 +140,10 @@ async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = 
         if draws:
             click.echo(_ERASE_LINE, err=True, nl=False, color=True)
             if progress.items:
-                echo(dim(_final_line(progress, time.monotonic() - started)), err=True)
+                elapsed_s = time.monotonic() - started
+                items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
+                final_line = f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
+                echo(dim(final_line), err=True)
 
 
 def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
@@ -151,7 +154,10 @@ def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> s
 def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
     """Returns the parts of the line with their styles. A line that must be cut has no styles."""
     share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
-    filled, empty = _bar(share)
+    # The filled and the empty part. It moves in eighths of a cell, so that large files show progress, too.
+    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
+    bar_filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
+    filled, empty = bar_filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(bar_filled))
     remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
     numbers = (
         f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
@@ -166,20 +172,8 @@ def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> l
     return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
 
 
-def _bar(share: float) -> tuple[str, str]:
-    """Returns the filled and the empty part. It moves in eighths of a cell, so that large files show progress, too."""
-    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
-    filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
-    return filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(filled))
-
-
 def _rate(items: int, elapsed_s: float) -> str:
     return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
-
-
-def _final_line(progress: ImportProgress, elapsed_s: float) -> str:
-    items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
-    return f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
 
 
 def format_size(count: int) -> str:

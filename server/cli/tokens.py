@@ -53,12 +53,15 @@ def mint(
 def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = load_for_change(overrides)
-    credential = sys.stdin.readline(settings.token_max_bytes + 2).strip() if text == "-" else text
+    credential = sys.stdin.readline(settings.fixed.token_max_bytes + 2).strip() if text == "-" else text
     if has_key_prefix(credential):
         raise InvalidParams("TOKEN: expected a JWT, got an API key; `florilegium key revoke ID` revokes keys")
 
     async def work(registry: Registry) -> Claims:
-        claims = await _verifier(settings).verify(credential, time.time())
+        keys = load_signing_keys(settings)
+        if keys is None:
+            raise ConfigurationError("no JWT key is configured, so no token is accepted")
+        claims = await JwtVerifier(settings, keys).verify(credential, time.time())
         await registry.revoke_token(claims.identity, claims.expires_at)
         return claims
 
@@ -85,10 +88,3 @@ def _subject(settings: Settings, user: UserRecord) -> str:
             f"user {user.name!r} belongs to issuer {user.issuer!r}, but the configured issuer is {settings.issuer!r}"
         )
     return user.subject
-
-
-def _verifier(settings: Settings) -> JwtVerifier:
-    keys = load_signing_keys(settings)
-    if keys is None:
-        raise ConfigurationError("no JWT key is configured, so no token is accepted")
-    return JwtVerifier(settings, keys)

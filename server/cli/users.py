@@ -25,7 +25,7 @@ from server.cli.admin import (
 )
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, local_url, print_json, print_table
-from server.cli.remote import RemoteApi, path_segment, remote_server
+from server.cli.remote import path_segment, remote_server
 from server.stores import open_audit_log, open_libraries, stored_bytes
 
 # -- user quotas -------------------------------------------------------------------------------------------------------
@@ -65,7 +65,12 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
     changes = {field: None if value == _DEFAULT else value for field, value in options.items() if value is not None}
     server = remote_server()
     if server is not None:
-        limits, own = _remote_quotas(server, name, changes)
+        path = f"/api/v1/users/{path_segment(name)}/quotas"
+        quotas = server.get(path)
+        if changes:
+            quotas = server.send("PUT", path, {**quotas["own"], **changes})
+        own_limits = quotas.pop("own")
+        limits, own = quotas, {field: own_limits.get(field) for field in quotas}
     else:
         limits, own = _local_quotas(overrides, name, changes)
     if as_json:
@@ -80,17 +85,6 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
         for field in limits
     ]
     print_table(("QUOTA", "VALUE", "SET FOR"), rows)
-
-
-def _remote_quotas(
-    server: RemoteApi, name: str, changes: dict[str, Any]
-) -> tuple[dict[str, int], dict[str, int | None]]:
-    path = f"/api/v1/users/{path_segment(name)}/quotas"
-    quotas = server.get(path)
-    if changes:
-        quotas = server.send("PUT", path, {**quotas["own"], **changes})
-    own = quotas.pop("own")
-    return quotas, {field: own.get(field) for field in quotas}
 
 
 def _local_quotas(
@@ -158,7 +152,7 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
     settings = _load_for_link(overrides)
     link = run_with_registry(
         settings,
-        lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name),
+        lambda registry: AccountLinks(registry.database).create_invitation(role, name),
         creates=True,
     )
     record_operation(settings, "user.invite", target=name, detail=role)
@@ -184,7 +178,7 @@ def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: boo
         record = await find_user(registry, name)
         if record.is_disabled:
             raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
-        link = await AccountLinks(registry.database, settings).create_reset(record)
+        link = await AccountLinks(registry.database).create_reset(record)
         return record, link, await remove_all_passkeys(registry.database, record.id) if remove_passkeys else 0
 
     record, link, removed = run_with_registry(settings, work)

@@ -1,15 +1,14 @@
 """The account page: password, passkeys, browsers, usage, and the person's own data."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from auth.accounts.links import AccountLink, LinkKind
-from auth.accounts.passwords import SignInFailed
+from auth.accounts.passwords import PASSWORD_MAX_CHARS, SignInFailed
 from auth.accounts.service import Accounts
-from auth.browser_sessions import BrowserSession
-from config.errors import Conflict, FlorilegiumError, InvalidParams, RateLimited
+from config.errors import Conflict, InvalidParams, RateLimited
 from config.settings import Settings
 from server.console.browser import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH, BrowserGuard, client_address, see_other
 from server.console.pages import form_error
@@ -53,12 +52,16 @@ class AccountPages(PersonalPage):
         session = await self._browser.require_session(request)
         values = await self._browser.check_form(request)
         try:
-            await self._change_password(request, session, values)
+            new_password, address = values.get("new_password", ""), client_address(request)
+            if new_password != values.get("repeated"):
+                raise InvalidParams("password: the two new passwords differ")
+            await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
         except (SignInFailed, RateLimited, InvalidParams) as error:
             if isinstance(error, SignInFailed):
                 self._browser.record(request, "password.change_failed", session.user.id)
             viewer = await self.admit(request, self._operations["get_account"])
-            return await self._page(request, viewer, error=_problem(error), status=error.status)
+            problem = "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
+            return await self._page(request, viewer, error=problem, status=error.status)
         self._browser.record(request, "password.change", session.user.id)
         return await self._browser.sign_in(request, session.user, f"{ACCOUNT_PATH}?done=password", method="password")
 
@@ -96,12 +99,6 @@ class AccountPages(PersonalPage):
             return see_other(f"{ACCOUNT_PATH}?done=deleted")
         return await self._browser.sign_out(request, f"{SIGN_IN_PATH}?deleted=yes")
 
-    async def _change_password(self, request: Request, session: BrowserSession, values: Any) -> None:
-        new_password, address = values.get("new_password", ""), client_address(request)
-        if new_password != values.get("repeated"):
-            raise InvalidParams("password: the two new passwords differ")
-        await self._accounts.change_password(session.user, values.get("password", ""), new_password, address)
-
     async def _account(self, viewer: Viewer) -> Account:
         account: Account = await self.run(viewer, self._operations["get_account"], NoArguments())
         return account
@@ -124,7 +121,7 @@ class AccountPages(PersonalPage):
             sessions=sessions.sessions,
             has_password=settings.password_sign_in and await self._accounts.has_password(viewer.context.user_id),
             min_chars=settings.password_min_chars,
-            max_chars=settings.password_max_chars,
+            max_chars=PASSWORD_MAX_CHARS,
             has_passkeys=settings.passkey_sign_in and session is not None,
             passkeys=passkeys.passkeys,
             passkey_domain=self._passkeys.rp_id,
@@ -148,10 +145,6 @@ class AccountPages(PersonalPage):
             error=error,
             section="account",
         )
-
-
-def _problem(error: FlorilegiumError) -> str:
-    return "The current password is wrong." if isinstance(error, SignInFailed) else form_error(error)
 
 
 # -- link page ---------------------------------------------------------------------------------------------------------
@@ -210,6 +203,6 @@ class LinkPage:
             error=error,
             is_name_fixed=bool(link.name),
             min_chars=self._settings.password_min_chars,
-            max_chars=self._settings.password_max_chars,
+            max_chars=PASSWORD_MAX_CHARS,
             **_TEXTS[self._kind]._asdict(),
         )

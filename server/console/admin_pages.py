@@ -175,7 +175,10 @@ class AdminPages(PersonalPage):
                 is_disabled = action == "disabled"
                 await run(viewer, operations["update_user"], UpdateUserRequest(name=name, is_disabled=is_disabled))
             case "quotas":
-                await run(viewer, operations["set_quotas"], _quotas(name, values))
+                # An empty field means the quota of the settings.
+                fields = QuotaOverrides.__struct_fields__
+                quotas = QuotasRequest(name=name, **{field: _quota(field, values.get(field, "")) for field in fields})
+                await run(viewer, operations["set_quotas"], quotas)
             case "deleted":
                 if values.get("confirmation", "").strip() != name:
                     raise InvalidParams(f"name: type {name} to confirm")
@@ -247,12 +250,6 @@ def _role(values: Mapping[str, str]) -> Any:
     if role not in _ROLES:
         raise InvalidParams(f"role: expected one of {', '.join(_ROLES)}, got {role[:40]!r}")
     return role
-
-
-def _quotas(name: str, values: Mapping[str, str]) -> QuotasRequest:
-    """An empty field means the quota of the settings."""
-    fields = QuotaOverrides.__struct_fields__
-    return QuotasRequest(name=name, **{field: _quota(field, values.get(field, "")) for field in fields})
 
 
 def _quota(field: str, text: str) -> int | None:

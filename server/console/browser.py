@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from auth.accounts.service import Accounts
+from auth.accounts.service import KNOWN_BROWSER_LIFETIME_S, Accounts
 from auth.audit import Audit
 from auth.browser_sessions import (
     BrowserSession,
@@ -36,6 +36,9 @@ from server.rest.inputs import read_body
 from server.rest.operation import is_recent, require_recent_sign_in
 from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
+
+# Forms have a few short fields.
+FORM_MAX_BYTES = 64 * 1024
 
 SIGN_IN_PATH = "/sign-in"
 SECOND_FACTOR_PATH = "/sign-in/second-factor"
@@ -95,11 +98,11 @@ class BrowserGuard:
         self._is_secure = base_url.scheme == "https"
         self._requires_passkey = settings.password_requires_passkey
         self._lifetime_s = int(settings.browser_session_lifetime_s)
-        self._form_max_bytes = settings.form_max_bytes
+        self._form_max_bytes = FORM_MAX_BYTES
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
         self._known_cookie = f"{self._session_cookie}-known"
-        self._known_lifetime_s = int(settings.known_browser_lifetime_s)
+        self._known_lifetime_s = int(KNOWN_BROWSER_LIFETIME_S)
 
     def check_origin(self, request: Request) -> None:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
@@ -134,10 +137,10 @@ class BrowserGuard:
         return session
 
     def require_recent(self, session: BrowserSession) -> None:
-        require_recent_sign_in(browser_principal(session), self._settings)
+        require_recent_sign_in(browser_principal(session))
 
     def is_recent(self, session: BrowserSession) -> bool:
-        return is_recent(session.created_at, self._settings)
+        return is_recent(session.created_at)
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.

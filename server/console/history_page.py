@@ -226,16 +226,7 @@ class ConversationForms(LibraryPage):
         values = await self._browser.check_form(request)
         form, conversation_id = HistoryForm.of(request), request.path_params["id"]
         action, current = values.get("action", ""), values.get("current", "")
-        await self._run_action(viewer, conversation_id, action, values.get("title", ""))
-        if current == conversation_id and action in ("archive", "unarchive", "delete"):
-            current = ""
-        if action in ("restore", "rename"):
-            current = current or conversation_id
-        target = form.of_conversation(current) if current else form.address(offset=form.offset)
-        done = urlencode({"done": action, "of": conversation_id})
-        return see_other(f"{target}{'&' if '?' in target else '?'}{done}")
-
-    async def _run_action(self, viewer: Viewer, conversation_id: str, action: str, title: str) -> None:
+        title = values.get("title", "")
         if action in _CHANGES:
             change = UpdateConversationRequest(conversation_id=conversation_id, **_CHANGES[action])
             await self.run(viewer, self._update, change)
@@ -248,3 +239,10 @@ class ConversationForms(LibraryPage):
             await self.run(viewer, self._restore, ItemsRestore(uri=uri_of("chats", conversation_id)))
         else:
             raise InvalidParams(f"action: expected an action of the page, got {action[:40]!r}")
+        if current == conversation_id and action in ("archive", "unarchive", "delete"):
+            current = ""
+        if action in ("restore", "rename"):
+            current = current or conversation_id
+        target = form.of_conversation(current) if current else form.address(offset=form.offset)
+        done = urlencode({"done": action, "of": conversation_id})
+        return see_other(f"{target}{'&' if '?' in target else '?'}{done}")

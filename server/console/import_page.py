@@ -92,7 +92,14 @@ def read_upload_form(content_type: str, body: IO[bytes]) -> UploadForm:
     with mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for head, start, end in _parts(content, delimiter):
             if head.filename is None:
-                values[head.name] = _value(head.name, content[start : min(end, start + _VALUE_MAX_BYTES + 1)])
+                value = content[start : min(end, start + _VALUE_MAX_BYTES + 1)]
+                try:
+                    text = value.decode()
+                except UnicodeDecodeError as error:
+                    raise InvalidParams(f"{head.name[:60]}: expected UTF-8 text, got other bytes") from error
+                if len(value) > _VALUE_MAX_BYTES:
+                    raise InvalidParams(f"{head.name[:60]}: expected at most {_VALUE_MAX_BYTES} bytes")
+                values[head.name] = text
             elif head.filename:
                 filename, file = head.filename, (start, end)
     return UploadForm(values, filename, io.BufferedReader(FileRange(body, *file)))
@@ -113,16 +120,6 @@ def _parts(content: mmap.mmap, delimiter: bytes) -> Iterator[tuple[PartHead, int
         yield read_part_head(content[start:blank_line]), blank_line + 4, end
         start = end + len(delimiter)
     raise InvalidParams(f"form data: expected at most {_PARTS_MAX} parts")
-
-
-def _value(name: str, value: bytes) -> str:
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidParams(f"{name[:60]}: expected UTF-8 text, got other bytes") from error
-    if len(value) > _VALUE_MAX_BYTES:
-        raise InvalidParams(f"{name[:60]}: expected at most {_VALUE_MAX_BYTES} bytes")
-    return text
 
 
 # -- follow forms ------------------------------------------------------------------------------------------------------
@@ -239,7 +236,14 @@ class ImportPage(LibraryPage):
                 form = await asyncio.to_thread(read_upload_form, request.headers["content-type"], body)
                 await self._browser.check_form_token(request, form.values.get(CSRF_FIELD, ""))
                 try:
-                    job = await self._import(viewer, form)
+                    if not form.filename:
+                        raise InvalidParams("file: expected a file, got none")
+                    args = StartImportRequest(
+                        name=form.filename,
+                        format=form.values.get("format") or None,
+                        dry_run=form.values.get("dry_run") == "true",
+                    )
+                    job: ImportJob = await self.run(viewer, self._start, UploadRequest(args, form.file))
                 except FlorilegiumError as error:
                     return await self._page(request, viewer, error=error)
         return see_other(f"{IMPORT_PATH}?job={job.id}#import-{job.id}")
@@ -257,17 +261,6 @@ class ImportPage(LibraryPage):
         except FlorilegiumError as error:
             return await self._page(request, viewer, error=error, location=values.get("location", ""))
         return see_other(f"{IMPORT_PATH}#follows")
-
-    async def _import(self, viewer: Viewer, form: UploadForm) -> ImportJob:
-        if not form.filename:
-            raise InvalidParams("file: expected a file, got none")
-        args = StartImportRequest(
-            name=form.filename,
-            format=form.values.get("format") or None,
-            dry_run=form.values.get("dry_run") == "true",
-        )
-        job: ImportJob = await self.run(viewer, self._start, UploadRequest(args, form.file))
-        return job
 
     async def _page(
         self, request: Request, viewer: Viewer, error: FlorilegiumError | None = None, location: str = ""

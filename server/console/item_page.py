@@ -81,20 +81,16 @@ class PassageMarks(Struct, frozen=True, kw_only=True):
 
 def sections_of(item: GetResponse, marks: PassageMarks) -> list[ItemSection]:
     """Splits the text by message or timed passage if the item has attachments for them."""
-    item = _without_title(item)
+    # Removes the heading with which the text of a character or prompt begins, because the page has it already.
+    heading = f"# {item.meta.title}\n"
+    is_repeated = item.meta.source in _TITLED and not item.attachments and item.content.startswith(heading)
+    item = replace(item, content=item.content.removeprefix(heading).lstrip("\n")) if is_repeated else item
     spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     passage = _find_passage(item, marks.text)
     if not spans:
         ranges = _marks(item.content, passage, marks)
         return [ItemSection(html=render_markdown(item.content, ranges, marks.links, marks.images))]
     return [_span_section(item.content, span, passage, marks) for span in spans]
-
-
-def _without_title(item: GetResponse) -> GetResponse:
-    """Removes the heading with which the text of a character or prompt begins, because the page has it already."""
-    heading = f"# {item.meta.title}\n"
-    is_repeated = item.meta.source in _TITLED and not item.attachments and item.content.startswith(heading)
-    return replace(item, content=item.content.removeprefix(heading).lstrip("\n")) if is_repeated else item
 
 
 def _span_section(content: str, span: Attachment, passage: TextRange | None, marks: PassageMarks) -> ItemSection:
@@ -236,7 +232,10 @@ class ItemPage(LibraryPage):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        wants_json = _wants_json(request)
+        # Returns whether the client accepts JSON but not HTML. Browsers ask for HTML; clients that ask for neither,
+        # such as curl, get HTML too.
+        accept = request.headers.get("accept", "").lower()
+        wants_json = "application/json" in accept and "text/html" not in accept
         try:
             check_method(request.method, ("GET",))
             response = await (self._json(request) if wants_json else self._page(request))
@@ -382,10 +381,3 @@ def _more_address(item: GetResponse, address: str) -> str:
 
 def _chunk_indexes(item: GetResponse) -> list[int]:
     return [attachment["chunk_index"] for attachment in item.attachments or () if "chunk_index" in attachment]
-
-
-def _wants_json(request: Request) -> bool:
-    """Returns whether the client accepts JSON but not HTML. Browsers ask for HTML; clients that ask for neither, such
-    as curl, get HTML too."""
-    accept = request.headers.get("accept", "").lower()
-    return "application/json" in accept and "text/html" not in accept

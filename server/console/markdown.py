@@ -93,17 +93,13 @@ def render_plain(text: str, marks: Sequence[TextRange] = ()) -> str:
 def _with_sentinels(text: str, ranges: Sequence[TextRange]) -> str:
     parts, position = [], 0
     for one in ranges:
-        start = _after_markup(text, one)
+        # Returns where the text of a range begins, if it starts with the markup of a line.
+        is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
+        match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
+        start = match.end() if match is not None and match.end() < one.end else one.start
         parts += [text[position:start], _OPEN, text[start : one.end].rstrip(), _CLOSE]
         position = start + len(text[start : one.end].rstrip())
     return "".join([*parts, text[position:]])
-
-
-def _after_markup(text: str, one: TextRange) -> int:
-    """Returns where the text of a range begins, if it starts with the markup of a line."""
-    is_line_start = one.start == 0 or text[one.start - 1] == "\n" or text[one.start] in "\r\n"
-    match = _LINE_MARKUP.match(text, one.start, one.end) if is_line_start else None
-    return match.end() if match is not None and match.end() < one.end else one.start
 
 
 def _with_marks(html: str, passage: int | None) -> str:

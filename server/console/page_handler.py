@@ -36,7 +36,10 @@ class PageHandler:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._respond(Request(scope, receive))
+            request = Request(scope, receive)
+            self._browser.check_origin(request)
+            check_method(request.method, tuple(self._functions))
+            response = await self._functions["GET" if request.method == "HEAD" else request.method](request)
         except SignInRequired as error:
             response = see_other(error.location)
         except SignInNeeded as error:
@@ -45,11 +48,6 @@ class PageHandler:
         except FlorilegiumError as error:
             response = error_page(self._settings, error)
         await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        self._browser.check_origin(request)
-        check_method(request.method, tuple(self._functions))
-        return await self._functions["GET" if request.method == "HEAD" else request.method](request)
 
 
 def error_page(settings: Settings, error: FlorilegiumError, link: str = "", link_text: str = "") -> Response:

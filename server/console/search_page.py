@@ -105,7 +105,32 @@ class SearchPage(LibraryPage):
         form, status = SearchForm.of(request), 200
         viewer = await self.admit(request, self._similar if form.similar else self._search)
         try:
-            values = await self._results(viewer, form)
+            if form.similar:
+                values = await self._similar_items(viewer, form)
+            elif form.is_empty:
+                recent: LibraryItems = await self.run(viewer, self._items, LibraryItemsRequest(limit=_RECENT))
+                values = {"recent": recent}
+            else:
+                search = form.request()
+                response: KnowledgeResponse = await self.run(viewer, self._search, search)
+                counted = response
+                if search.sources:  # the counts of the other sources need a search of all of them
+                    counted = await self.run(
+                        viewer, self._search, replace(search, sources=(), limit=1, offset=0, explain=True)
+                    )
+                problems = [
+                    f"{name}: {report.error or report.status}"
+                    for name, report in response.sources.items()
+                    if report.status != "ok"
+                ]
+                values = {
+                    "response": response,
+                    "hits": [self._hit(item, form) for item in response.results],
+                    "tabs": self._tabs(form, counted),
+                    "problems": problems,
+                    "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
+                    "first_address": form.address() if form.position else "",
+                }
         except FlorilegiumError as error:
             values = {"error": error.message}
             status = error.status
@@ -123,34 +148,6 @@ class SearchPage(LibraryPage):
             "first_address": "",
         }
         return await self.render(request, viewer, "search.html", status=status, **shared, **{**defaults, **values})
-
-    async def _results(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
-        if form.similar:
-            return await self._similar_items(viewer, form)
-        if form.is_empty:
-            recent: LibraryItems = await self.run(viewer, self._items, LibraryItemsRequest(limit=_RECENT))
-            return {"recent": recent}
-        return await self._hits(viewer, form)
-
-    async def _hits(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
-        search = form.request()
-        response: KnowledgeResponse = await self.run(viewer, self._search, search)
-        counted = response
-        if search.sources:  # the counts of the other sources need a search of all of them
-            counted = await self.run(viewer, self._search, replace(search, sources=(), limit=1, offset=0, explain=True))
-        problems = [
-            f"{name}: {report.error or report.status}"
-            for name, report in response.sources.items()
-            if report.status != "ok"
-        ]
-        return {
-            "response": response,
-            "hits": [self._hit(item, form) for item in response.results],
-            "tabs": self._tabs(form, counted),
-            "problems": problems,
-            "next_address": form.address(offset=str(response.next_offset)) if response.has_more else "",
-            "first_address": form.address() if form.position else "",
-        }
 
     async def _similar_items(self, viewer: Viewer, form: SearchForm) -> Mapping[str, Any]:
         request = ItemsSimilar(uri=form.similar, limit=_LIMIT, offset=form.position, snippet_length=_SNIPPET_CHARS)

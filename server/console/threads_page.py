@@ -186,7 +186,7 @@ class ThreadsPage(LibraryPage):
 
     async def _results(self, viewer: Viewer, form: ThreadsForm, current: str) -> Mapping[str, Any]:
         in_thread = form.scope == "thread"
-        limit = self._runtime.settings.conversation_hits_max
+        limit = self._runtime.settings.message_page_max
         request = BusSearchRequest(q=form.q, thread_id=current if in_thread else None, limit=limit)
         found: BusSearchResults = await self.run(viewer, self._search, request)
         results = [_result(match, form) for match in found.results]

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from auth.authenticator import basic_to_bearer
 from auth.browser_sessions import BrowserSession, browser_principal
 from auth.context import ADMIN, WRITE, RequestContext, SessionId
-from server.admission import AdmittedRequest, IncomingRequest
+from server.admission import IncomingRequest
 from server.console.browser import BrowserGuard, sign_in_required
 from server.rest.handler import rest_context, run_operation
 from server.rest.operation import Operation
@@ -63,7 +63,10 @@ class LibraryPage:
             admitted = await admission.admit_operation(incoming, authorization, operation)
         else:
             admitted = await admission.admit_browser(incoming, browser_principal(session), operation)
-        return self._viewer(admitted, session)
+        context = rest_context(self._runtime, admitted)
+        session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
+        name = session.user.name if session is not None else ""
+        return Viewer(context=replace(context, session=session_id), name=name)
 
     async def find_viewer(self, request: Request, operation: Operation) -> Viewer | None:
         """Returns the person who is signed in, or None. For pages that everyone may see."""
@@ -87,12 +90,6 @@ class LibraryPage:
         if session is None and "text/html" in request.headers.get("accept", "").lower():
             raise sign_in_required(request)
         return session
-
-    def _viewer(self, admitted: AdmittedRequest, session: BrowserSession | None) -> Viewer:
-        context = rest_context(self._runtime, admitted)
-        session_id = SessionId(f"browser:{session.id}") if session is not None else _LOCAL_SESSION
-        name = session.user.name if session is not None else ""
-        return Viewer(context=replace(context, session=session_id), name=name)
 
 
 class PersonalPage(LibraryPage):

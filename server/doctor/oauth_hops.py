@@ -119,9 +119,15 @@ async def read_resource(requests: Requests, url: str, challenge: str) -> Protect
         raise HopFailed(
             f"the challenge leads to {metadata_url}, but clients use {_base(url)}: set public_url to {_base(url)}"
         )
-    document = await _read_document(requests, metadata_url)
+    response = await requests.get(metadata_url)
+    if response.status != 200:
+        raise HopFailed(
+            f"{metadata_url} answers {response.describe()}; let the proxy forward /.well-known/ to the server"
+        )
+    document = response.json_object(metadata_url)
     resource = str(document.get("resource", ""))
-    if not _covers(resource, url):
+    # Whether a resource is the address or an ancestor of it, compared as text.
+    if not (bool(resource) and (url == resource or url.startswith(resource.rstrip("/") + "/"))):
         raise HopFailed(
             f"the metadata is for {resource or 'no resource'}, but clients use {url} and compare the two: "
             f"set public_url to {_base(url)}"
@@ -141,7 +147,17 @@ async def read_authorization_server(requests: Requests, issuer: str) -> Mapping[
     for metadata_url in authorization_server_urls(issuer):
         response = await requests.get(metadata_url)
         if response.status == 200:
-            return _checked(response.json_object(metadata_url), issuer)
+            metadata = response.json_object(metadata_url)
+            if str(metadata.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
+                raise HopFailed(
+                    f"the metadata has the issuer {metadata.get('issuer')!r}, but clients expect {issuer!r}"
+                )
+            missing = [name for name in ("authorization_endpoint", "token_endpoint") if not metadata.get(name)]
+            if missing:
+                raise HopFailed(f"the metadata of {issuer} has no {' and no '.join(missing)}")
+            if "S256" not in (metadata.get("code_challenge_methods_supported") or ()):
+                raise HopFailed(f"{issuer} does not offer PKCE with S256, so clients refuse it")
+            return metadata
         tried.append(f"{metadata_url} ({response.status})")
     raise HopFailed(f"no metadata of the authorization server found; tried {', '.join(tried)}")
 
@@ -247,29 +263,6 @@ async def preflight(requests: Requests, url: str, origin: str) -> None:
     )
     if response.headers.get("access-control-allow-origin") not in ("*", origin):
         raise HopFailed(f"the server does not allow pages of {origin} to call it: add {origin} to allowed_origins")
-
-
-async def _read_document(requests: Requests, url: str) -> Mapping[str, Any]:
-    response = await requests.get(url)
-    if response.status != 200:
-        raise HopFailed(f"{url} answers {response.describe()}; let the proxy forward /.well-known/ to the server")
-    return response.json_object(url)
-
-
-def _checked(metadata: Mapping[str, Any], issuer: str) -> Mapping[str, Any]:
-    if str(metadata.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
-        raise HopFailed(f"the metadata has the issuer {metadata.get('issuer')!r}, but clients expect {issuer!r}")
-    missing = [name for name in ("authorization_endpoint", "token_endpoint") if not metadata.get(name)]
-    if missing:
-        raise HopFailed(f"the metadata of {issuer} has no {' and no '.join(missing)}")
-    if "S256" not in (metadata.get("code_challenge_methods_supported") or ()):
-        raise HopFailed(f"{issuer} does not offer PKCE with S256, so clients refuse it")
-    return metadata
-
-
-def _covers(resource: str, url: str) -> bool:
-    """Whether a resource is the address or an ancestor of it, compared as text."""
-    return bool(resource) and (url == resource or url.startswith(resource.rstrip("/") + "/"))
 
 
 def _base(url: str) -> str:

@@ -71,7 +71,13 @@ class ConnectionReplay:
             if message:
                 checks.append(Check(name, "ok", message))
         if self._state.needs_token and not self._token:
-            checks.append(Check("sign-in", "warn", self._what_remains()))
+            key = "an API key" if self._flow.accepts_keys else "a token"
+            advice = f"pass {key} with --token - to check the calls that follow"
+            if not self._flow.has_oauth:
+                what_remains = f"{self._flow.title} needs an API key; {advice}"
+            else:
+                what_remains = f"the rest needs a person who signs in; {advice}"
+            checks.append(Check("sign-in", "warn", what_remains))
         return checks
 
     def _hops(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
@@ -159,7 +165,8 @@ class ConnectionReplay:
             raise HopFailed(describe_refusal(self._token, response, await self._expected_token()))
         server = self._result_of(response, "initialize").get("serverInfo") or {}
         self._state.session_id = response.headers.get("mcp-session-id", "")
-        await self._notify("notifications/initialized")
+        message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self._requests.post_json(self._url, message, self._call_headers(None))
         return f"{server.get('name', 'the server')} {server.get('version', '')} answers".replace("  ", " ")
 
     async def _list_tools(self) -> str:
@@ -210,20 +217,9 @@ class ConnectionReplay:
     def _can_call(self) -> bool:
         return bool(self._token) or not self._state.needs_token
 
-    def _what_remains(self) -> str:
-        key = "an API key" if self._flow.accepts_keys else "a token"
-        advice = f"pass {key} with --token - to check the calls that follow"
-        if not self._flow.has_oauth:
-            return f"{self._flow.title} needs an API key; {advice}"
-        return f"the rest needs a person who signs in; {advice}"
-
     async def _send(self, method: str, params: dict[str, Any], token: str | None = None) -> HopResponse:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         return await self._requests.post_json(self._url, message, self._call_headers(token))
-
-    async def _notify(self, method: str) -> None:
-        message = {"jsonrpc": "2.0", "method": method}
-        await self._requests.post_json(self._url, message, self._call_headers(None))
 
     def _call_headers(self, token: str | None) -> dict[str, str]:
         credential = self._token if token is None else token

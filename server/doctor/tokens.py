@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from auth.oauth.grants import ACCESS_TOKEN, REFRESH_TOKEN, hash_credential
 from auth.oauth.tokens import OAuthTokens
-from auth.registry import KeyRecord, Registry, has_key_prefix, hash_key
+from auth.registry import Registry, has_key_prefix, hash_key
 from auth.signing_keys import load_signing_keys
-from auth.tokens import Claims, JwtVerifier
+from auth.tokens import JwtVerifier
 from config.errors import Unauthenticated
 from config.paths import DataRoot
 from config.settings import Settings
@@ -118,46 +118,37 @@ _NAME = "token"
 async def explain_credential(settings: Settings, data_root: DataRoot, credential: str) -> Check:
     """Says whether a server with these settings accepts the credential, and if not, why."""
     if has_key_prefix(credential):
-        return await _explain_key(settings, data_root, credential)
+        if not has_control_data(settings, data_root):
+            return Check(_NAME, "fail", "this data directory has no API keys yet")
+        async with Registry.open(control_location(settings, data_root)) as registry:
+            key = await registry.key_by_hash(hash_key(credential))
+        if key is None:
+            return Check(
+                _NAME, "fail", "no API key of this data directory; check data_dir and that the key is complete"
+            )
+        now = time.time()
+        label = f"the API key {key.name!r} of {key.user.name}"
+        if key.user.is_disabled:
+            return Check(_NAME, "fail", f"{label}: the user is disabled; `florilegium user enable` enables it again")
+        if key.revoked_at is not None:
+            return Check(_NAME, "fail", f"{label} was revoked at {format_time_seconds(key.revoked_at)}")
+        if not key.is_valid(now):
+            return Check(_NAME, "fail", f"{label} expired at {format_time_seconds(key.expires_at or now)}")
+        return Check(_NAME, "ok", f"{label} is valid, with the scopes {' '.join(sorted(key.scopes))}")
     if credential.startswith(ACCESS_TOKEN):
-        return await _explain_access_token(settings, data_root, credential)
+        if not has_control_data(settings, data_root):
+            return Check(_NAME, "fail", "this data directory has no connected applications yet")
+        async with Registry.open(control_location(settings, data_root)) as registry:
+            token = await OAuthTokens(registry.database, settings).find(hash_credential(credential))
+        if token is None:
+            return Check(_NAME, "fail", "the token was not issued here, or its connection was ended; sign in again")
+        label = f"the token of {token.grant.client_name!r} for {token.grant.user.name}"
+        if not token.grant.is_valid:
+            return Check(_NAME, "fail", f"{label}: the user is disabled, or access was withdrawn; sign in again")
+        if time.time() >= token.expires_at:
+            return Check(_NAME, "fail", f"{label} expired at {format_time_seconds(token.expires_at)}")
+        return Check(_NAME, "ok", f"{label} is valid for {token.grant.resource}")
     return await _explain_jwt(settings, data_root, credential)
-
-
-async def _explain_key(settings: Settings, data_root: DataRoot, credential: str) -> Check:
-    if not has_control_data(settings, data_root):
-        return Check(_NAME, "fail", "this data directory has no API keys yet")
-    async with Registry.open(control_location(settings, data_root)) as registry:
-        key = await registry.key_by_hash(hash_key(credential))
-    if key is None:
-        return Check(_NAME, "fail", "no API key of this data directory; check data_dir and that the key is complete")
-    return _evaluate_key(key, time.time())
-
-
-def _evaluate_key(key: KeyRecord, now: float) -> Check:
-    label = f"the API key {key.name!r} of {key.user.name}"
-    if key.user.is_disabled:
-        return Check(_NAME, "fail", f"{label}: the user is disabled; `florilegium user enable` enables it again")
-    if key.revoked_at is not None:
-        return Check(_NAME, "fail", f"{label} was revoked at {format_time_seconds(key.revoked_at)}")
-    if not key.is_valid(now):
-        return Check(_NAME, "fail", f"{label} expired at {format_time_seconds(key.expires_at or now)}")
-    return Check(_NAME, "ok", f"{label} is valid, with the scopes {' '.join(sorted(key.scopes))}")
-
-
-async def _explain_access_token(settings: Settings, data_root: DataRoot, credential: str) -> Check:
-    if not has_control_data(settings, data_root):
-        return Check(_NAME, "fail", "this data directory has no connected applications yet")
-    async with Registry.open(control_location(settings, data_root)) as registry:
-        token = await OAuthTokens(registry.database, settings).find(hash_credential(credential))
-    if token is None:
-        return Check(_NAME, "fail", "the token was not issued here, or its connection was ended; sign in again")
-    label = f"the token of {token.grant.client_name!r} for {token.grant.user.name}"
-    if not token.grant.is_valid:
-        return Check(_NAME, "fail", f"{label}: the user is disabled, or access was withdrawn; sign in again")
-    if time.time() >= token.expires_at:
-        return Check(_NAME, "fail", f"{label} expired at {format_time_seconds(token.expires_at)}")
-    return Check(_NAME, "ok", f"{label} is valid for {token.grant.resource}")
 
 
 async def _explain_jwt(settings: Settings, data_root: DataRoot, credential: str) -> Check:
@@ -168,18 +159,6 @@ async def _explain_jwt(settings: Settings, data_root: DataRoot, credential: str)
         claims = await JwtVerifier(settings, keys).verify(credential, time.time())
     except Unauthenticated as error:
         return Check(_NAME, "fail", _describe_jwt(settings, credential, error))
-    return await _evaluate_user(settings, data_root, claims)
-
-
-def _describe_jwt(settings: Settings, credential: str, error: Unauthenticated) -> str:
-    reason = error.reason or error.message
-    if read_claims(credential) is None:
-        return f"{error.message}: {reason}"
-    expected = ExpectedToken(settings.audience, settings.issuer)
-    return f"{error.message}: {reason}; {'; '.join(token_problems(credential, expected, time.time()))}"
-
-
-async def _evaluate_user(settings: Settings, data_root: DataRoot, claims: Claims) -> Check:
     user = None
     if has_control_data(settings, data_root):
         async with Registry.open(control_location(settings, data_root)) as registry:
@@ -195,3 +174,11 @@ async def _evaluate_user(settings: Settings, data_root: DataRoot, claims: Claims
         "ok",
         f"valid for {claims.subject} until {format_time_seconds(claims.expires_at)}, with the scopes {scopes}",
     )
+
+
+def _describe_jwt(settings: Settings, credential: str, error: Unauthenticated) -> str:
+    reason = error.reason or error.message
+    if read_claims(credential) is None:
+        return f"{error.message}: {reason}"
+    expected = ExpectedToken(settings.audience, settings.issuer)
+    return f"{error.message}: {reason}; {'; '.join(token_problems(credential, expected, time.time()))}"

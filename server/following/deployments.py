@@ -127,9 +127,18 @@ class _ControlState:
         if location in self._excluded:
             return UserFolder(name, None, user, _NO_LONGER_FOLLOWED)
         if user is None:
-            return UserFolder(name, problem=self._unknown_user(name), is_unknown_user=True)
+            if self._deployment.mapping == "id":
+                unknown_user = f"no user is named {self._deployment.name_of(name)!r}"
+            else:
+                unknown_user = f"no user has the user claim {name!r}"
+            return UserFolder(name, problem=unknown_user, is_unknown_user=True)
         if self._deployment.mapping == "id" and user.named_by != "operator":
-            return UserFolder(name, None, user, _unconfirmed_name(user))
+            # Anyone who may choose a name could choose that of a folder.
+            unconfirmed_name = (
+                f"{user.name} was not named by the operator; if the folder belongs to that person, run "
+                f"`florilegium user confirm {user.name}`"
+            )
+            return UserFolder(name, None, user, unconfirmed_name)
         is_followed = (user.id, location) in self._followed
         return UserFolder(name, None, user, f"{user.name} already follows this folder" if is_followed else "")
 
@@ -137,19 +146,6 @@ class _ControlState:
         if self._deployment.mapping == "id":
             return self._by_name.get(self._deployment.name_of(name))
         return self._by_claim.get(name)
-
-    def _unknown_user(self, name: str) -> str:
-        if self._deployment.mapping == "id":
-            return f"no user is named {self._deployment.name_of(name)!r}"
-        return f"no user has the user claim {name!r}"
-
-
-def _unconfirmed_name(user: UserRecord) -> str:
-    """Anyone who may choose a name could choose that of a folder."""
-    return (
-        f"{user.name} was not named by the operator; if the folder belongs to that person, run "
-        f"`florilegium user confirm {user.name}`"
-    )
 
 
 def list_user_folders(root: Path) -> list[str]:

@@ -48,7 +48,15 @@ def allowed_location(
     if location.lower().startswith(_URL_PREFIXES):
         if writes_back:
             raise InvalidParams("write_back: expected a folder, got a URL")
-        return AllowedLocation(_checked_url(location), is_confined=not is_administrator)
+        try:
+            parts = urlsplit(location)
+            _ = parts.port
+        except ValueError:
+            raise InvalidParams(f"location: expected an http(s) URL, got {location[:200]!r}") from None
+        if not parts.hostname or "@" in parts.netloc:
+            raise InvalidParams("location: expected a URL with a host and without a password")
+        checked_url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
+        return AllowedLocation(checked_url, is_confined=not is_administrator)
     path = Path(location)
     if not path.is_absolute():
         raise InvalidParams(f"location: expected an absolute path or an http(s) URL, got {location[:200]!r}")
@@ -61,7 +69,12 @@ def allowed_location(
     if writes_back and not resolved.is_dir():
         raise InvalidParams("write_back: expected a folder, got a file")
     require_outside_data(settings, resolved)
-    _require_apart(resolved, others)
+    # Two followed sources with the same files would store every item twice.
+    for other in others:
+        if not other.is_url and (
+            resolved.is_relative_to(other.location) or Path(other.location).is_relative_to(resolved)
+        ):
+            raise Conflict(f"{resolved} overlaps with {other.location}, which is already followed ({other.id})")
     return AllowedLocation(str(resolved), is_confined=not is_administrator)
 
 
@@ -115,24 +128,6 @@ def _roots(settings: Settings, folder_name: str) -> Iterator[Path]:
             yield Path(root).resolve()
         elif is_plain_name:
             yield Path(root.replace("{user}", folder_name)).resolve()
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        raise InvalidParams(f"location: expected an http(s) URL, got {url[:200]!r}") from None
-    if not parts.hostname or "@" in parts.netloc:
-        raise InvalidParams("location: expected a URL with a host and without a password")
-    return parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
-
-
-def _require_apart(path: Path, others: Sequence[FollowRecord]) -> None:
-    """Two followed sources with the same files would store every item twice."""
-    for other in others:
-        if not other.is_url and (path.is_relative_to(other.location) or Path(other.location).is_relative_to(path)):
-            raise Conflict(f"{path} overlaps with {other.location}, which is already followed ({other.id})")
 
 
 # -- watcher -----------------------------------------------------------------------------------------------------------

@@ -63,9 +63,14 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
     state = await load_state(library, record.id)
     counts = await library.followed_files.counts(record.id)
     problems = await library.followed_files.problems(record.id, problems_max) if problems_max else ()
+    # Where a deployment is stored is nothing that its users need to know.
+    if record.deployment is not None:
+        location = f"tldw user {Path(record.location).name}"
+    else:
+        location = printable_name(record.location)
     return FollowedSource(
         id=record.id,
-        location=_location(record),
+        location=location,
         deployment=record.deployment,
         format=record.format,
         interval_s=record.interval_s,
@@ -82,13 +87,6 @@ async def describe(record: FollowRecord, library: Library, problems_max: int = 0
         failed=counts.failed,
         problems=[_problem(file) for file in problems],
     )
-
-
-def _location(record: FollowRecord) -> str:
-    """Where a deployment is stored is nothing that its users need to know."""
-    if record.deployment is not None:
-        return f"tldw user {Path(record.location).name}"
-    return printable_name(record.location)
 
 
 def _state(record: FollowRecord, state: SourceState) -> FollowState:

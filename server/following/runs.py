@@ -101,27 +101,21 @@ async def resolve_conflict(
 ) -> None:
     """Settles the conflicts of a file, which is named as `describe` does. Waits for a run that is about to end."""
     async with run_lease(library.bookmarks, record.id, wait_s=_RESOLVE_WAIT_S):
-        await _resolve_conflict(library, record, owner, settings, file, keep=keep)
-
-
-async def _resolve_conflict(
-    library: Library, record: FollowRecord, owner: UserRecord, settings: Settings, file: str, *, keep: str
-) -> None:
-    conflicts = await library.followed_files.problems(record.id, _CONFLICTS_MAX)
-    names = [row.name for row in conflicts if printable_name(os.fsdecode(row.name)) == file and row.conflicts]
-    if not names or record.is_url:
-        raise InvalidParams(f"file: expected one with a conflict, got {file[:200]!r}")
-    folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
-    try:
-        path = await asyncio.to_thread(checked_path, settings, record, owner)
-        sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
-        await sync.resolve(names[0], keeps_library=keep == "library")
-        if record.writes_back:
-            # The note is written to its file, although it was not modified since.
-            state = await load_state(library, record.id)
-            await save_state(library, record.id, replace(state, written_until=""))
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        conflicts = await library.followed_files.problems(record.id, _CONFLICTS_MAX)
+        names = [row.name for row in conflicts if printable_name(os.fsdecode(row.name)) == file and row.conflicts]
+        if not names or record.is_url:
+            raise InvalidParams(f"file: expected one with a conflict, got {file[:200]!r}")
+        folder = await asyncio.to_thread(_make_work_folder, Path(settings.data_dir), record.id)
+        try:
+            path = await asyncio.to_thread(checked_path, settings, record, owner)
+            sync = SourceSync(library, replace(record, location=str(path)), settings, ImportProgress(), folder)
+            await sync.resolve(names[0], keeps_library=keep == "library")
+            if record.writes_back:
+                # The note is written to its file, although it was not modified since.
+                state = await load_state(library, record.id)
+                await save_state(library, record.id, replace(state, written_until=""))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def _save(library: Library, record: FollowRecord, before: SourceState, after: SourceState) -> None:

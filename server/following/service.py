@@ -26,12 +26,18 @@ from config.settings import Settings
 from server.following.deployments import DeploymentFolders, list_user_folders
 from server.following.locations import FolderWatcher
 from server.following.runs import run_source
-from server.import_jobs import ImportSlots
+from server.import_jobs import IMPORT_JOB_LIMITS, ImportSlots
 from sources.following.note_files import followed_names
 from sources.following.scan import SourceMissing, scan_file, scan_names
 from sources.following.state import SourceBusy, SyncReport
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
+
+# Time between two requests for a followed URL that has no interval of its own.
+_FOLLOW_URL_S = 3600.0
+
+# Scans of a watched folder find what events missed, which is rare.
+_FOLLOW_SCAN_S = 300.0
 
 # -- schedule ----------------------------------------------------------------------------------------------------------
 # When a followed source is read next. No I/O, and time is passed in.
@@ -134,8 +140,8 @@ class FollowSchedule:
         if self.record.interval_s is not None:
             return self.record.interval_s
         if self.record.is_url:
-            return self._settings.follow_url_s
-        return self._settings.follow_scan_s if self.is_watched else self._settings.follow_unwatched_scan_s
+            return _FOLLOW_URL_S
+        return _FOLLOW_SCAN_S if self.is_watched else self._settings.fixed.follow_unwatched_scan_s
 
 
 _REQUEST = "followed source"
@@ -185,7 +191,7 @@ class FollowService:
         self._follows = follows
         self._followed: dict[str, _Followed] = {}
         self._revision: int | None = None
-        self._slots = ImportSlots(settings.follow_jobs_max, settings.import_turn_s)
+        self._slots = ImportSlots(settings.import_jobs_max, IMPORT_JOB_LIMITS.turn_s)
         self._watcher = FolderWatcher(self._note_changes, self._note_watching)
         self._wake = asyncio.Event()
         self._deployments: Sequence[Deployment] = ()
@@ -220,14 +226,14 @@ class FollowService:
             while True:
                 try:
                     if self._acquire is None or await self._acquire(
-                        _LEASE, _LEASE_S + 3 * self._settings.follow_poll_s
+                        _LEASE, _LEASE_S + 3 * self._settings.fixed.follow_poll_s
                     ):
                         await self._step()
                 except StorageError as error:
                     logger.warning("Followed sources cannot be read from the control database: {}", error.message)
                 self._wake.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._settings.follow_poll_s)
+                    await asyncio.wait_for(self._wake.wait(), self._settings.fixed.follow_poll_s)
         finally:
             await self._watcher.close()
             tasks = [followed.task for followed in self._followed.values() if followed.task is not None]
@@ -237,30 +243,8 @@ class FollowService:
 
     async def _step(self) -> None:
         await self._reload()
-        if await self._follow_user_folders():
-            await self._reload()
-        if not self._followed:
-            return
-        await asyncio.to_thread(self._look)
-        await self._look_at_notes()
-        self._watch_folders()
-        now = time.monotonic()
-        for followed in self._followed.values():
-            work = followed.schedule.due(now)
-            if work is not None:
-                followed.schedule.is_running = True
-                followed.task = asyncio.create_task(self._run_source(followed, work))
-
-    async def _reload(self) -> None:
-        revision = self._follows.revision()
-        if revision != self._revision:
-            self._load(await self._follows.list())
-            self._deployments = await Deployments(self._registry.database).list()
-            self._revision = revision
-
-    async def _follow_user_folders(self) -> bool:
-        """Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
-        there are any."""
+        # Follows new folders of deployments, which are looked for when a folder or a user was added. Returns whether
+        # there are any.
         count = 0
         for deployment in self._deployments:
             if deployment.paused_at is not None:
@@ -274,19 +258,50 @@ class FollowService:
             except SourceMissing as error:
                 if self._seen_folders.pop(deployment.id, None) is not None:
                     logger.warning("Followed deployment {}: {}", deployment.id, error.message)
-        return bool(count)
+        if count:
+            await self._reload()
+        if not self._followed:
+            return
+        await asyncio.to_thread(self._look)
+        # Finds out whether notes of users were modified that are written to files.
+        checked_at = time.monotonic()
+        for source in list(self._followed.values()):
+            record = source.record
+            is_due = record.writes_back and record.paused_at is None and checked_at >= source.next_notes_look_at
+            context = await self.context_of(record) if is_due else None
+            if context is None:
+                continue
+            source.next_notes_look_at = checked_at + _NOTES_LOOK_S
+            async with self._libraries.library(context) as library:
+                newest = (await library.notes.list(1, 0)).rows
+            modified = newest[0].last_modified if newest else ""
+            if modified != source.notes_modified:
+                source.schedule.request_changed()
+            source.notes_modified = modified
+        self._watch_folders()
+        now = time.monotonic()
+        for followed in self._followed.values():
+            work = followed.schedule.due(now)
+            if work is not None:
+                followed.schedule.is_running = True
+                followed.task = asyncio.create_task(self._run_source(followed, work))
 
-    def _load(self, records: Sequence[FollowRecord]) -> None:
-        current = {record.id: record for record in records}
-        for follow_id in self._followed.keys() - current.keys():
-            task = self._followed.pop(follow_id).task
-            if task is not None:
-                task.cancel()
-        for follow_id, record in current.items():
-            if follow_id in self._followed:
-                self._followed[follow_id].schedule.update(record)
-            else:
-                self._followed[follow_id] = _Followed(record, self._settings)
+    async def _reload(self) -> None:
+        revision = self._follows.revision()
+        if revision != self._revision:
+            records = await self._follows.list()
+            current = {record.id: record for record in records}
+            for follow_id in self._followed.keys() - current.keys():
+                task = self._followed.pop(follow_id).task
+                if task is not None:
+                    task.cancel()
+            for follow_id, record in current.items():
+                if follow_id in self._followed:
+                    self._followed[follow_id].schedule.update(record)
+                else:
+                    self._followed[follow_id] = _Followed(record, self._settings)
+            self._deployments = await Deployments(self._registry.database).list()
+            self._revision = revision
 
     # -- finding changes -----------------------------------------------------------------------------------------------
 
@@ -315,25 +330,8 @@ class FollowService:
                     followed.schedule.request_changed()
             followed.signature = signature
 
-    async def _look_at_notes(self) -> None:
-        """Finds out whether notes of users were modified that are written to files."""
-        now = time.monotonic()
-        for followed in list(self._followed.values()):
-            record = followed.record
-            is_due = record.writes_back and record.paused_at is None and now >= followed.next_notes_look_at
-            context = await self.context_of(record) if is_due else None
-            if context is None:
-                continue
-            followed.next_notes_look_at = now + _NOTES_LOOK_S
-            async with self._libraries.library(context) as library:
-                newest = (await library.notes.list(1, 0)).rows
-            modified = newest[0].last_modified if newest else ""
-            if modified != followed.notes_modified:
-                followed.schedule.request_changed()
-            followed.notes_modified = modified
-
     def _watch_folders(self) -> None:
-        if self._settings.follow_events:
+        if self._settings.fixed.follow_events:
             self._watcher.watch(
                 {
                     followed.record.location: followed.folder_id

@@ -128,7 +128,19 @@ class AuthorizePage:
         try:
             authorization = self._read(address, parameters, session)
         except OAuthError as error:
-            return self._refuse(request, address, error)
+            # Leads back to the client, unless anyone can have registered it: then a link of this server with an invalid
+            # request would lead to any site (RFC 9700 section 4.11.2). A page says what is wrong instead.
+            location = address.failure(error)
+            if address.client.kind == "manual" or is_loopback_uri(address.redirect_uri):
+                return self._lead_back(request, address, location)
+            return render_page(
+                "refused-request.html",
+                status=error.status,
+                client_name=address.client.name,
+                problem=error.message,
+                location=location,
+                target=describe_target(address.redirect_uri),
+            )
         if code := await self._code_of_remembered(request, authorization, session):
             return self._lead_back(request, address, address.success(code))
         return await self._ask(request, authorization, session, query)
@@ -233,21 +245,6 @@ class AuthorizePage:
             **values,
         )
 
-    def _refuse(self, request: Request, address: ReturnAddress, error: OAuthError) -> Response:
-        """Leads back to the client, unless anyone can have registered it: then a link of this server with an invalid
-        request would lead to any site (RFC 9700 section 4.11.2). A page says what is wrong instead."""
-        location = address.failure(error)
-        if address.client.kind == "manual" or is_loopback_uri(address.redirect_uri):
-            return self._lead_back(request, address, location)
-        return render_page(
-            "refused-request.html",
-            status=error.status,
-            client_name=address.client.name,
-            problem=error.message,
-            location=location,
-            target=describe_target(address.redirect_uri),
-        )
-
     def _lead_back(self, request: Request, address: ReturnAddress, location: str) -> Response:
         """Redirects to the client. After the sign-in form of this server, a page does it instead: browsers apply the
         `form-action` of the sign-in page to all redirects that follow."""
@@ -291,43 +288,34 @@ class DevicePage:
         scopes = grantable_scopes(device.scopes, session.user.role)
         match form.get("decision"):
             case "allow":
-                return await self._allow(request, form, device, client, scopes, session)
+                try:
+                    decision = read_decision(form, scopes, self._services.sources)
+                except InvalidParams as error:
+                    return await self._ask(request, device, client, scopes, session, error.message)
+                if ADMIN in decision.scopes and not self._browser.is_recent(session):
+                    return see_other(
+                        sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}")
+                    )
+                grant = GrantRequest(
+                    user=session.user,
+                    client_id=client.id,
+                    client_name=client.name,
+                    redirect_uri="",
+                    resource=device.resource,
+                    scopes=decision.scopes,
+                    sources=decision.sources,
+                    auth_method=client.metadata.token_endpoint_auth_method,
+                )
+                await self._services.device_codes.approve(device.user_code, grant)
+                self._services.record("connection.create", grant, request)
+                return _message(
+                    "Connected", f"{client.name} now has access. You can close this page and go back to the device."
+                )
             case "deny":
                 await self._services.device_codes.deny(user_code)
                 return _message("Denied", f"{client.name} gets no access. You can close this page.")
             case _:
                 return await self._ask(request, device, client, scopes, session)
-
-    async def _allow(
-        self,
-        request: Request,
-        form: Mapping[str, str],
-        device: DeviceRequest,
-        client: OAuthClient,
-        scopes: frozenset[str],
-        session: BrowserSession,
-    ) -> Response:
-        try:
-            decision = read_decision(form, scopes, self._services.sources)
-        except InvalidParams as error:
-            return await self._ask(request, device, client, scopes, session, error.message)
-        if ADMIN in decision.scopes and not self._browser.is_recent(session):
-            return see_other(sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}"))
-        grant = GrantRequest(
-            user=session.user,
-            client_id=client.id,
-            client_name=client.name,
-            redirect_uri="",
-            resource=device.resource,
-            scopes=decision.scopes,
-            sources=decision.sources,
-            auth_method=client.metadata.token_endpoint_auth_method,
-        )
-        await self._services.device_codes.approve(device.user_code, grant)
-        self._services.record("connection.create", grant, request)
-        return _message(
-            "Connected", f"{client.name} now has access. You can close this page and go back to the device."
-        )
 
     async def _ask_for_code(self, request: Request, user_code: str, problem: str = "") -> Response:
         shown = format_user_code(normalize_user_code(user_code)) if user_code else ""

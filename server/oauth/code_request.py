@@ -181,15 +181,13 @@ class PublicEndpoint:
             response = Response(status_code=204, headers={**_PREFLIGHT, "Access-Control-Allow-Methods": self._method})
         else:
             try:
-                response = await self._respond(Request(scope, receive))
+                request = Request(scope, receive)
+                check_method(request.method, (self._method,))
+                response = await self._function(request)
             except FlorilegiumError as error:
                 response = oauth_error(error)
         response.headers.update(_CORS)
         await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        check_method(request.method, (self._method,))
-        return await self._function(request)
 
 
 class PublicPaths:

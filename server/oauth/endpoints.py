@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from auth.oauth.client_assertions import ASSERTION_TYPE
-from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, GRANT_TYPES, REFRESH, OAuthClient
-from auth.oauth.device_codes import format_user_code
+from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, GRANT_TYPES, REFRESH
+from auth.oauth.device_codes import OAUTH_DEVICE_CODE_TTL_S, format_user_code
 from auth.oauth.errors import InvalidClient, OAuthError, invalid_request
 from auth.oauth.metadata import (
     DEVICE_PATH,
@@ -24,7 +24,7 @@ from auth.oauth.metadata import (
     requested_scopes,
 )
 from auth.oauth.tokens import CredentialReused, IssuedTokens, TokenRequest
-from server.console.browser import client_address
+from server.console.browser import FORM_MAX_BYTES, client_address
 from server.oauth.code_request import NO_STORE, Parameters, read_form_parameters
 from server.oauth.services import OAuthServices
 from server.rest.inputs import read_body
@@ -57,24 +57,20 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         if parameters.get("client_assertion"):
             return await _identify_by_assertion(services, request, parameters)
         client_id, secret = _credentials(request.headers.get("authorization"), parameters)
-        return await _identify(services, client_id, secret)
+        # The document of a client that has one is not needed here: the code or token is bound to its URL.
+        if services.is_document(client_id):
+            if secret:
+                raise InvalidClient("client_secret: a client with a metadata document has none")
+            return ClientIdentity(client_id, GRANT_TYPES)
+        client = await services.clients.find(client_id)
+        if client is None:
+            raise InvalidClient("client_id: unknown")
+        if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
+            raise InvalidClient("client_secret: not accepted")
+        return ClientIdentity(client.id, client.metadata.grant_types)
     except InvalidClient:
         await services.limits.failures.take(client_address(request))
         raise
-
-
-async def _identify(services: OAuthServices, client_id: str, secret: str) -> ClientIdentity:
-    """The document of a client that has one is not needed here: the code or token is bound to its URL."""
-    if services.is_document(client_id):
-        if secret:
-            raise InvalidClient("client_secret: a client with a metadata document has none")
-        return ClientIdentity(client_id, GRANT_TYPES)
-    client = await services.clients.find(client_id)
-    if client is None:
-        raise InvalidClient("client_id: unknown")
-    if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
-        raise InvalidClient("client_secret: not accepted")
-    return ClientIdentity(client.id, client.metadata.grant_types)
 
 
 async def _identify_by_assertion(services: OAuthServices, request: Request, parameters: Parameters) -> ClientIdentity:
@@ -131,12 +127,34 @@ class OAuthEndpoints:
         await self._services.limits.registrations.take(client_address(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
-        client, secret = await self._services.clients.register(await self._read_json(request))
-        return JSONResponse(_registration(client, secret), 201, NO_STORE)
+        body = await read_body(request, request.headers.get("content-length"), FORM_MAX_BYTES)
+        try:
+            document = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise OAuthError("invalid_client_metadata", "expected a JSON object") from error
+        if not isinstance(document, dict):
+            raise OAuthError("invalid_client_metadata", "expected a JSON object")
+        client, secret = await self._services.clients.register(document)
+        # The client information response of RFC 7591 section 3.2.1.
+        metadata = client.metadata
+        registration_body: dict[str, Any] = {
+            "client_id": client.id,
+            "client_id_issued_at": int(client.created_at),
+            "redirect_uris": list(metadata.redirect_uris),
+            "token_endpoint_auth_method": metadata.token_endpoint_auth_method,
+            "grant_types": list(metadata.grant_types),
+            "response_types": list(metadata.response_types),
+            "application_type": "native" if metadata.is_native else "web",
+        }
+        registration_body |= {
+            name: getattr(metadata, name) for name in ("client_name", "client_uri", "scope") if getattr(metadata, name)
+        }
+        registration = registration_body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})
+        return JSONResponse(registration, 201, NO_STORE)
 
     async def token(self, request: Request) -> Response:
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         try:
             tokens = await self._exchange(client, parameters)
@@ -156,7 +174,7 @@ class OAuthEndpoints:
     async def revoke(self, request: Request) -> Response:
         """Answers 200 whether the token exists or not (RFC 7009 section 2.2)."""
         await self._services.limits.requests.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         grant = await self._services.tokens.revoke(
             parameters.require("token"), client.id, is_client_verified=client.is_verified
@@ -167,7 +185,7 @@ class OAuthEndpoints:
 
     async def device_authorization(self, request: Request) -> Response:
         await self._services.limits.registrations.take(client_address(request))
-        parameters = await read_form_parameters(request, self._settings.form_max_bytes)
+        parameters = await read_form_parameters(request, FORM_MAX_BYTES)
         client = await authenticate_client(self._services, request, parameters)
         if not client.has_device_code:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {DEVICE}")
@@ -180,8 +198,8 @@ class OAuthEndpoints:
             "user_code": shown_code,
             "verification_uri": page,
             "verification_uri_complete": f"{page}?user_code={shown_code}",
-            "expires_in": int(self._settings.oauth_device_code_ttl_s),
-            "interval": int(self._settings.oauth_device_interval_s),
+            "expires_in": int(OAUTH_DEVICE_CODE_TTL_S),
+            "interval": int(self._settings.fixed.oauth_device_interval_s),
         }
         return JSONResponse(body, headers=NO_STORE)
 
@@ -215,31 +233,3 @@ class OAuthEndpoints:
             scopes=known_scopes(parameters.get("scope")) or None,
             has_refresh_token=client.has_refresh_token,
         )
-
-    async def _read_json(self, request: Request) -> dict[str, Any]:
-        body = await read_body(request, request.headers.get("content-length"), self._settings.form_max_bytes)
-        try:
-            document = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise OAuthError("invalid_client_metadata", "expected a JSON object") from error
-        if not isinstance(document, dict):
-            raise OAuthError("invalid_client_metadata", "expected a JSON object")
-        return document
-
-
-def _registration(client: OAuthClient, secret: str) -> dict[str, Any]:
-    """Returns the client information response of RFC 7591 section 3.2.1."""
-    metadata = client.metadata
-    body: dict[str, Any] = {
-        "client_id": client.id,
-        "client_id_issued_at": int(client.created_at),
-        "redirect_uris": list(metadata.redirect_uris),
-        "token_endpoint_auth_method": metadata.token_endpoint_auth_method,
-        "grant_types": list(metadata.grant_types),
-        "response_types": list(metadata.response_types),
-        "application_type": "native" if metadata.is_native else "web",
-    }
-    body |= {
-        name: getattr(metadata, name) for name in ("client_name", "client_uri", "scope") if getattr(metadata, name)
-    }
-    return body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})

@@ -16,6 +16,13 @@ from config.settings import Settings
 from server.console.browser import client_address
 from server.runtime import Runtime
 
+# Requests of one address that are allowed at once, and those for one that registers a client or a device.
+_BURST = 100
+_REQUESTS_PER_REGISTRATION = 60
+
+# New clients and device codes are stored, so there are fewer of them than of other requests.
+_REGISTRATION_BURST = 20
+
 
 class OAuthLimits(Struct, frozen=True):
     """Requests to the endpoints and new clients, per address, and failed attempts to guess a secret or a code."""
@@ -87,8 +94,8 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
 
 def _limits(runtime: Runtime) -> OAuthLimits:
     settings, make_limit = runtime.settings, runtime.stores.make_limit
-    requests = (settings.rate_oauth_per_minute, settings.rate_oauth_burst)
-    registrations = (settings.rate_registration_per_minute, settings.rate_registration_burst)
+    requests = (settings.rate_oauth_per_minute, _BURST)
+    registrations = (settings.rate_oauth_per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
     return OAuthLimits(
         make_limit(LimitRule("oauth", "OAuth requests", *requests)),
         make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),

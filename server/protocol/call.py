@@ -6,9 +6,9 @@ import binascii
 import hashlib
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,6 @@ from msgspec import Struct
 from auth.context import Owner, RequestContext
 from auth.tickets import StateKeys
 from config.errors import FlorilegiumError, InvalidParams, MissingCapability, Unavailable
-from server.call_limits import LimitCheck
 from server.protocol.messages import Era, RequestId, log_failure, notification_message
 from sessions.store import Session
 
@@ -29,31 +28,39 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._is_over = False
+        self._is_over = self._is_paused = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Deadline":
         task = asyncio.current_task()
         assert task is not None
         self._task: asyncio.Task[Any] = task
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._seconds, self._expire)
+        if not self._is_paused:
+            self._timer = self._loop.call_later(self._seconds, self._expire)
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         # If the task was also cancelled by someone else, CancelledError propagates to them.
         if self._is_over and self._task.uncancel() == 0 and exc_type is asyncio.CancelledError:
             raise TimeoutError from error
 
     def pause(self) -> None:
-        """Stops the clock, for example while the client answers a request."""
-        self._seconds = self._timer.when() - self._loop.time()
-        self._timer.cancel()
+        """Stops the clock, for example while the client answers a request. It may not have started yet."""
+        self._is_paused = True
+        if self._loop is not None and self._timer is not None:
+            self._seconds = self._timer.when() - self._loop.time()
+            self._timer.cancel()
 
     def resume(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._expire)
+        self._is_paused = False
+        if self._loop is not None:
+            self._timer = self._loop.call_later(self._seconds, self._expire)
 
     def _expire(self) -> None:
         self._is_over = True
@@ -140,12 +147,12 @@ class Call(Struct, eq=False):
     input_responses: Mapping[str, Mapping[str, Any]] = {}
     state: Any = None
     deadline: Deadline | None = None
+    # The tool that is called, once it is known to be permitted.
+    tool: str = ""
     # How metrics count the call, if it did not end like most.
     outcome: str = ""
     # For how long the same call would be refused again.
     refused_for_s: float = 0.0
-    # Set if the call has started before the rate limits have answered.
-    limit_check: LimitCheck | None = None
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress if the client asked for it."""
@@ -201,12 +208,41 @@ class Call(Struct, eq=False):
 T = TypeVar("T")
 
 
+class Started(Generic[T]):
+    """A coroutine that has run until it waited for the first time. Most calls end without waiting for anything, so what
+    only calls that wait need, such as timers, can be set up afterwards."""
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._steps = work.__await__()
+        self.is_done = False
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration as ended:
+            self.is_done, self.result = True, cast("T", ended.value)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Runs the rest. What the coroutine waits for, and what it gets, a cancellation included, is passed on."""
+        try:
+            while True:
+                try:
+                    value = yield self._waits_for
+                except BaseException as error:
+                    self._waits_for = self._steps.throw(error)
+                else:
+                    self._waits_for = self._steps.send(value)
+        except StopIteration as ended:
+            return cast("T", ended.value)
+
+
 async def run_handler(call: Call, name: str, work: Awaitable[T], deadline_ms: int) -> T:
     """Awaits a handler. An unexpected exception is logged, and the caller learns only the id of the request."""
     try:
-        with Deadline(deadline_ms / 1000) as deadline:
-            call.deadline = deadline
-            return await work
+        deadline = call.deadline = Deadline(deadline_ms / 1000)
+        started = Started(work)
+        if started.is_done:
+            return started.result
+        with deadline:
+            return await started
     except TimeoutError as error:
         raise Unavailable(f"{name} took longer than {deadline_ms} ms") from error
     except (FlorilegiumError, InputRequired):
@@ -226,12 +262,16 @@ class DispatcherOptions(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     version: str
-    page_size: int
-    uri_max_chars: int = 2_000
-    list_ttl_ms: int
     deadline_ms: int
     recheck_s: float
-    elicitation_timeout_s: float
+    # Tools, resources or prompts per page of a list: all tools fit into one page.
+    page_size: int = 100
+    # URIs to subscribe to are kept in memory. Browsers and proxies accept URLs of about this length.
+    uri_max_chars: int = 2_000
+    # How long clients may cache a list; those that are connected are told about changes.
+    list_ttl_ms: int = 60_000
+    # Time for a person to answer a question from a tool (legacy protocol versions).
+    elicitation_timeout_s: float = 300.0
     has_dotted_names: bool = False
 
     def as_implementation(self) -> dict[str, str]:

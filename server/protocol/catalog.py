@@ -139,10 +139,7 @@ class ToolResult(Struct, frozen=True):
 
 class Tool(Struct, frozen=True, kw_only=True):
     """A tool. `schema` replaces the derived input schema where a Struct cannot express it. A tool of one source does
-    not exist for credentials that may not use that source.
-
-    A tool with `waits_for_limits` may be called before the rate limits have answered. It waits for `Call.limit_check`
-    before it changes anything, and only then uses what the session has stored."""
+    not exist for credentials that may not use that source."""
 
     name: str
     title: str
@@ -154,7 +151,6 @@ class Tool(Struct, frozen=True, kw_only=True):
     hints: Hints = READ_ONLY
     source: str | None = None
     schema: Mapping[str, Any] | None = None
-    waits_for_limits: bool = False
 
     def __post_init__(self) -> None:
         assert _TOOL_NAME.match(self.name), f"some clients would reject the tool name {self.name!r}"
@@ -384,10 +380,6 @@ class ProfileTools(Struct, frozen=True):
     listed: Mapping[str, Tool]
     callable: Mapping[str, Tool]
 
-    def find(self, name: str) -> Tool | None:
-        """Finds a tool by name. The dotted form, such as `knowledge.search`, is accepted everywhere."""
-        return self.callable.get(name) or (self.callable.get(name.replace(".", "_")) if "." in name else None)
-
 
 class Profiles:
     """The profiles of a server. `clients` maps names of legacy clients to profiles."""
@@ -464,7 +456,11 @@ class CatalogAccess:
         return tools
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
-        return self.tools(profile).find(name) if isinstance(name, str) else None
+        tools = self.tools(profile)
+        if isinstance(name, str) and name in tools.callable:
+            return tools.callable[name]
+        # The dotted form, such as `knowledge.search`, is accepted everywhere.
+        return tools.callable.get(name.replace(".", "_")) if isinstance(name, str) and "." in name else None
 
     def require_tool(self, principal: Principal, profile: str, name: Any) -> Tool:
         tool = self.find_tool(profile, name)

@@ -18,8 +18,6 @@ from typing import Any, Protocol
 from auth.context import Principal, RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, SharedStateUnavailable, TooLarge, Unavailable
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
-from server.call_limits import CallNeeds
-from server.protocol.call import Call
 from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.in_flight import InFlightRequests
@@ -68,7 +66,17 @@ def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
     """Decodes JSON, and passes the memory of its objects, without that of the text, to `hold`, which may refuse it."""
     if len(text) <= _SHORT_TEXT:
         return decode(text)
-    value, size = _decode_and_measure(text)
+    # The three calls are made from C, so that the interpreter lock is kept and no other thread allocates or frees
+    # anything meanwhile. The garbage collector is off for the same reason, which also makes decoding faster.
+    calls: tuple[Any, ...] = (sys.getallocatedblocks, partial(decode_json, text), sys.getallocatedblocks)
+    gc.disable()
+    try:
+        before, and_measure_value, after = map(_call, calls)
+    except JSON_ERRORS as error:
+        raise not_json() from error
+    finally:
+        gc.enable()
+    value, size = and_measure_value, (after - before) * _BLOCK_BYTES
     try:
         hold(size)
     except FlorilegiumError:
@@ -78,23 +86,9 @@ def decode_and_hold(text: bytes | str, hold: Callable[[int], None]) -> Any:
     return value
 
 
-def _decode_and_measure(text: bytes | str) -> tuple[Any, int]:
-    """The three calls are made from C, so that the interpreter lock is kept and no other thread allocates or frees
-    anything meanwhile. The garbage collector is off for the same reason, which also makes decoding faster."""
-    calls: tuple[Any, ...] = (sys.getallocatedblocks, partial(decode_json, text), sys.getallocatedblocks)
-    gc.disable()
-    try:
-        before, value, after = map(_call, calls)
-    except JSON_ERRORS as error:
-        raise not_json() from error
-    finally:
-        gc.enable()
-    return value, (after - before) * _BLOCK_BYTES
-
-
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate limit.
-Admit = Callable[[CallNeeds], Awaitable[None]]
+Admit = Callable[[], Awaitable[None]]
 BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
@@ -171,7 +165,14 @@ class Connection:
         `request_id` is the id of the HTTP request that carried the message. Without it, each request gets its own.
         """
         if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
-            await self._receive_batch(value, request_id)
+            # Runs a batch as one call, its messages one after the other. A rejected batch gets a single error.
+            if not 0 < len(value) <= self._in_flight_max:
+                refusal = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(value)}")
+                await self._send(error_message(None, refusal))
+            elif len(self._tasks) >= self._in_flight_max:
+                await self._send(error_message(None, self._too_many_calls()))
+            else:
+                self._start(self._serve_batch(value, request_id))
             return
         try:
             message = read_message(value)
@@ -219,16 +220,6 @@ class Connection:
                 pass
             case Response():
                 self._in_flight.resolve(self, message)
-
-    async def _receive_batch(self, values: list[Any], request_id: str | None) -> None:
-        """Runs a batch as one call, its messages one after the other. A rejected batch gets a single error."""
-        if not 0 < len(values) <= self._in_flight_max:
-            error = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(values)}")
-            await self._send(error_message(None, error))
-        elif len(self._tasks) >= self._in_flight_max:
-            await self._send(error_message(None, self._too_many_calls()))
-        else:
-            self._start(self._serve_batch(values, request_id))
 
     def _too_many_calls(self) -> Unavailable:
         return Unavailable(f"{self._in_flight_max} calls are in flight on this connection")
@@ -291,7 +282,7 @@ class Connection:
     async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         try:
-            await self._admit(self._needs(request))
+            await self._admit()
             return result_message(request.id, await self._result(request, request_id))
         except FlorilegiumError as error:
             return error_message(request.id, error)
@@ -299,42 +290,26 @@ class Connection:
             log_failure(request.method, error)
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
 
-    def _needs(self, request: Request) -> CallNeeds:
-        if self._session is None or has_modern_meta(request.params):
-            profile, session_id = (
-                self._dispatcher.profiles.choose(self._principal, self._profile),
-                self._modern_session_id(),
-            )
-        else:
-            profile, session_id = self._session.profile, self._session.id
-        return self._dispatcher.needs(self._principal, request, profile, session_id)
-
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
         if has_modern_meta(request.params) or request.method == "server/discover":
             meta = read_request_meta(request.params)
             profile = self._dispatcher.profiles.choose(self._principal, self._profile)
             call = modern_call(meta, request, self._build_context(request_id, self._modern_session_id()), self, profile)
         elif request.method == "initialize":
-            return await self._initialize(request)
+            return self._dispatcher.initialize_result(await self._open_session(request.params))
         elif request.method == "ping":
             return {}  # the only request that may come before the handshake
         else:
             if self._session is None and self._is_handshake_optional:
                 await self._open_session({})
-            call = self._legacy_call(request, request_id)
+            if self._session is None:
+                raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
+            call = legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
         return await self._dispatcher.dispatch(call, request)
 
     def _modern_session_id(self) -> SessionId | None:
         """After a handshake it is the legacy session, so that both eras share one."""
         return self._session.id if self._session_id and self._session else self._session_id
-
-    def _legacy_call(self, request: Request, request_id: str) -> Call:
-        if self._session is None:
-            raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
-        return legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
-
-    async def _initialize(self, request: Request) -> Mapping[str, Any]:
-        return self._dispatcher.initialize_result(await self._open_session(request.params))
 
     async def _open_session(self, params: Mapping[str, Any]) -> Session:
         if self._is_handshake_optional:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from auth.context import Owner, Principal, SessionId
+from auth.context import Owner
 from config.errors import (
     FlorilegiumError,
     Forbidden,
@@ -29,7 +29,6 @@ from config.errors import (
 from config.logging import request_fields
 from config.paths import UserId
 from config.tracing import is_tracing, span
-from server.call_limits import CallNeeds
 from server.protocol.call import (
     LOG_LEVELS,
     RETRY_AFTER_KEY,
@@ -53,7 +52,6 @@ from server.protocol.catalog import (
 from server.protocol.listing import CompletionMethod, ListMethods
 from server.protocol.messages import MODERN_VERSIONS, Era, Request, encode, require_string, wrong_type
 from server.protocol.schema import read_arguments
-from sessions.state import SessionHandle, handle_for
 from sessions.store import Session
 
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
@@ -111,9 +109,6 @@ class Dispatcher:
         self._limits = limits
         self._observer = observer
         self._server_meta = {SERVER_INFO_KEY: options.as_implementation()}
-        self._methods = self._method_table(streams)
-
-    def _method_table(self, streams: StreamRegistry) -> dict[Era, dict[str, Method]]:
         lists = ListMethods(self._access, self.options)
         completion = CompletionMethod(self._access, self.options.deadline_ms)
         subscriptions = SubscriptionMethods(self._access, self.options, streams)
@@ -137,31 +132,11 @@ class Dispatcher:
             "server/discover": self._discover,
             "subscriptions/listen": subscriptions.listen,
         }
-        return {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
+        self._methods = {Era.LEGACY: {**shared, **legacy}, Era.MODERN: {**shared, **modern}}
 
     def add_legacy_method(self, name: str, method: Method) -> None:
         """Adds a method that is not part of MCP, for clients of another system."""
         self._methods[Era.LEGACY].setdefault(name, method)
-
-    def needs(
-        self, principal: Principal, request: Request, profile: str | None, session: SessionId | None = None
-    ) -> CallNeeds:
-        """Returns what a request is going to ask the stores for. `profile` is None if it is not known yet, and
-        `session` is the session that the call belongs to."""
-        if request.method != "tools/call":
-            return CallNeeds(principal=principal)
-        tool = self._permitted_tool(principal, profile, request.params.get("name"))
-        state = _named_state(request.params.get("arguments"), session)
-        if tool is None:
-            return CallNeeds(principal=principal, state=state)
-        return CallNeeds(principal=principal, tool=tool.name, state=state, can_start_early=tool.waits_for_limits)
-
-    def _permitted_tool(self, principal: Principal, profile: str | None, name: Any) -> Tool | None:
-        """Returns the tool that a call is going to charge. One that is refused is not charged."""
-        try:
-            return None if profile is None else self._access.require_tool(principal, profile, name)
-        except FlorilegiumError:
-            return None
 
     async def dispatch(self, call: Call, request: Request) -> Result:
         """Serves one request. With tracing, it is a span, which a client can make part of its own trace (MCP: `_meta`
@@ -202,17 +177,14 @@ class Dispatcher:
             outcome = "cancelled"
             raise
         finally:
-            if call.limit_check is None or call.limit_check.refusal is None:
-                self._record(call, request, outcome, time.perf_counter() - started_at)
+            seconds = time.perf_counter() - started_at
+            method_label, tool = self._metric_labels(call, request)
+            _log_call(method_label, tool, call.client.name, outcome)
+            if self._observer is not None:
+                self._observer.record_call(method_label, tool, outcome, seconds)
+            if self._call_log is not None:
+                self._call_log.record(call, method_label, tool, outcome, seconds)
         return self._with_server_meta(result) if call.era is Era.MODERN else result
-
-    def _record(self, call: Call, request: Request, outcome: str, seconds: float) -> None:
-        method, tool = self._metric_labels(call, request)
-        _log_call(method, tool, call.client.name, outcome)
-        if self._observer is not None:
-            self._observer.record_call(method, tool, outcome, seconds)
-        if self._call_log is not None:
-            self._call_log.record(call, method, tool, outcome, seconds)
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
         """Finds a tool by a name of the profile, or by its own name."""
@@ -243,9 +215,11 @@ class Dispatcher:
 
     def _metric_labels(self, call: Call, request: Request) -> tuple[str, str]:
         """Returns method and tool as metrics count them. Invented names must not create new counters."""
-        name = request.params.get("name") if request.method == "tools/call" else None
-        tool = self.find_tool(call.profile, name)
-        return request.method if request.method in self._methods[call.era] else "unknown", tool.name if tool else ""
+        name = call.tool
+        if not name and request.method == "tools/call":
+            tool = self.find_tool(call.profile, request.params.get("name"))
+            name = tool.name if tool is not None else ""
+        return request.method if request.method in self._methods[call.era] else "unknown", name
 
     def _instructions(self, profile: str) -> Result:
         text = self.profiles.get(profile).instructions
@@ -301,36 +275,31 @@ class Dispatcher:
 
     async def _call_tool(self, call: Call, params: Mapping[str, Any]) -> Result:
         tool = self._access.require_tool(call.context.principal, call.profile, params.get("name"))
+        call.tool = tool.name
         arguments = params.get("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
         try:
-            output = await self._run_tool(call, tool, arguments or {})
+            await self._limits.take((call.context.user_id, tool.name))
+            args = read_arguments(arguments or {}, tool.input)
+            output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
         except _PROTOCOL_ERRORS:
             raise
         except FlorilegiumError as error:
-            if call.limit_check is not None and error is call.limit_check.refusal:
-                raise
             call.outcome = _outcome(error)
             if isinstance(error, Overloaded) and error.is_repeatable:
                 call.refused_for_s = error.retry_after_s
             return _error_result(error)
-        return _tool_result(output)
-
-    async def _run_tool(self, call: Call, tool: Tool, arguments: Mapping[str, Any]) -> Any:
-        """Whatever the outcome, the limits have allowed the call."""
-        if call.limit_check is None:
-            await self._limits.take((call.context.user_id, tool.name))
-        try:
-            args = read_arguments(arguments, tool.input)
-            output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
-        except (FlorilegiumError, InputRequired):
-            if call.limit_check is not None:
-                await call.limit_check.wait()
-            raise
-        if call.limit_check is not None:
-            await call.limit_check.wait()
-        return output
+        # A Struct becomes structured content and, for clients that read only text, the same JSON as text.
+        if isinstance(output, ToolResult):
+            result: Result = {"content": list(output.content)}
+            if output.structured is not None:
+                result["structuredContent"] = output.structured
+            if output.is_error:
+                result["isError"] = True
+            return result
+        body = encode(output)
+        return {"content": [{"type": "text", "text": body.decode()}], "structuredContent": msgspec.Raw(body)}
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
@@ -358,14 +327,6 @@ class Dispatcher:
         return {"description": result.description or prompt.description, "messages": list(result.messages)}
 
 
-def _named_state(arguments: Any, session: SessionId | None) -> SessionHandle | None:
-    """Returns the handle that the arguments name, or else that of the call's session."""
-    name = arguments.get("session") if isinstance(arguments, dict) else None
-    if isinstance(name, str):
-        return SessionHandle(name)
-    return handle_for(session) if session is not None else None
-
-
 def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
     """Fills in the log line of the request that carries the call. Of a batch, it describes the last call."""
     fields = request_fields()
@@ -381,19 +342,6 @@ def _trace_headers(request: Request) -> dict[str, str]:
 
 def _owner(call: Call) -> Owner:
     return call.context.principal.owner()
-
-
-def _tool_result(output: Any) -> Result:
-    """A Struct becomes structured content and, for clients that read only text, the same JSON as text."""
-    if isinstance(output, ToolResult):
-        result: Result = {"content": list(output.content)}
-        if output.structured is not None:
-            result["structuredContent"] = output.structured
-        if output.is_error:
-            result["isError"] = True
-        return result
-    body = encode(output)
-    return {"content": [{"type": "text", "text": body.decode()}], "structuredContent": msgspec.Raw(body)}
 
 
 def _outcome(error: FlorilegiumError) -> str:

@@ -59,10 +59,6 @@ class LegacySessions:
             await self._session_states.set_defaults(handle, session.owner, initialize.config)
         return session
 
-    def known(self, session_id: str, principal: Principal) -> Session | None:
-        """Returns the caller's session as this process knows it, which may have ended at another process."""
-        return self._store.known(session_id, principal.owner())
-
     async def find(self, session_id: str, principal: Principal, address_profile: str | None = None) -> Session:
         """Returns the caller's session.
 

@@ -226,7 +226,10 @@ class CompletionMethod:
         completer = await self._completer(call, params.get("ref"), name)
         values: Sequence[str] = []
         if completer is not None:
-            work = completer(call, value, _other_arguments(params))
+            # The arguments that the client has already filled in.
+            context = params.get("context")
+            arguments = context.get("arguments") if isinstance(context, dict) else None
+            work = completer(call, value, arguments if isinstance(arguments, dict) else {})
             values = await run_handler(call, "completion", work, self._deadline_ms)
         first = list(values[:COMPLETIONS_MAX])
         return {"completion": {"values": first, "total": len(values), "hasMore": len(values) > len(first)}}
@@ -239,10 +242,3 @@ class CompletionMethod:
             case {"type": "ref/resource", "uri": str(uri)}:
                 return self._access.require_template(call, uri).completers.get(argument)
         raise InvalidParams("ref: expected a prompt (ref/prompt) or a resource template (ref/resource)")
-
-
-def _other_arguments(params: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the arguments that the client has already filled in."""
-    context = params.get("context")
-    arguments = context.get("arguments") if isinstance(context, dict) else None
-    return arguments if isinstance(arguments, dict) else {}

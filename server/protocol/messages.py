@@ -104,13 +104,18 @@ def read_message(value: Any) -> Message:
     if not isinstance(value, dict):
         raise MalformedMessage("a message must be a JSON object")
     request_id = value.get("id")
-    valid_id = request_id if _is_id(request_id) else None
+    valid_id = request_id if (isinstance(request_id, str | int) and not isinstance(request_id, bool)) else None
     if value.get("jsonrpc") != "2.0":
         raise MalformedMessage('"jsonrpc" must be "2.0"', valid_id)
     if "id" in value and valid_id is None:
         raise MalformedMessage('"id" must be a string or an integer')
     if "method" not in value:
-        return _read_response(value, valid_id)
+        result, error = value.get("result"), value.get("error")
+        if valid_id is None or (result is None) == (error is None):
+            raise MalformedMessage('a message needs a "method", or an "id" with a "result" or an "error"', valid_id)
+        if not isinstance(result if error is None else error, dict):
+            raise MalformedMessage('"result" and "error" must be objects', valid_id)
+        return Response(valid_id, result, error)
     method, params = value["method"], value.get("params", {})
     if not isinstance(method, str):
         raise MalformedMessage('"method" must be a string', valid_id)
@@ -129,19 +134,6 @@ def read_id(body: bytes | str) -> RequestId | None:
         return msgspec.json.decode(body, type=_Envelope).id
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-def _read_response(value: dict[str, Any], valid_id: RequestId | None) -> Response:
-    result, error = value.get("result"), value.get("error")
-    if valid_id is None or (result is None) == (error is None):
-        raise MalformedMessage('a message needs a "method", or an "id" with a "result" or an "error"', valid_id)
-    if not isinstance(result if error is None else error, dict):
-        raise MalformedMessage('"result" and "error" must be objects', valid_id)
-    return Response(valid_id, result, error)
 
 
 def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
@@ -203,8 +195,9 @@ LATEST_LEGACY = LEGACY_VERSIONS[-1]
 BATCH_VERSION = "2025-03-26"
 
 
-class Era(enum.Enum):
-    """LEGACY has sessions and a handshake; in MODERN every request is self-contained."""
+class Era(enum.StrEnum):
+    """LEGACY has sessions and a handshake; in MODERN every request is self-contained. A text, because other members of
+    an enumeration are hashed by a Python function."""
 
     LEGACY = "legacy"
     MODERN = "modern"

@@ -5,8 +5,7 @@ from msgspec.structs import replace
 
 from auth.redis.connection import RedisConnection, RedisScript
 from config.paths import UserId
-from config.settings import Settings
-from server.compat.agentchatbus.agents import ReplyToken, too_many_reply_tokens
+from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS, ReplyToken, ReplyTokenLimits, too_many_reply_tokens
 
 # KEYS: the token, the tokens of its user by last use, those of all users. ARGV: content, lifetime in ms, both limits.
 _PUT = RedisScript(
@@ -40,10 +39,10 @@ _encode = msgspec.msgpack.encode
 
 
 class RedisReplyTokenStore:
-    def __init__(self, connection: RedisConnection, settings: Settings) -> None:
+    def __init__(self, connection: RedisConnection, limits: ReplyTokenLimits = REPLY_TOKEN_LIMITS) -> None:
         self._connection = connection
-        self._ttl_s = 2 * settings.bus_reply_token_ttl_s
-        self._limits = (settings.bus_reply_token_max_per_user, settings.bus_reply_token_max)
+        self._ttl_s = 2 * limits.ttl_s
+        self._limits = (limits.user_max, limits.total_max)
 
     async def get(self, user_id: UserId, key: str) -> ReplyToken | None:
         content = await self._connection.call("GET", self._keys(user_id, key)[0])

@@ -6,54 +6,19 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from auth.context import SessionId
-from auth.rate_limits import tool_rule, user_rule
-from auth.redis.connection import RedisConnection, RedisScript, ScriptSequence, open_redis
-from auth.redis.stores import TAKE, RedisTickets, RedisUsedTokens, open_state_keys, redis_limits
+from auth.redis.connection import RedisConnection, RedisScript, open_redis
+from auth.redis.stores import RedisTickets, RedisUsedTokens, open_state_keys, redis_limits
 from config.errors import SharedStateUnavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.call_limits import CallNeeds
 from server.protocol.call import Call
-from server.recent_calls import RecentCall, recent_call
+from server.recent_calls import RECENT_CALLS_MAX, RecentCall, recent_call
 from server.redis.import_board import RedisImportBoard
 from server.redis.peers import RedisPeers, open_peers
 from server.redis.reply_tokens import RedisReplyTokenStore
 from server.stores import StateStores, session_state_limits
-from sessions.redis.state import GET_STATE, RedisSessionStates
-from sessions.redis.store import GET_SESSION, RedisSessionStore
-
-# -- read ahead --------------------------------------------------------------------------------------------------------
-# Reads what a call needs with one script, which is one round trip.
-
-# The order in which a call asks: it ends with the first refusal, and what comes after it is not taken.
-_NEEDS = ScriptSequence(TAKE, GET_SESSION, TAKE, GET_STATE)
-
-
-class RedisReadAhead:
-    def __init__(
-        self,
-        connection: RedisConnection,
-        settings: Settings,
-        sessions: RedisSessionStore,
-        states: RedisSessionStates,
-    ) -> None:
-        make_limit = redis_limits(connection, settings)
-        self._connection = connection
-        self._user_limit = make_limit(user_rule(settings))
-        self._tool_limit = make_limit(tool_rule(settings))
-        self._sessions = sessions
-        self._states = states
-
-    def start(self, needs: CallNeeds) -> bool:
-        user_id, owner = needs.principal.user_id, needs.principal.owner()
-        runs = (
-            self._user_limit.run_of(user_id),
-            None if needs.session is None else self._sessions.run_of(needs.session, owner),
-            None if needs.tool is None else self._tool_limit.run_of((user_id, needs.tool)),
-            None if needs.state is None else self._states.run_of(needs.state, owner),
-        )
-        return self._connection.read_ahead(_NEEDS, runs)
-
+from sessions.redis.state import RedisSessionStates
+from sessions.redis.store import RedisSessionStore
 
 # -- recent calls ------------------------------------------------------------------------------------------------------
 # The last MCP calls of each user in Redis. They are recorded without waiting, and lost while Redis does not answer.
@@ -68,9 +33,9 @@ _DECODER = msgspec.msgpack.Decoder(RecentCall)
 
 
 class RedisRecentCalls:
-    def __init__(self, connection: RedisConnection, settings: Settings) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._per_user = settings.recent_calls_max
+        self._per_user = RECENT_CALLS_MAX
 
     def record(self, call: Call, method: str, tool: str, outcome: str, seconds: float) -> None:
         record = recent_call(call, method, tool, outcome, seconds)
@@ -103,20 +68,17 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
         open_state_keys(connection) as state_keys,
         open_peers(connection) as peers,
     ):
-        sessions = _sessions(connection, settings, peers)
-        session_states = RedisSessionStates(connection, session_state_limits(settings))
         yield StateStores(
-            sessions=sessions,
-            session_states=session_states,
-            read_ahead=RedisReadAhead(connection, settings, sessions, session_states),
+            sessions=_sessions(connection, settings, peers),
+            session_states=RedisSessionStates(connection, session_state_limits(settings)),
             make_limit=redis_limits(connection, settings),
             tickets=RedisTickets(connection, settings),
             used_tokens=RedisUsedTokens(connection),
             state_keys=state_keys,
-            recent_calls=RedisRecentCalls(connection, settings),
+            recent_calls=RedisRecentCalls(connection),
             peers=peers,
             import_board=RedisImportBoard(connection, peers),
-            reply_tokens=RedisReplyTokenStore(connection, settings),
+            reply_tokens=RedisReplyTokenStore(connection),
         )
 
 

@@ -20,7 +20,7 @@ from auth.registry import KeyRecord, Registry
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.settings import Settings
 from config.times import format_time_seconds, parse_time
-from server.import_jobs import ImportJobs
+from server.import_jobs import IMPORT_JOBS_MAX_PER_USER, ImportJobs
 from server.profiles import PROFILE_NAMES
 from server.rest.audit import ACCOUNT_TOOLS
 from server.rest.operation import Operation
@@ -409,7 +409,7 @@ class UsageEndpoint:
 
 
 def usage_operation(runtime: Runtime) -> Operation:
-    endpoint = UsageEndpoint(runtime.libraries, runtime.imports, runtime.settings.import_jobs_max_per_user)
+    endpoint = UsageEndpoint(runtime.libraries, runtime.imports, IMPORT_JOBS_MAX_PER_USER)
     return Operation(
         id="get_usage",
         method="GET",

@@ -39,27 +39,25 @@ class RestHandler:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._respond(Request(scope, receive))
+            request = Request(scope, receive)
+            check_method(request.method, tuple(self._operations))
+            operation = self._operations["GET" if request.method == "HEAD" else request.method]
+            incoming = IncomingRequest.from_scope(request.scope)
+            headers = incoming.headers
+            admitted = await self._admit(request, incoming, operation)
+            context = rest_context(self._runtime, admitted)
+            args = await read_input(operation, request, headers, self._runtime.settings.body_max_bytes)
+            if operation.upload is None:
+                output = await run_operation(self._runtime, operation, context, args)
+            else:
+                # An upload counts as a stream: it occupies a connection and disk space for a long time.
+                with self._runtime.open_streams.enter(context.principal):
+                    async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
+                        output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
+            response = build_response(operation, output, headers)
         except FlorilegiumError as error:
             response = json_error(self._runtime.settings, error, self._error_format, scope["path"])
         await response(scope, receive, send)
-
-    async def _respond(self, request: Request) -> Response:
-        check_method(request.method, tuple(self._operations))
-        operation = self._operations["GET" if request.method == "HEAD" else request.method]
-        incoming = IncomingRequest.from_scope(request.scope)
-        headers = incoming.headers
-        admitted = await self._admit(request, incoming, operation)
-        context = rest_context(self._runtime, admitted)
-        args = await read_input(operation, request, headers, self._runtime.settings.body_max_bytes)
-        if operation.upload is None:
-            output = await run_operation(self._runtime, operation, context, args)
-        else:
-            # An upload counts as a stream: it occupies a connection and disk space for a long time.
-            with self._runtime.open_streams.enter(context.principal):
-                async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
-                    output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
-        return build_response(operation, output, headers)
 
     async def _admit(self, request: Request, incoming: IncomingRequest, operation: Operation) -> AdmittedRequest:
         """A person who signed in with a browser needs no other credential; one that is sent takes precedence."""
@@ -94,7 +92,7 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
-    operation.require_caller(context.principal, runtime.settings)
+    operation.require_caller(context.principal)
     await runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from auth.context import WRITE, RequestContext
 from config.settings import Settings
 from server.import_board import ImportJob
-from server.import_jobs import ImportJobs
+from server.import_jobs import IMPORT_DEADLINE_S, ImportJobs
 from server.rest.operation import Operation, Upload, UploadRequest, stream
 from server.runtime import Runtime
 from server.transports.open_streams import OpenStreams
@@ -117,7 +117,7 @@ def start_import_operation(endpoints: ImportEndpoints, settings: Settings) -> Op
         needs_all_sources=True,
         status=202,
         upload=Upload(_FILE, settings.import_max_bytes),
-        deadline_ms=round(settings.import_deadline_s * 1000),
+        deadline_ms=round(IMPORT_DEADLINE_S * 1000),
     )
 
 

@@ -28,11 +28,33 @@ _IN_MEMORY_BYTES = 1 << 20
 async def read_input(operation: Operation, request: Request, headers: Headers, body_max_bytes: int) -> Any:
     """Returns the values of a request as the operation's input Struct."""
     try:
-        arguments = _read_address(operation, request, headers)
+        locations = operation.locations()
+        address_arguments: dict[str, Any] = dict(request.path_params)
+        # What an address names is looked up, and PostgreSQL has no texts with NUL.
+        for name, text in (*request.path_params.items(), *request.query_params.multi_items()):
+            if "\0" in str(text):
+                raise InvalidParams(f"{name[:60]!r}: expected text without NUL characters")
+        for name, text in request.query_params.multi_items():
+            if name == "config":  # read by admission
+                continue
+            if name in address_arguments:
+                raise InvalidParams(f"{name[:60]}: expected one value, got several")
+            if locations.get(name, "query") != "query":
+                raise InvalidParams(f"{name}: expected it in the {locations[name]}, got it in the query string")
+            address_arguments[name] = text
+        arguments = address_arguments | {
+            name: headers.get(header.lower().encode()) for name, header in operation.headers.items()
+        }
         if operation.form is not None and not (operation.form.accepts_json and headers.has_json_body()):
             arguments |= await _read_form(operation.form, request, headers, body_max_bytes)
         elif operation.has_body:
-            _add_body(operation, arguments, await _read_object(request, headers, body_max_bytes))
+            if not headers.has_json_body():
+                raise UnsupportedMediaType(headers.get(b"content-type"))
+            body = await read_body(request, headers.get(b"content-length"), body_max_bytes)
+            value = decode_body(body, connection_of(request.scope))
+            if not isinstance(value, dict):
+                raise InvalidParams(f"body: expected a JSON object, got {json_type(value)}")
+            _add_body(operation, arguments, value)
         return read_arguments(arguments, operation.input)
     except InvalidParams as error:
         if operation.input_error is InvalidParams:
@@ -49,7 +71,12 @@ async def receive_upload(upload: Upload, request: Request, headers: Headers) -> 
     connection = connection_of(request.scope)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         async for part in _parts(request, headers.get(b"content-length"), upload.max_bytes):
-            await _write(file, part)
+            try:
+                await asyncio.to_thread(file.write, part)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskFull from error
+                raise StorageError("the upload could not be stored") from error
             # On disk it no longer counts as a body in flight.
             if connection is not None:
                 connection.release_request()
@@ -65,24 +92,6 @@ def _error_location(operation: Operation, message: str) -> list[str]:
     return [operation.locations().get(field[1], "body" if operation.has_body else "query"), field[1]]
 
 
-def _read_address(operation: Operation, request: Request, headers: Headers) -> dict[str, Any]:
-    locations = operation.locations()
-    arguments: dict[str, Any] = dict(request.path_params)
-    # What an address names is looked up, and PostgreSQL has no texts with NUL.
-    for name, text in (*request.path_params.items(), *request.query_params.multi_items()):
-        if "\0" in str(text):
-            raise InvalidParams(f"{name[:60]!r}: expected text without NUL characters")
-    for name, text in request.query_params.multi_items():
-        if name == "config":  # read by admission
-            continue
-        if name in arguments:
-            raise InvalidParams(f"{name[:60]}: expected one value, got several")
-        if locations.get(name, "query") != "query":
-            raise InvalidParams(f"{name}: expected it in the {locations[name]}, got it in the query string")
-        arguments[name] = text
-    return arguments | {name: headers.get(header.lower().encode()) for name, header in operation.headers.items()}
-
-
 def _add_body(operation: Operation, arguments: dict[str, Any], body: dict[str, Any]) -> None:
     locations = operation.locations()
     for name, value in body.items():
@@ -91,16 +100,6 @@ def _add_body(operation: Operation, arguments: dict[str, Any], body: dict[str, A
         # Clients that treat an operation as a tool (Open WebUI) also send all of its values in the body.
         elif str(value) != arguments.get(name):
             raise InvalidParams(f"{name}: expected it in the {locations[name]} only, got another value in the body")
-
-
-async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
-    if not headers.has_json_body():
-        raise UnsupportedMediaType(headers.get(b"content-type"))
-    body = await read_body(request, headers.get(b"content-length"), limit_bytes)
-    value = decode_body(body, connection_of(request.scope))
-    if not isinstance(value, dict):
-        raise InvalidParams(f"body: expected a JSON object, got {json_type(value)}")
-    return value
 
 
 async def _read_form(form: FormSpec, request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
@@ -113,15 +112,6 @@ async def _read_form(form: FormSpec, request: Request, headers: Headers, limit_b
 async def read_body(request: Request, content_length: str | None, limit_bytes: int) -> bytes:
     """Returns the body. Raises TooLarge if it is larger than the limit."""
     return b"".join([part async for part in _parts(request, content_length, limit_bytes)])
-
-
-async def _write(file: IO[bytes], part: bytes) -> None:
-    try:
-        await asyncio.to_thread(file.write, part)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull from error
-        raise StorageError("the upload could not be stored") from error
 
 
 async def _parts(request: Request, content_length: str | None, limit_bytes: int) -> AsyncIterator[bytes]:

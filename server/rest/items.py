@@ -1,7 +1,6 @@
 """REST operations that create, update, delete and tag items. They have the fields and results of the tools."""
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -378,11 +377,7 @@ class LinkEndpoint:
 
 def link_targets(text: str) -> list[str]:
     """Returns the targets of the wikilinks in a text, each once."""
-    return list(dict.fromkeys(_targets(text)))[:_LINKS_MAX]
-
-
-def _targets(text: str) -> Iterator[str]:
-    return (match[1].strip() for match in WIKILINK.finditer(text) if match[1].strip())
+    return list(dict.fromkeys(match[1].strip() for match in WIKILINK.finditer(text) if match[1].strip()))[:_LINKS_MAX]
 
 
 def _title(target: str) -> str:

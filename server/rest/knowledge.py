@@ -107,6 +107,16 @@ class KnowledgeOperations:
         return await self._knowledge.similar.find(context, request)
 
     def search_operation(self) -> Operation:
+        # Adds the names of the sources and the filters of each to the schema.
+        schema = input_schema(KnowledgeSearch)
+        properties = schema["properties"]
+        properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in self._knowledge.sources]}
+        properties["filters"] |= {
+            "properties": {
+                source.name: _filter_schema(source) for source in self._knowledge.sources if filter_names(source)
+            },
+            "additionalProperties": False,
+        }
         return Operation(
             id="search_knowledge",
             method="POST",
@@ -123,7 +133,7 @@ class KnowledgeOperations:
             handler=self.search,
             tools=("knowledge_search",),
             error_statuses=_NOT_FOUND,
-            schema=_search_schema(self._knowledge.sources),
+            schema=schema,
         )
 
     def similar_operation(self) -> Operation:
@@ -144,6 +154,8 @@ class KnowledgeOperations:
         )
 
     def read_item_operation(self) -> Operation:
+        schema = input_schema(ItemRequest)
+        schema["properties"]["source"]["enum"] = [source.name for source in self._knowledge.sources]
         return Operation(
             id="read_item",
             method="GET",
@@ -158,7 +170,7 @@ class KnowledgeOperations:
             handler=self.read_item,
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,
-            schema=_item_schema(self._knowledge.sources),
+            schema=schema,
         )
 
     def read_uri_operation(self) -> Operation:
@@ -176,18 +188,6 @@ class KnowledgeOperations:
         )
 
 
-def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
-    """Adds the names of the sources and the filters of each to the schema."""
-    schema = input_schema(KnowledgeSearch)
-    properties = schema["properties"]
-    properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
-    properties["filters"] |= {
-        "properties": {source.name: _filter_schema(source) for source in sources if filter_names(source)},
-        "additionalProperties": False,
-    }
-    return schema
-
-
 def _filter_schema(source: Source) -> Mapping[str, Any]:
     properties = input_schema(source.search_input)["properties"]
     return {
@@ -196,9 +196,3 @@ def _filter_schema(source: Source) -> Mapping[str, Any]:
         "properties": {name: properties[name] for name in filter_names(source)},
         "additionalProperties": False,
     }
-
-
-def _item_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
-    schema = input_schema(ItemRequest)
-    schema["properties"]["source"]["enum"] = [source.name for source in sources]
-    return schema

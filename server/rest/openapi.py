@@ -61,7 +61,28 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
     schemas = dict(zip(types, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.public_path, {})[operation.method.lower()] = _operation(operation, schemas)
+        schema, locations = operation.input_schema(), operation.locations()
+        described: dict[str, Any] = {
+            "operationId": operation.id,
+            "tags": [_group(operation)],
+            "summary": operation.summary,
+            "description": operation.description,
+            "parameters": [
+                _parameter(operation, name, location, schema)
+                for name, location in locations.items()
+                if location != "body"
+            ],
+            "responses": _responses(operation, schemas),
+        }
+        if operation.has_body:
+            body = _select_properties(schema, [name for name, location in locations.items() if location == "body"])
+            media_types = (JSON,) if operation.form is None else operation.form.media_types
+            content = {media_type: {"schema": body} for media_type in media_types}
+            described["requestBody"] = {"required": True, "content": content}
+        if operation.upload is not None:
+            upload = {} if operation.upload.schema is None else {"schema": operation.upload.schema}
+            described["requestBody"] = {"required": True, "content": {operation.upload.media_type: upload}}
+        paths.setdefault(operation.public_path, {})[operation.method.lower()] = described
     groups = dict.fromkeys(_group(operation) for operation in operations)
     return {
         "openapi": OPENAPI_VERSION,
@@ -98,29 +119,6 @@ def _body_types(operation: Operation) -> list[type[Any]]:
     return [*response, operation.error_format.body]
 
 
-def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    schema, locations = operation.input_schema(), operation.locations()
-    described: dict[str, Any] = {
-        "operationId": operation.id,
-        "tags": [_group(operation)],
-        "summary": operation.summary,
-        "description": operation.description,
-        "parameters": [
-            _parameter(operation, name, location, schema) for name, location in locations.items() if location != "body"
-        ],
-        "responses": _responses(operation, schemas),
-    }
-    if operation.has_body:
-        body = _select_properties(schema, [name for name, location in locations.items() if location == "body"])
-        media_types = (JSON,) if operation.form is None else operation.form.media_types
-        content = {media_type: {"schema": body} for media_type in media_types}
-        described["requestBody"] = {"required": True, "content": content}
-    if operation.upload is not None:
-        upload = {} if operation.upload.schema is None else {"schema": operation.upload.schema}
-        described["requestBody"] = {"required": True, "content": {operation.upload.media_type: upload}}
-    return described
-
-
 def _parameter(operation: Operation, name: str, location: Location, schema: Mapping[str, Any]) -> dict[str, Any]:
     declared = dict(schema["properties"][name])
     public_name = operation.headers.get(name, name)
@@ -143,7 +141,13 @@ def _select_properties(schema: Mapping[str, Any], names: Sequence[str]) -> dict[
 
 
 def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    errors = _error_responses(operation, schemas)
+    has_body = operation.has_body or operation.upload is not None
+    statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
+    statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
+    error_content = _json(schemas[operation.error_format.body])
+    errors = {
+        str(status): _response(status, error_content, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)
+    }
     if isinstance(operation.response, str | tuple):
         media_types = (operation.response,) if isinstance(operation.response, str) else operation.response
         content = {kind: {"schema": {"type": "object"}} if kind == JSON else {} for kind in media_types}
@@ -152,14 +156,6 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     success = _response(operation.status, _json(schemas[operation.response]), etag)
     not_modified = {"304": _response(304, {}, etag)} if etag else {}
     return {str(operation.status): success, **not_modified, **errors}
-
-
-def _error_responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    has_body = operation.has_body or operation.upload is not None
-    statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
-    statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
-    content = _json(schemas[operation.error_format.body])
-    return {str(status): _response(status, content, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)}
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,10 @@ from server.rest.forms import FormSpec
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Libraries
 
+# How long after signing in people can change who has access (passkeys, other browsers, connections), and delete their
+# data.
+PASSKEY_RECENT_SIGN_IN_S = 900.0
+
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Location = Literal["path", "query", "header", "body"]
 # Which callers may use an operation, of those who have its scope: all of them, those whose credential is unrestricted,
@@ -64,7 +68,7 @@ def require_unrestricted(principal: Principal) -> None:
         raise RestrictedCredential
 
 
-def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
+def require_recent_sign_in(principal: Principal) -> None:
     """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
     that can only read are given to programs. Without authentication there is nobody to sign in."""
     require_unrestricted(principal)
@@ -74,12 +78,12 @@ def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
         raise SignInNeeded("API keys are not enough: sign in")
     if principal.kind != "browser":
         principal.require_scope(WRITE)
-    if not is_recent(principal.signed_in_at, settings):
+    if not is_recent(principal.signed_in_at):
         raise SignInNeeded("sign in again")
 
 
-def is_recent(signed_in_at: float, settings: Settings) -> bool:
-    return time.time() - signed_in_at <= settings.passkey_recent_sign_in_s
+def is_recent(signed_in_at: float) -> bool:
+    return time.time() - signed_in_at <= PASSKEY_RECENT_SIGN_IN_S
 
 
 class Upload(Struct, frozen=True):
@@ -152,7 +156,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         """The path in OpenAPI's notation: `{id:path}` becomes `{id}`."""
         return _VARIABLE.sub(r"{\1}", self.path)
 
-    def require_caller(self, principal: Principal, settings: Settings) -> None:
+    def require_caller(self, principal: Principal) -> None:
         """Raises unless the operation is for this caller."""
         match self.caller:
             case "any":
@@ -162,9 +166,9 @@ class Operation(Struct, frozen=True, kw_only=True):
             case "recent_browser":
                 require_unrestricted(principal)
                 if principal.kind == "browser":
-                    require_recent_sign_in(principal, settings)
+                    require_recent_sign_in(principal)
             case "recent_sign_in":
-                require_recent_sign_in(principal, settings)
+                require_recent_sign_in(principal)
 
     @property
     def has_body(self) -> bool:
@@ -213,8 +217,8 @@ class ChangeWatch:
     def __init__(self, libraries: Libraries, open_streams: OpenStreams, settings: Settings) -> None:
         self._libraries = libraries
         self._open_streams = open_streams
-        self._interval_s = settings.conversation_events_interval_ms / 1000
-        self._duration_s = settings.conversation_events_max_s
+        self._interval_s = settings.fixed.conversation_events_interval_ms / 1000
+        self._duration_s = settings.fixed.conversation_events_max_s
         self._keepalive_s = settings.sse_keepalive_s
 
     async def tokens(self, context: RequestContext) -> AsyncIterator[str | None]:

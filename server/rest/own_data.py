@@ -20,7 +20,7 @@ from auth.tickets import StateKeys
 from auth.tokens import UsedTokens
 from config.errors import Conflict, InvalidParams
 from config.times import format_time_seconds
-from server.import_jobs import UPLOADS_FOLDER
+from server.import_jobs import IMPORT_DEADLINE_S, UPLOADS_FOLDER
 from server.rest.account import NoArguments
 from server.rest.administration import delete_user
 from server.rest.audit import ACCOUNT_TOOLS
@@ -127,7 +127,13 @@ class OwnDataEndpoints:
         return DeletedData(usage.items, usage.bytes)
 
     async def delete_account(self, context: RequestContext, request: DeletionRequest) -> DeletedAccount:
-        await self._require_expendable(context)
+        # The local user, and the last administrator, cannot delete their accounts: the server needs one.
+        if context.principal.kind == "local":
+            raise Conflict("the only user of this server cannot be deleted; delete the data instead")
+        others = [user for user in await self._runtime.registry.list_users() if user.id != context.user_id]
+        is_admin = context.principal.has_scope(ADMIN)
+        if is_admin and not any(user.role == "admin" and not user.is_disabled for user in others):
+            raise Conflict("you are the only administrator; give another user the role admin first")
         await self._confirmations.redeem(context, request.token)
         user = await self._runtime.registry.user_by_id(context.user_id)
         assert user is not None, "the caller exists"
@@ -137,15 +143,6 @@ class OwnDataEndpoints:
         await delete_user(self._runtime, user, purge=True)
         self._runtime.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")
         return DeletedAccount(user.name, usage.items, usage.bytes)
-
-    async def _require_expendable(self, context: RequestContext) -> None:
-        """The local user, and the last administrator, cannot delete their accounts: the server needs one."""
-        if context.principal.kind == "local":
-            raise Conflict("the only user of this server cannot be deleted; delete the data instead")
-        others = [user for user in await self._runtime.registry.list_users() if user.id != context.user_id]
-        is_admin = context.principal.has_scope(ADMIN)
-        if is_admin and not any(user.role == "admin" and not user.is_disabled for user in others):
-            raise Conflict("you are the only administrator; give another user the role admin first")
 
     async def _archive(self, context: RequestContext) -> AsyncIterator[bytes]:
         """Writes the export to the data directory, which is private, and sends it as a zip."""
@@ -176,7 +173,7 @@ def _zip(folder: Path) -> Path:
 
 
 def own_data_operations(runtime: Runtime) -> list[Operation]:
-    endpoints, deadline_ms = OwnDataEndpoints(runtime), round(runtime.settings.import_deadline_s * 1000)
+    endpoints, deadline_ms = OwnDataEndpoints(runtime), round(IMPORT_DEADLINE_S * 1000)
     return [_export_operation(endpoints, deadline_ms), *_deletion_operations(endpoints, deadline_ms)]
 
 

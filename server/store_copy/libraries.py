@@ -31,7 +31,7 @@ from server.store_copy.tables import (
 from sources.storage.postgres.connection import WRITES, LibraryConnection
 from sources.storage.postgres.index.entries import TABLE_ENTRIES
 from sources.storage.postgres.index.index_update import index_changes
-from sources.storage.postgres.schema import LibrarySchema, LibrarySchemas
+from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.vectors.vector_tables import clear_vectors
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import SqliteOptions
@@ -134,10 +134,32 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
         files = stack.enter_context(open_snapshots(data_root, user_id))
         target = stack.enter_context(closing(LibraryConnection.connect(options)))
         stack.enter_context(_transaction(target, _WRITING))
-        target.schema = _current_schema(target, user_id).name
+        # Creates the library, or migrates it to the schema of this version.
+        schemas = LibrarySchemas()
+        while not schemas.is_current(schema := schemas.migrate(user_id, target)):
+            pass
+        target.schema = schema.name
         digests = copy_tables(LibraryFiles(files), PostgresTables(target), LIBRARY_TABLES)
-        _copy_state_to_postgres(files, target)
-        _build_index(target)
+        target.execute("DELETE FROM idempotency")
+        target.execute(_DELETE_STATE)
+        keys = [_IdempotencyKey(*row) for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
+        # A key that was used in several files keeps its last use.
+        keys.sort(key=lambda key: key.made_at, reverse=True)
+        target.executemany(_INSERT_KEY, map(astuple, keys))
+        state = [row for connection in files.values() for row in connection.execute(_SELECT_STATE)]
+        for table, kind in TABLES_WITH_LAST_ID.items():
+            if kind in files:
+                row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+                state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
+        target.executemany(_SAVE_STATE, state)
+        clear_vectors(target)
+        for index_table in ("index_entries", "index_words"):
+            target.execute(f"DELETE FROM {index_table}")  # noqa: S608 - constants only
+        rowids = {
+            index_table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {index_table}")]  # noqa: S608 - constants only
+            for index_table in (*TABLE_ENTRIES, "conversations", "messages", "media")
+        }
+        index_changes(target, rowids)
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)
         target.schema = CONTROL_SCHEMA_NAME
@@ -153,40 +175,6 @@ def read_marks(options: ConnectionOptions) -> dict[UserId, str]:
         _transaction(target, _READING),
     ):
         return {UserId(user_id): mark for user_id, mark in target.execute("SELECT user_id, mark FROM store_copies")}
-
-
-def _current_schema(target: LibraryConnection, user_id: UserId) -> LibrarySchema:
-    """Creates the library, or migrates it to the schema of this version."""
-    schemas = LibrarySchemas()
-    while not schemas.is_current(schema := schemas.migrate(user_id, target)):
-        pass
-    return schema
-
-
-def _copy_state_to_postgres(files: Mapping[DatabaseKind, sqlite3.Connection], target: LibraryConnection) -> None:
-    target.execute("DELETE FROM idempotency")
-    target.execute(_DELETE_STATE)
-    keys = [_IdempotencyKey(*row) for connection in files.values() for row in connection.execute(_SELECT_KEYS)]
-    # A key that was used in several files keeps its last use.
-    keys.sort(key=lambda key: key.made_at, reverse=True)
-    target.executemany(_INSERT_KEY, map(astuple, keys))
-    state = [row for connection in files.values() for row in connection.execute(_SELECT_STATE)]
-    for table, kind in TABLES_WITH_LAST_ID.items():
-        if kind in files:
-            row = files[kind].execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-            state += [(f"{_LAST_ID}{table}", str(row[0]))] if row else []
-    target.executemany(_SAVE_STATE, state)
-
-
-def _build_index(target: LibraryConnection) -> None:
-    clear_vectors(target)
-    for table in ("index_entries", "index_words"):
-        target.execute(f"DELETE FROM {table}")  # noqa: S608 - constants only
-    rowids = {
-        table: [rowid for (rowid,) in target.execute(f"SELECT id FROM {table}")]  # noqa: S608 - constants only
-        for table in (*TABLE_ENTRIES, "conversations", "messages", "media")
-    }
-    index_changes(target, rowids)
 
 
 def _segment_version(connection: sqlite3.Connection) -> int:

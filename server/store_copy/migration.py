@@ -94,7 +94,14 @@ def copy_control(source: ControlLocation, target: ControlLocation) -> Mapping[st
     completely or not at all."""
     with ExitStack() as stack:
         original, copy = stack.enter_context(_open(source)), stack.enter_context(_open(target))
-        _require_same_deployment(original.control, copy.control)
+        # A target with other users is another deployment, which must not be overwritten.
+        users, others = (
+            {user_id for (user_id,) in tables.rows("users", ("id",))} for tables in (original.control, copy.control)
+        )
+        if others - users:
+            raise StorageError(
+                f"the target has {len(others - users)} users that this deployment does not have; use an empty target"
+            )
         digests = dict(copy_tables(original.control, copy.control, CONTROL_TABLES))
         digests |= copy_tables(original.audit, copy.audit, _AUDIT_TABLES)
         return digests
@@ -104,15 +111,6 @@ def forget_recorded_files(path: Path) -> None:
     """Lets the next process record which files each user has. In PostgreSQL users have none."""
     with storage_errors(), closing(sqlite3.connect(path)) as control, control:
         control.execute("UPDATE users SET files = NULL")
-
-
-def _require_same_deployment(source: Tables, target: Tables) -> None:
-    """A target with other users is another deployment, which must not be overwritten."""
-    users, others = ({user_id for (user_id,) in tables.rows("users", ("id",))} for tables in (source, target))
-    if others - users:
-        raise StorageError(
-            f"the target has {len(others - users)} users that this deployment does not have; use an empty target"
-        )
 
 
 @contextmanager
@@ -221,23 +219,19 @@ async def migrate_to_sqlite(
                 "all servers and run this command again, which copies what has changed"
             )
             return msgspec.structs.replace(result, pending=pending)
-        await _copy_control_to_files(source, target)
+        # Writes new files in a directory of their own and moves them to the target when they are complete: a directory
+        # with libraries but without a control database is not served.
+        with TemporaryDirectory(dir=target.root, prefix=COMMAND) as directory:
+            unfinished = DataRoot(Path(directory))
+            location = target if target.control_path.stat().st_size else unfinished
+            await prepare_control(location.control_path)
+            await asyncio.to_thread(copy_control, source, location.control_path)
+            await asyncio.to_thread(forget_recorded_files, location.control_path)
+            if location is unfinished:
+                unfinished.audit_path.replace(target.audit_path)
+                unfinished.control_path.replace(target.control_path)
+        await prepare_control(target.control_path)  # records which files each user has
         return result
-
-
-async def _copy_control_to_files(source: ConnectionOptions, target: DataRoot) -> None:
-    """Writes new files in a directory of their own and moves them to the target when they are complete: a directory
-    with libraries but without a control database is not served."""
-    with TemporaryDirectory(dir=target.root, prefix=COMMAND) as directory:
-        unfinished = DataRoot(Path(directory))
-        location = target if target.control_path.stat().st_size else unfinished
-        await prepare_control(location.control_path)
-        await asyncio.to_thread(copy_control, source, location.control_path)
-        await asyncio.to_thread(forget_recorded_files, location.control_path)
-        if location is unfinished:
-            unfinished.audit_path.replace(target.audit_path)
-            unfinished.control_path.replace(target.control_path)
-    await prepare_control(target.control_path)  # records which files each user has
 
 
 async def _copy_files(

@@ -194,9 +194,8 @@ class KnowledgeTools:
         def extra_bytes(defaults: SearchDefaults) -> int:
             return self._links.hit_extra_bytes if is_compact(defaults) else 0
 
-        wait_for_limits = call.limit_check.wait if call.limit_check is not None else None
         search = self._knowledge.aggregator.search_with_defaults
-        response, defaults = await search(call.context, arguments, extra_bytes, wait_for_limits)
+        response, defaults = await search(call.context, arguments, extra_bytes)
         if is_compact(defaults):
             return compact_response(without_repetition(response), self._links)
         shown = _complete(response) if defaults.hit_fields == "all" else without_repetition(response)
@@ -241,7 +240,6 @@ class KnowledgeTools:
                 output=KnowledgeResponse,
                 schema=with_caps(_search_schema(self._knowledge.sources), self._settings),
                 handler=self.search,
-                waits_for_limits=True,
             ),
             Tool(
                 name="knowledge_get",

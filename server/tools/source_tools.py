@@ -17,6 +17,9 @@ from sources.items import GetResponse, RetrievalOptions
 from sources.source import GetArguments, ItemEntry, Source, SourceResource, SourceTool
 from sources.storage.contract import Libraries
 
+# A rendered prompt: arguments that repeat must not fill the memory.
+_PROMPT_MAX_CHARS = 1_000_000
+
 # -- resources ---------------------------------------------------------------------------------------------------------
 # A source's items as MCP resources: listed, read under `source://{id}`, and completed by id or title.
 
@@ -151,8 +154,8 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
         for template in items.templates():
             catalog.add_template(template)
         catalog.add_resource_listing(items)
-    catalog.add_prompt_listing(saved_prompts(libraries, settings.prompt_max_chars))
-    catalog.add_prompt_listing(character_prompts(libraries, settings.prompt_max_chars))
+    catalog.add_prompt_listing(saved_prompts(libraries, _PROMPT_MAX_CHARS))
+    catalog.add_prompt_listing(character_prompts(libraries, _PROMPT_MAX_CHARS))
 
 
 def _catalog_tool(

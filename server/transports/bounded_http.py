@@ -15,6 +15,9 @@ from config.settings import Settings
 from server.transports.client_connections import PROGRESS_BYTES, ClientConnection, ClientConnections, UnreadOutput
 from server.transports.headers import SECURITY_HEADERS
 
+# Chunks of less than 64 bytes in one request body: each costs as much as a large one.
+BODY_SMALL_CHUNKS_MAX = 4096
+
 # -- sliced input ------------------------------------------------------------------------------------------------------
 # Input that is parsed in slices, so that a read of many tiny frames, chunks or requests cannot occupy the event loop.
 #
@@ -93,8 +96,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._client_connection: ClientConnection | None = None
         self._unread: UnreadOutput | None = None
         self._input = SlicedInput(self._feed, self._can_parse)
-        self._head_max_bytes = self.settings.head_max_bytes + self.settings.token_max_bytes
-        self._head_bytes = self._fed_bytes = self._body_bytes = self._small_chunks = 0
+        self._head_max_bytes = self.settings.fixed.head_max_bytes + self.settings.fixed.token_max_bytes
+        self._fed_bytes = self._body_bytes = self._small_chunks = 0
         self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
         self._problem = ""
         self._input_flow: _InputFlow
@@ -179,7 +182,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._watch_body()
         if not self._is_in_head:
             return
-        # A header section that is complete is measured exactly. This bounds one that never ends.
+        # This bounds a header section that never ends. One that is complete is measured in `on_headers_complete`.
         self._fed_bytes = 0 if self._head_began else self._fed_bytes + len(data)
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
@@ -191,20 +194,13 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_in_head = self._head_began = True
-        self._head_bytes = _LINE_BYTES
-        self._small_chunks = 0
-
-    def on_url(self, url: bytes) -> None:
-        self._count_head(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + _HEADER_BYTES)
-        super().on_header(name, value)
+        self._fed_bytes = self._small_chunks = 0
 
     def on_headers_complete(self) -> None:
-        assert self.parser is not None
-        self._count_head(len(self.parser.get_method()))
+        # Most header sections are far below the limit, even with all of their first and of their last slice.
+        fed_max = self._fed_bytes + 2 * SLICE_BYTES
+        if fed_max > self._head_max_bytes and self._head_bytes() > self._head_max_bytes:
+            self._reject("The request headers are too large.")
         self._is_in_head = False
         self._is_in_body = True
         self._stop_timer()
@@ -218,7 +214,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
-            self._count_small_chunk()
+            self._small_chunks += 1
+            if self._small_chunks > BODY_SMALL_CHUNKS_MAX:
+                self._reject("The body has too many small chunks.")
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -238,17 +236,12 @@ class BoundedHttp(HttpToolsProtocol):
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
             self._unset_keepalive_if_required()
-            self._start_timer(self.settings.refused_body_timeout_s, self.transport.close)
+            self._start_timer(self.settings.fixed.refused_body_timeout_s, self.transport.close)
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._head_max_bytes:
-            self._reject("The request headers are too large.")
-
-    def _count_small_chunk(self) -> None:
-        self._small_chunks += 1
-        if self._small_chunks > self.settings.body_small_chunks_max:
-            self._reject("The body has too many small chunks.")
+    def _head_bytes(self) -> int:
+        assert self.parser is not None
+        size = _LINE_BYTES + len(self.parser.get_method()) + len(self.url)
+        return size + sum(len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
 
     def _reject(self, problem: str) -> None:
         self._problem = problem
@@ -258,7 +251,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _watch_head(self) -> None:
         """Closes the connection unless the headers arrive within the timeout."""
-        self._start_timer(self.settings.head_timeout_s, self._check_head)
+        self._start_timer(self.settings.client_timeout_s, self._check_head)
 
     def _check_head(self) -> None:
         if self._is_waiting():
@@ -272,7 +265,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _watch_body(self) -> None:
         """Closes the connection unless enough of the body arrives within the timeout."""
-        self._start_timer(self.settings.body_timeout_s, self._check_body, self._body_bytes)
+        self._start_timer(self.settings.client_timeout_s, self._check_body, self._body_bytes)
 
     def _check_body(self, bytes_before: int) -> None:
         if not self._is_waiting() and self._body_bytes - bytes_before < PROGRESS_BYTES:

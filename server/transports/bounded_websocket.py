@@ -19,7 +19,6 @@ from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
 from server.admission import BEARER_SUBPROTOCOL, AdmittedRequest, IncomingRequest, with_config_defaults
-from server.call_limits import CallNeeds
 from server.middleware import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
@@ -28,6 +27,12 @@ from server.transports.bounded_http import SlicedInput
 from server.transports.client_connections import ClientConnection, ClientConnections, Pace, UnreadOutput, connection_of
 from server.transports.headers import NO_CONFIG, query_value
 from sessions.store import new_session_id
+
+# Fragments of one message, which may be empty and cost time anyway.
+WS_FRAGMENTS_MAX = 1_024
+
+# Pings and pongs on one WebSocket; every one is answered. Faster clients are disconnected.
+WS_PINGS_PER_S = 20
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -44,7 +49,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._client: ClientConnection | None = None
         self._unread: UnreadOutput | None = None
         self._input = SlicedInput(super().data_received, self._can_parse)
-        self._control_frames = Pace(self.settings.ws_pings_per_s, self.settings.ws_pings_per_s)
+        self._control_frames = Pace(WS_PINGS_PER_S, WS_PINGS_PER_S)
         self._wake_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,15 +118,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def _parse(self) -> None:
         has_more = self._input.parse()
         if self._input and (has_more or self._frames_wait_s()):
-            self._parse_later(self._frames_wait_s())
-        self._update_reading()
-
-    def _parse_later(self, delay_s: float) -> None:
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        self._wake_up = self.loop.call_later(delay_s, self._parse)
-
-    def _update_reading(self) -> None:
+            delay_s = self._frames_wait_s()
+            if self._wake_up is not None:
+                self._wake_up.cancel()
+            self._wake_up = self.loop.call_later(delay_s, self._parse)
         is_busy = bool(self._input) or (not self.queue.empty() and not self.close_sent)
         if is_busy == self.read_paused or self.transport.is_closing():
             return
@@ -143,8 +143,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         self._count_frame()
-        if len(self.frames) >= self.settings.ws_fragments_max:
-            self._fail(f"a message may have {self.settings.ws_fragments_max} fragments")
+        if len(self.frames) >= WS_FRAGMENTS_MAX:
+            self._fail(f"a message may have {WS_FRAGMENTS_MAX} fragments")
             self.frames = [b""]
         super().handle_cont(event)
 
@@ -163,7 +163,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def _count_control_frame(self) -> None:
         self._control_frames.count()
         if self._control_frames.wait_s():
-            self._fail(f"at most {self.settings.ws_pings_per_s} pings per second")
+            self._fail(f"at most {WS_PINGS_PER_S} pings per second")
 
     def _fail(self, reason: str) -> None:
         """Closes the connection. Frames that were parsed with this one are ignored."""
@@ -208,22 +208,27 @@ class WebSocketTransport:
         with suppress(OSError):
             try:
                 incoming = IncomingRequest.from_scope(scope)
-                admitted = await self._admission.admit_connection(incoming, _profile(scope))
+                # The profile that the address names, in its path or in its query string.
+                in_path, in_query = scope["path_params"].get("profile"), query_value(scope["query_string"], "profile")
+                if in_path is not None and in_query is not None:
+                    raise InvalidRequest("profile: expected it in the path or in the query string, got both")
+                admitted = await self._admission.admit_connection(incoming, in_path or in_query)
                 admitted = with_config_defaults(admitted, self._config_defaults)
                 with self._runtime.open_streams.enter(admitted.principal):
                     await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
                     handler = _ConnectionHandler(self._runtime, admitted, scope, send, self._is_handshake_optional)
                     await handler.serve(receive)
             except FlorilegiumError as error:
-                await _refuse(self._runtime.settings, error, send)
-
-
-async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> None:
-    """Answers the upgrade request with an HTTP error."""
-    response = json_error(settings, error)
-    start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
-    await send(start)
-    await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
+                # Answers the upgrade request with an HTTP error.
+                settings = self._runtime.settings
+                response = json_error(settings, error)
+                start = {
+                    "type": "websocket.http.response.start",
+                    "status": response.status_code,
+                    "headers": response.raw_headers,
+                }
+                await send(start)
+                await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
 
 
 class _ConnectionHandler:
@@ -242,7 +247,7 @@ class _ConnectionHandler:
             self._context,
             self._send,
             self._readmit,
-            runtime.settings.connection_in_flight_max,
+            runtime.settings.fixed.connection_in_flight_max,
             request.profile,
             new_session_id(),
             f"WS {scope['path']}" if runtime.settings.log_requests else None,
@@ -256,7 +261,13 @@ class _ConnectionHandler:
         try:
             await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                await self._close()
+                # Closes the connection at once if access was revoked, or after its running calls if the server stops.
+                if self._runtime.open_streams.is_stopping:
+                    await self._connection.finish()
+                    code, reason = _SERVICE_RESTART, "the server is stopping"
+                else:
+                    code, reason = _ACCESS_REVOKED, "access was revoked or expired"
+                await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
             elif (closing := reading.result()) is not None:
                 await self._send_raw(closing)
         finally:
@@ -264,22 +275,13 @@ class _ConnectionHandler:
             watching.cancel()
             await self._connection.close()
 
-    async def _close(self) -> None:
-        """Closes the connection at once if access was revoked, or after its running calls if the server stops."""
-        if self._runtime.open_streams.is_stopping:
-            await self._connection.finish()
-            code, reason = _SERVICE_RESTART, "the server is stopping"
-        else:
-            code, reason = _ACCESS_REVOKED, "access was revoked or expired"
-        await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
-
     async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
         # A disconnect is noticed where messages are read, so an error here can be ignored.
         with suppress(OSError):
             await self._send_raw({"type": "websocket.send", "text": encode(message).decode()})
 
-    async def _readmit(self, needs: CallNeeds) -> None:
-        await self._runtime.admission.readmit(needs)
+    async def _readmit(self) -> None:
+        await self._runtime.admission.readmit(self._request.principal)
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
         return self._runtime.admission.context(self._request, session_id, request_id=request_id)
@@ -297,14 +299,6 @@ async def _read(connection: Connection, receive: Receive) -> Message | None:
             reason = "expected one JSON-RPC message per text frame, got a binary frame"
             return {"type": "websocket.close", "code": _UNSUPPORTED_DATA, "reason": reason}
         await connection.receive(text)
-
-
-def _profile(scope: Scope) -> str | None:
-    """Returns the profile that the address names, in its path or in its query string."""
-    in_path, in_query = scope["path_params"].get("profile"), query_value(scope["query_string"], "profile")
-    if in_path is not None and in_query is not None:
-        raise InvalidRequest("profile: expected it in the path or in the query string, got both")
-    return in_path or in_query
 
 
 def _subprotocol(scope: Scope) -> str | None:

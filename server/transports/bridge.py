@@ -168,28 +168,21 @@ class BridgeState:
                 self._server_requests.discard(request_id)
             case Response(id=request_id) if request_id == self._repeat_id:
                 self._repeat_id = None
-                self._require_same_version(message)
+                # The client keeps using the version of its own handshake, so the server must negotiate the same version
+                # again.
+                assert self._handshake is not None
+                if message.result is None or message.result.get("protocolVersion") != self._handshake.version:
+                    self._handshake = None
+                    raise Unavailable("the server did not resume the session; restart the client")
                 return False
             case Response():
                 self._client_requests.pop(message.id, None)
-                self._store_handshake(message)
+                if not (self._pending_initialize is None or message.id != self._pending_initialize[0]):
+                    if message.result is not None:
+                        params = self._pending_initialize[1]
+                        self._handshake = LegacyHandshake(params, message.result.get("protocolVersion"))
+                    self._pending_initialize = None
         return True
-
-    def _store_handshake(self, response: Response) -> None:
-        if self._pending_initialize is None or response.id != self._pending_initialize[0]:
-            return
-        if response.result is not None:
-            params = self._pending_initialize[1]
-            self._handshake = LegacyHandshake(params, response.result.get("protocolVersion"))
-        self._pending_initialize = None
-
-    def _require_same_version(self, response: Response) -> None:
-        """The client keeps using the version of its own handshake, so the server must negotiate the same version
-        again."""
-        assert self._handshake is not None
-        if response.result is None or response.result.get("protocolVersion") != self._handshake.version:
-            self._handshake = None
-            raise Unavailable("the server did not resume the session; restart the client")
 
 
 def _messages(values: list[Any]) -> Iterator[Message]:
@@ -299,7 +292,12 @@ class Bridge:
                 self._send_to_client(error_message(None, TooLarge("the line", self._settings.body_max_bytes)))
             elif line.strip():
                 await self._forward(line)
-        await self._finish()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.shutdown_grace_s):
+                while self._state.has_pending_requests:
+                    self._message_passed.clear()
+                    await self._message_passed.wait()
+        self._fail_pending(Unavailable("the input ended before the server answered"))
 
     async def _forward(self, line: bytes) -> None:
         try:
@@ -321,7 +319,7 @@ class Bridge:
     def _enqueue(self, frame: str) -> None:
         """Queues a frame for the next connection and brings the next attempt to connect forward."""
         error: FlorilegiumError | None = self._rejection
-        if len(self._queue) >= self._settings.connection_in_flight_max:
+        if len(self._queue) >= self._settings.fixed.connection_in_flight_max:
             error = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
         if error is None:
             self._queue.append(frame)
@@ -329,14 +327,6 @@ class Bridge:
             return
         for message in self._state.reject(frame, error):
             self._send_to_client(message)
-
-    async def _finish(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.shutdown_grace_s):
-                while self._state.has_pending_requests:
-                    self._message_passed.clear()
-                    await self._message_passed.wait()
-        self._fail_pending(Unavailable("the input ended before the server answered"))
 
     # -- from the server ----------------------------------------------------------------------------------------
 
@@ -350,15 +340,13 @@ class Bridge:
             if self._has_response:
                 delays = self._delays()
             if isinstance(error, Unauthenticated):
-                await self._reject_requests(error, next(delays))
+                # Rejects the client's requests until the next attempt to connect.
+                delay_s = next(delays)
+                self._rejection = error
+                await asyncio.sleep(max(delay_s, DELAY_REJECTED_S))
+                self._rejection = None
             else:
                 await self._pause(next(delays))
-
-    async def _reject_requests(self, error: Unauthenticated, delay_s: float) -> None:
-        """Rejects the client's requests until the next attempt to connect."""
-        self._rejection = error
-        await asyncio.sleep(max(delay_s, DELAY_REJECTED_S))
-        self._rejection = None
 
     async def _pause(self, delay_s: float) -> None:
         """Waits before the next attempt. A message from the client ends the wait, but not before DELAY_MIN_S."""
@@ -387,7 +375,7 @@ class Bridge:
             return error
 
     def _open(self) -> connect:
-        token, interval_s = self._remote.token, self._settings.ws_ping_interval_s
+        token, interval_s = self._remote.token, self._settings.sse_keepalive_s
         is_local = is_loopback(urlsplit(self._remote.url).hostname or "")
         return connect(
             self._remote.url,

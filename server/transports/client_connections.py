@@ -47,6 +47,10 @@ _DESCRIPTOR_SHARE = 3
 _ENVELOPE_BYTES = 4096
 
 
+# One user can have a quarter of the memory for requests, and as many bytes of responses that were not read.
+USER_SHARE = 4
+
+
 class _UserShare:
     """What the connections of one user hold together."""
 
@@ -55,7 +59,7 @@ class _UserShare:
         self.connections = 0
         self.request_bytes = 0
         self.unread_bytes = 0
-        self.frames = Pace(settings.ws_frames_per_s, settings.ws_frames_burst)
+        self.frames = Pace(settings.fixed.ws_frames_per_s, settings.fixed.ws_frames_burst)
 
 
 class ClientConnections:
@@ -65,13 +69,13 @@ class ClientConnections:
         self._settings = settings
         self._max = settings.connections_max or min(_CONNECTIONS_MAX, _descriptors() // _DESCRIPTOR_SHARE)
         half = max(1, self._max // 2)
-        self._address_max = settings.connections_max_per_address or half
-        self.user_max = settings.connections_max_per_user or half
+        self._address_max = self.user_max = half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
         # A text that is allowed must fit, whatever the other limits are.
         text_bytes = TEXT_BYTES * settings.body_max_bytes + _ENVELOPE_BYTES
         self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
-        self._user_request_max_bytes = max(settings.user_requests_max_bytes, text_bytes)
+        self._user_request_max_bytes = max(settings.requests_max_bytes // USER_SHARE, text_bytes)
+        self._one_request_max_bytes = min(self._request_max_bytes, self._user_request_max_bytes)
         self._total = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
@@ -101,14 +105,11 @@ class ClientConnections:
         share.connections -= 1
         self._forget_if_unused(share)
 
-    def require_fit(self, size: int) -> None:
-        """Raises TooLarge for a request that exceeds the limit alone, because sending it again cannot help."""
-        limit = min(self._request_max_bytes, self._user_request_max_bytes)
-        if size > limit:
-            raise TooLarge("the decoded request", limit)
-
-    def hold_request(self, share: _UserShare | None, size: int) -> None:
-        """Counts the memory of requests that are being served. Raises Unavailable if there is too much."""
+    def hold_request(self, share: _UserShare | None, size: int, held: int) -> None:
+        """Counts the memory of requests that are being served. Raises Unavailable if there is too much, and TooLarge
+        for a request that exceeds the limit alone, because sending it again cannot help."""
+        if held + size > self._one_request_max_bytes:
+            raise TooLarge("the decoded request", self._one_request_max_bytes)
         if self._request_bytes + size > self._request_max_bytes:
             raise Unavailable("too many bytes of requests are in flight")
         if share is not None and share.request_bytes + size > self._user_request_max_bytes:
@@ -179,10 +180,9 @@ class ClientConnection:
     def hold_request(self, size: int, held: int) -> None:
         """Counts memory of a request until it is answered. Raises Unavailable if too much is in use, and TooLarge if
         the request alone, of which `held` bytes are counted already, exceeds the limit."""
-        self._connections.require_fit(held + size)
         if not self._request_bytes:
             self._request_share = self._share
-        self._connections.hold_request(self._request_share, size)
+        self._connections.hold_request(self._request_share, size, held)
         self._request_bytes += size
 
     def release_request(self, size: int | None = None) -> None:
@@ -209,7 +209,10 @@ class ClientConnection:
 
 def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
     """Returns the connection of a request; None if it did not come from a socket of ours."""
-    connection: ClientConnection | None = scope.get("extensions", {}).get(_EXTENSION)
+    try:
+        connection: ClientConnection = scope["extensions"][_EXTENSION]
+    except KeyError:
+        return None
     return connection
 
 
@@ -239,8 +242,8 @@ class UnreadOutput:
     def __init__(self, transport: asyncio.Transport, client: ClientConnection, settings: Settings) -> None:
         self._transport = transport
         self._client = client
-        self._timeout_s = settings.write_timeout_s
-        self._max_bytes = settings.user_unread_max_bytes
+        self._timeout_s = settings.client_timeout_s
+        self._max_bytes = settings.requests_max_bytes // USER_SHARE
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 

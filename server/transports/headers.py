@@ -37,6 +37,8 @@ _SINGLE = frozenset(
 )
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
+_JSON = b"application/json"
+_BLANKS = (b" ", b"\t")
 _CACHED_MAX_BYTES = 256
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
@@ -48,13 +50,21 @@ class Headers:
         self._values: dict[bytes, bytes] = {}
         for name, value in raw:
             if name in self._values:
-                self._values[name] = self._join(name, value)
+                # Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique.
+                if name in _SINGLE or name.startswith(_PARAM_PREFIX):
+                    raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
+                self._values[name] = self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
             else:
                 self._values[name] = value
 
     def get(self, name: bytes) -> str | None:
-        value = self._values.get(name)
-        return value.decode("latin-1").strip(" \t") if value is not None else None
+        # Without method calls where possible: a request reads about ten headers.
+        if name not in self._values:
+            return None
+        value = self._values[name]
+        if value[:1] in _BLANKS or value[-1:] in _BLANKS:
+            value = value.strip(b" \t")
+        return value.decode("latin-1")
 
     def get_raw(self, name: bytes) -> bytes:
         """Returns the bytes of a header, or none if it is absent."""
@@ -77,13 +87,8 @@ class Headers:
         return (_cached_accepts if len(accept) <= _CACHED_MAX_BYTES else _accepts)(accept, media_type)
 
     def has_json_body(self) -> bool:
-        return _is_json(self._values.get(b"content-type", b""))
-
-    def _join(self, name: bytes, value: bytes) -> bytes:
-        """Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique."""
-        if name in _SINGLE or name.startswith(_PARAM_PREFIX):
-            raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
-        return self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
+        content_type = self._values.get(b"content-type", b"")
+        return content_type == _JSON or content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def _accepts(accept: bytes, media_type: str) -> bool:
@@ -95,13 +100,9 @@ def _accepts(accept: bytes, media_type: str) -> bool:
 _cached_accepts = lru_cache(maxsize=256)(_accepts)
 
 
-def _is_json(content_type: bytes) -> bool:
-    return content_type.partition(b";")[0].strip().lower() == b"application/json"
-
-
 def check_headers(headers: Headers, request: Request, version: Any, mirrored: Iterable[MirroredParameter]) -> None:
     """Raises HeaderMismatch unless the MCP headers of a modern request match its body."""
-    if headers.get(VERSION) is None or headers.get(VERSION) != version:
+    if (header := headers.get(VERSION)) is None or header != version:
         raise HeaderMismatch("MCP-Protocol-Version does not match the version in params._meta")
     if headers.get(METHOD) != request.method:
         raise HeaderMismatch("Mcp-Method does not match the method of the body")
@@ -143,8 +144,7 @@ def _is_equal(header: str | None, value: Any, schema_type: str) -> bool:
 
 def _decode_value(value: str) -> str | None:
     """Decodes `=?base64?…?=`, which carries text that a header cannot. Returns None if it is malformed."""
-    match = _BASE64.match(value)
-    if match is None:
+    if not value.startswith("=") or (match := _BASE64.match(value)) is None:
         return value
     try:
         raw = base64.b64decode(match[1], validate=True)
@@ -169,7 +169,7 @@ _TO_STANDARD = str.maketrans("-_ ", "+/+")  # a form-decoded query turns each pl
 
 def profile_in(path: str) -> str | None:
     """Returns the profile in `/mcp/{profile}`, or None for `/mcp`."""
-    return path.removeprefix(MCP_PATH).strip("/") or None
+    return None if path == MCP_PATH else path.removeprefix(MCP_PATH).strip("/") or None
 
 
 def query_values(query: bytes, name: str) -> list[str]:
@@ -191,7 +191,7 @@ def query_value(query: bytes, name: str) -> str | None:
 
 def request_config(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
     """Returns the config from the header or the query string; empty if there is none."""
-    header, parameter = headers.get(CONFIG), query_value(query, "config")
+    header, parameter = headers.get(CONFIG), query_value(query, "config") if query else None
     if header is not None and parameter is not None:
         raise InvalidRequest("config: expected it in the header Mcp-Config or in the query string, got both")
     text = parameter if header is None else header

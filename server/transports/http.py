@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from auth.context import RequestContext, SessionId
@@ -19,10 +18,9 @@ from config.errors import (
     retry_after_seconds,
 )
 from server.admission import AdmittedRequest, IncomingRequest
-from server.call_limits import CallNeeds, LimitCheck
 from server.middleware import raw_error_headers
-from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
-from server.protocol.catalog import LIST_KINDS, ChangeListener
+from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer, Started
+from server.protocol.catalog import LIST_KINDS
 from server.protocol.dispatcher import CallObserver
 from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.legacy_sessions import SESSION_METHODS
@@ -89,29 +87,28 @@ class HttpTransport:
         self._peers.handle(_ANSWERED, self._resolve)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unanswered = await self._refusals.answer(scope, receive, send)
+        unanswered: Receive | None = receive
+        if not self._refusals.is_empty:
+            unanswered = await self._refusals.answer(scope, receive, send)
         if unanswered is not None:
-            await self._serve(scope, unanswered, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
-        response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
-        profile = profile_in(scope["path"])
-        try:
-            request = await self._admission.admit_uncharged(IncomingRequest.from_scope(scope), profile)
-            if scope["method"] != "POST":
-                await self._admission.charge(request.principal)
-            match scope["method"]:
-                case "POST":
-                    await self._post(request, receive, response)
-                case "GET":
-                    await self._get(request, receive, send)
-                case "DELETE":
-                    await self._delete(request, send)
-                case _:
-                    await send_method_not_allowed(send)
-        except Exception as error:
-            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
+            # Serves one request. Unexpected exceptions are logged and become a 500 with the request id.
+            response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
+            profile = profile_in(scope["path"])
+            try:
+                request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
+                match scope["method"]:
+                    case "POST":
+                        await self._post(request, unanswered, response)
+                    case "GET":
+                        await self._get(request, unanswered, send)
+                    case "DELETE":
+                        await self._delete(request, send)
+                    case _:
+                        await send_method_not_allowed(send)
+            except Exception as error:
+                await self._send_error(
+                    response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile
+                )
 
     async def _send_error(
         self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None
@@ -122,37 +119,24 @@ class HttpTransport:
     # -- POST ---------------------------------------------------------------------------------------------------
 
     async def _post(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> None:
-        """A request is charged when its message is known, because the message says what else the stores are asked
-        for."""
-        try:
-            message = await self._read(request, receive, response)
-        except FlorilegiumError:
-            await self._admission.charge(request.principal)
-            raise
-        needs = self._needs(request, message)
-        if not isinstance(message, list) and _is_modern(message, request.headers.get(VERSION)):
-            await self._modern(request, message, receive, response, await self._admission.start_call(needs))
-            return
-        await self._admission.charge_call(needs)
+        message = await self._read(request, receive, response)
         if isinstance(message, list):
-            await self._batch(request, message, response)
+            # Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream.
+            session, batch_max = await self._session(request), self._settings.fixed.connection_in_flight_max
+            if session.version != BATCH_VERSION:
+                raise InvalidRequest(f"protocol version {session.version} has no batches")
+            if not 0 < len(message) <= batch_max:
+                raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(message)}")
+            await self._admission.charge(request.principal, len(message) - 1)  # admission charged for one
+            results = [result for value in message if (result := await self._batch_item(request, session, value))]
+            if results:
+                await response.finish(200, results)
+            else:
+                await response.accept()
+        elif _is_modern(message, request.headers.get(VERSION)):
+            await self._modern(request, message, receive, response)
         else:
             await self._legacy(request, message, response)
-
-    def _needs(self, request: AdmittedRequest, message: Message | list[Any]) -> CallNeeds:
-        principal, session_id = request.principal, request.headers.get(SESSION)
-        if not isinstance(message, Request):
-            return CallNeeds(principal=principal)
-        if _is_modern(message, request.headers.get(VERSION)):
-            return self._dispatcher.needs(
-                principal, message, self._dispatcher.profiles.choose(principal, request.profile)
-            )
-        if session_id is None or message.method == "initialize":
-            return CallNeeds(principal=principal)
-        known = self._sessions.known(session_id, principal)
-        profile = known.profile if known is not None else None
-        needs = self._dispatcher.needs(principal, message, profile, SessionId(session_id))
-        return replace(needs, session=SessionId(session_id))
 
     async def _read(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> Message | list[Any]:
         headers = request.headers
@@ -176,12 +160,7 @@ class HttpTransport:
         return message
 
     async def _modern(
-        self,
-        request: AdmittedRequest,
-        message: Message,
-        receive: Receive,
-        response: PostResponse,
-        check: LimitCheck | None,
+        self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
     ) -> None:
         if isinstance(message, Response):
             raise InvalidRequest("in the modern era, clients do not send responses")
@@ -191,9 +170,20 @@ class HttpTransport:
             return
         if message.method == "subscriptions/listen" and not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
+        meta = read_request_meta(message.params)
+        profile = self._dispatcher.profiles.choose(request.principal, request.profile)
+        tool_name = message.params.get("name") if message.method == "tools/call" else None
+        tool = self._dispatcher.find_tool(profile, tool_name)
+        mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
+        check_headers(request.headers, message, meta.version, mirrored)
+        call = modern_call(meta, message, self._admission.context(request), response, profile)
+        started = Started(self._dispatch(request, call, message))
+        if started.is_done:
+            await response.finish(200, result_message(message.id, started.result), _retry_after(started.result))
+            return
         watch = _DisconnectWatch(receive)
         try:
-            result = await self._serve_modern(request, message, response, check)
+            result = await started
         except asyncio.CancelledError:
             if not watch.has_disconnected:
                 raise
@@ -203,31 +193,8 @@ class HttpTransport:
             return
         finally:
             watch.stop()
-            if check is not None:
-                check.end()
         # No longer watched: a client that disconnects while it receives the result has nothing left to cancel.
         await response.finish(200, result_message(message.id, result), _retry_after(result))
-
-    async def _serve_modern(
-        self, request: AdmittedRequest, message: Request, response: PostResponse, check: LimitCheck | None
-    ) -> Mapping[str, Any]:
-        try:
-            call = self._modern_call(request, message, response)
-            call.limit_check = check
-            return await self._dispatch(request, call, message)
-        except FlorilegiumError:
-            if check is not None:  # the limit of the user comes before all other errors
-                await check.charge()
-            raise
-
-    def _modern_call(self, request: AdmittedRequest, message: Request, response: PostResponse) -> Call:
-        meta = read_request_meta(message.params)
-        profile = self._dispatcher.profiles.choose(request.principal, request.profile)
-        tool_name = message.params.get("name") if message.method == "tools/call" else None
-        tool = self._dispatcher.find_tool(profile, tool_name)
-        mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
-        check_headers(request.headers, message, meta.version, mirrored)
-        return modern_call(meta, message, self._admission.context(request), response, profile)
 
     async def _dispatch(self, request: AdmittedRequest, call: Call, message: Request) -> Mapping[str, Any]:
         result = await self._dispatcher.dispatch(call, message)
@@ -237,23 +204,40 @@ class HttpTransport:
 
     async def _legacy(self, request: AdmittedRequest, message: Message, response: PostResponse) -> None:
         if isinstance(message, Request) and message.method == "initialize":
-            await self._initialize(request, message, response)
+            opened = await self._sessions.open(request.principal, message.params, request.profile)
+            result = self._dispatcher.initialize_result(opened)
+            await response.finish(200, result_message(message.id, result), [(SESSION, opened.id.encode())])
             return
         session = await self._session(request)
         match message:
             case Request():
-                await self._serve_legacy(request, session, message, response)
+                context = self._context(request, session)
+                running: RunningCall | None = None
+                try:
+                    with self._in_flight.running(session.id, message.id) as running:
+                        outcome = await self._dispatch(
+                            request, legacy_call(session, message, context, response), message
+                        )
+                    if message.method in SESSION_METHODS:
+                        await self._sessions.save(session)
+                except FlorilegiumError as error:
+                    await self._send_error(response, error, _legacy_status(error), request.profile)
+                except asyncio.CancelledError:
+                    if running is None or not running.is_cancelled:
+                        raise
+                    running.uncancel()
+                    await response.accept()
+                else:
+                    await response.finish(200, result_message(message.id, outcome), _retry_after(outcome))
             case Notification():
                 if message.method == "notifications/cancelled":
-                    self._cancel(session.id, message.params.get("requestId"))
+                    request_id = message.params.get("requestId")
+                    if not self._in_flight.cancel(session.id, request_id):
+                        self._peers.publish(_CANCELLED, (session.id, request_id))
                 await response.accept()
             case Response():
                 self._answer(session.id, message)
                 await response.accept()
-
-    def _cancel(self, session_id: SessionId, request_id: Any) -> None:
-        if not self._in_flight.cancel(session_id, request_id):
-            self._peers.publish(_CANCELLED, (session_id, request_id))
 
     def _answer(self, session_id: SessionId, response: Response) -> None:
         if not self._in_flight.resolve(session_id, response):
@@ -264,11 +248,6 @@ class HttpTransport:
         session_id, *parts = content
         self._in_flight.resolve(SessionId(session_id), Response(*parts))
 
-    async def _initialize(self, request: AdmittedRequest, message: Request, response: PostResponse) -> None:
-        session = await self._sessions.open(request.principal, message.params, request.profile)
-        result = self._dispatcher.initialize_result(session)
-        await response.finish(200, result_message(message.id, result), [(SESSION, session.id.encode())])
-
     async def _session(self, request: AdmittedRequest) -> Session:
         _check_version_header(request.headers.get(VERSION), LEGACY_VERSIONS)
         session_id = request.headers.get(SESSION)
@@ -278,40 +257,6 @@ class HttpTransport:
 
     def _context(self, request: AdmittedRequest, session: Session) -> RequestContext:
         return self._admission.context(request, session.id)
-
-    async def _serve_legacy(
-        self, request: AdmittedRequest, session: Session, message: Request, response: PostResponse
-    ) -> None:
-        context = self._context(request, session)
-        running: RunningCall | None = None
-        try:
-            with self._in_flight.running(session.id, message.id) as running:
-                result = await self._dispatch(request, legacy_call(session, message, context, response), message)
-            if message.method in SESSION_METHODS:
-                await self._sessions.save(session)
-        except FlorilegiumError as error:
-            await self._send_error(response, error, _legacy_status(error), request.profile)
-        except asyncio.CancelledError:
-            if running is None or not running.is_cancelled:
-                raise
-            running.uncancel()
-            await response.accept()
-        else:
-            await response.finish(200, result_message(message.id, result), _retry_after(result))
-
-    async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
-        """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
-        session, batch_max = await self._session(request), self._settings.connection_in_flight_max
-        if session.version != BATCH_VERSION:
-            raise InvalidRequest(f"protocol version {session.version} has no batches")
-        if not 0 < len(values) <= batch_max:
-            raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(values)}")
-        await self._admission.charge(request.principal, len(values) - 1)  # admission charged for one
-        results = [result for value in values if (result := await self._batch_item(request, session, value))]
-        if results:
-            await response.finish(200, results)
-        else:
-            await response.accept()
 
     async def _batch_item(self, request: AdmittedRequest, session: Session, value: Any) -> Mapping[str, Any] | None:
         request_id: RequestId | None = None
@@ -348,36 +293,26 @@ class HttpTransport:
         ):
             disconnected = asyncio.create_task(wait_for_disconnect(receive))
             try:
-                await self._stream_changes(request, session, listener, disconnected, send)
+                # Sends changes until the client disconnects, the session ends, or access is revoked.
+                idle_s = 0.0
+                await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+                await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+                while (
+                    not disconnected.done()
+                    and await self._sessions.holds(session)
+                    and await self._open_streams.is_open(request.principal)
+                ):
+                    change = await listener.next(self._settings.fixed.access_recheck_s)
+                    idle_s = 0.0 if change else idle_s + self._settings.fixed.access_recheck_s
+                    if change is not None:
+                        body = message_event(notification_message(*change.as_notification()))
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
+                    elif idle_s >= self._settings.sse_keepalive_s:
+                        idle_s = 0.0
+                        await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
             finally:
                 disconnected.cancel()
-
-    async def _stream_changes(
-        self,
-        request: AdmittedRequest,
-        session: Session,
-        listener: ChangeListener,
-        disconnected: asyncio.Task[None],
-        send: Send,
-    ) -> None:
-        """Sends changes until the client disconnects, the session ends, or access is revoked."""
-        idle_s = 0.0
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-        while (
-            not disconnected.done()
-            and await self._sessions.holds(session)
-            and await self._open_streams.is_open(request.principal)
-        ):
-            change = await listener.next(self._settings.access_recheck_s)
-            idle_s = 0.0 if change else idle_s + self._settings.access_recheck_s
-            if change is not None:
-                body = message_event(notification_message(*change.as_notification()))
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            elif idle_s >= self._settings.sse_keepalive_s:
-                idle_s = 0.0
-                await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
     async def _delete(self, request: AdmittedRequest, send: Send) -> None:
         if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:

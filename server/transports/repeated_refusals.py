@@ -73,33 +73,36 @@ class RepeatedRefusals:
         results = before.results if before is not None and before.until > now else {}
         self._refusals[credential] = _Refusal(now + min(retry_after_s, _VALID_MAX_S), {**results, tool: result})
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._refusals
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Answers the call if it was refused before; otherwise returns how to receive its body."""
-        refusal = self._refusals.get(_credential(scope)) if self._refusals else None
+        values = {name: value.strip(b" \t") for name, value in scope["headers"] if name in _CREDENTIALS}
+        refusal = self._refusals.get(tuple(values.get(name, b"") for name in _CREDENTIALS))
         if refusal is None or refusal.until <= self._clock() or scope["method"] != "POST":
             return receive
         first = await receive()
         call = _read_call(first)
         if call is None or (result := refusal.results.get(call.params.name)) is None:
-            return _replay(first, receive)
+            # A function that receives the message that was already received, and then the rest.
+            pending = [first]
+
+            async def replay() -> Message:
+                return pending.pop() if pending else await receive()
+
+            return replay
         scope[IS_REPEATED], started_at = True, self._clock()
-        await self._wait_for_turn()
+        now = self._clock()
+        self._next_answer_at = max(self._next_answer_at, now) + 1 / _ANSWERS_PER_S
+        if (wait_s := self._next_answer_at - now - _ANSWERS_AT_ONCE / _ANSWERS_PER_S) > 0:
+            await asyncio.sleep(min(wait_s, _ANSWER_WAIT_MAX_S))
         retry_after = b"%d" % retry_after_seconds(result["_meta"][RETRY_AFTER_KEY])
         await send_json(send, 200, result_message(call.id, result), [(b"retry-after", retry_after)])
         if self._observer is not None:
             self._observer.record_call("tools/call", call.params.name, "refused", self._clock() - started_at)
         return None
-
-    async def _wait_for_turn(self) -> None:
-        now = self._clock()
-        self._next_answer_at = max(self._next_answer_at, now) + 1 / _ANSWERS_PER_S
-        if (wait_s := self._next_answer_at - now - _ANSWERS_AT_ONCE / _ANSWERS_PER_S) > 0:
-            await asyncio.sleep(min(wait_s, _ANSWER_WAIT_MAX_S))
-
-
-def _credential(scope: Scope) -> _Credential:
-    values = {name: value.strip(b" \t") for name, value in scope["headers"] if name in _CREDENTIALS}
-    return tuple(values.get(name, b"") for name in _CREDENTIALS)
 
 
 def _read_call(message: Message) -> _ToolCall | None:
@@ -112,13 +115,3 @@ def _read_call(message: Message) -> _ToolCall | None:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return call if call.method == "tools/call" else None
-
-
-def _replay(first: Message, receive: Receive) -> Receive:
-    """Returns a function that receives the message that was already received, and then the rest."""
-    pending = [first]
-
-    async def replay() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return replay

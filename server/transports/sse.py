@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 from auth.context import RequestContext, SessionId
 from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
-from server.call_limits import CallNeeds
 from server.middleware import raw_error_headers
 from server.protocol.connection import Connection
 from server.protocol.messages import error_message
@@ -72,7 +71,26 @@ class SseTransport:
                 case "GET":
                     await self._get(request, path, receive, send)
                 case "POST":
-                    await self._post(request, incoming.query, receive, send)
+                    post_headers, settings = request.headers, self._settings
+                    if not post_headers.has_json_body():
+                        # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
+                        raise HttpStatusError("the body must be application/json", 415)
+                    session_id = _session_id(incoming.query)
+                    stream = self._find(request, session_id)
+                    peer = None if stream is not None else await self._find_peer(request, session_id)
+                    body = await read_body(receive, post_headers.get(b"content-length"), settings.body_max_bytes)
+                    value = decode_body(body, request.connection)
+                    if isinstance(value, list):
+                        # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
+                        extra_messages = min(len(value), settings.fixed.connection_in_flight_max) - 1
+                        await self._runtime.admission.charge(request.principal, max(0, extra_messages))
+                    if stream is not None:
+                        await stream.receive(value, request.request_id)
+                    elif peer is None or not await self._peers.send(
+                        peer, _MESSAGE, (session_id, value, request.request_id)
+                    ):
+                        raise SessionNotFound
+                    await send_empty(send, 202)
                 case "DELETE":
                     await self._delete(request, incoming.query)
                     await send_empty(send, 204)
@@ -114,26 +132,6 @@ class SseTransport:
         while True:
             await asyncio.sleep(_HELD_S / 3)
             await self._peers.hold(name, _HELD_S)
-
-    async def _post(self, request: AdmittedRequest, query: bytes, receive: Receive, send: Send) -> None:
-        headers, settings = request.headers, self._settings
-        if not headers.has_json_body():
-            # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
-            raise HttpStatusError("the body must be application/json", 415)
-        session_id = _session_id(query)
-        stream = self._find(request, session_id)
-        peer = None if stream is not None else await self._find_peer(request, session_id)
-        body = await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes)
-        value = decode_body(body, request.connection)
-        if isinstance(value, list):
-            # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
-            extra_messages = min(len(value), settings.connection_in_flight_max) - 1
-            await self._runtime.admission.charge(request.principal, max(0, extra_messages))
-        if stream is not None:
-            await stream.receive(value, request.request_id)
-        elif peer is None or not await self._peers.send(peer, _MESSAGE, (session_id, value, request.request_id)):
-            raise SessionNotFound
-        await send_empty(send, 202)
 
     async def _delete(self, request: AdmittedRequest, query: bytes) -> None:
         session_id = _session_id(query)
@@ -197,7 +195,7 @@ class _EventStream:
         self._runtime = runtime
         self.request = request
         self._send = send
-        in_flight_max = runtime.settings.connection_in_flight_max
+        in_flight_max = runtime.settings.fixed.connection_in_flight_max
         self._queue: asyncio.Queue[Mapping[str, Any] | list[Any] | None] = asyncio.Queue(in_flight_max)
         self._ended = asyncio.Event()
         self._connection = Connection(
@@ -271,7 +269,7 @@ class _EventStream:
     async def _send_part(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         """The POST was admitted before, so only the server can have changed."""
         self._runtime.admission.require_running()
 

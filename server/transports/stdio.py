@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 
 from auth.context import Principal, RequestContext, SessionId, build_context
 from config.errors import TooLarge
-from server.call_limits import CallNeeds
 from server.protocol.connection import Connection
 from server.protocol.messages import encode, error_message
 from server.runtime import Runtime
@@ -26,23 +25,15 @@ async def open_reader(stream: BinaryIO, line_max_bytes: int) -> asyncio.StreamRe
     """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which the event loop
     cannot watch."""
     reader = asyncio.StreamReader(limit=line_max_bytes)
-    if _can_be_watched(stream):
+    mode = os.fstat(stream.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty():
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stream)
     else:
-        await _feed(reader, stream)
+        while data := await asyncio.to_thread(stream.read, 65_536):
+            reader.feed_data(data)
+        reader.feed_eof()
     return reader
-
-
-def _can_be_watched(stream: BinaryIO) -> bool:
-    mode = os.fstat(stream.fileno()).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
-
-
-async def _feed(reader: asyncio.StreamReader, stream: BinaryIO) -> None:
-    while data := await asyncio.to_thread(stream.read, 65_536):
-        reader.feed_data(data)
-    reader.feed_eof()
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:
@@ -99,7 +90,7 @@ class _StdioServer:
             self._context,
             self._send,
             self._admit,
-            runtime.settings.connection_in_flight_max,
+            runtime.settings.fixed.connection_in_flight_max,
             profile,
             log_label="stdio" if runtime.settings.log_requests else None,
         )
@@ -122,7 +113,7 @@ class _StdioServer:
             self._output.write(encode(message) + b"\n")
             self._output.flush()
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
     def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from cachetools import LRUCache
 
 from auth.context import Owner
 from auth.redis.connection import CACHED_NAME_MAX_CHARS, RUNS_MAX, RedisConnection, RedisScript, ScriptRun
@@ -186,36 +185,25 @@ class RedisSessionStates:
         self._seen_max = clamp(limits.seen_max, 1, user_max // 2)
         self._queries_max = clamp(limits.queries_max, 1, user_max // 4)
         self._cached_run = lru_cache(RUNS_MAX)(self._build_run)
-        # The defaults of sessions by the key of their state.
-        self._known_defaults: LRUCache[str, Mapping[str, Any]] = LRUCache(RUNS_MAX)
 
     async def create(self, owner: Owner) -> SessionState:
         """Does not wait: a new state is empty."""
         handle = new_handle()
         if self._connection.post(_CREATE, self.run_of(handle, owner).keys, *self._common):
-            return self._remember(owner, SessionState(handle, NOTHING_SEEN, (), _NO_DEFAULTS))
+            return SessionState(handle, NOTHING_SEEN, (), _NO_DEFAULTS)
         return await self.get_or_create(handle, owner)
 
     async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
         try:
-            reply = await self._connection.take_ahead(self.run_of(handle, owner))
-            return self._remember(owner, _state(handle, reply or await self._run(_CREATE, handle, owner)))
+            return _state(handle, await self._run(_CREATE, handle, owner))
         except SharedStateUnavailable as error:
             return _without_state(handle, error)
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
         try:
-            reply = _require(await self._connection.execute(self.run_of(handle, owner)))
-            return self._remember(owner, _state(handle, reply))
+            return _state(handle, _require(await self._connection.execute(self.run_of(handle, owner))))
         except SharedStateUnavailable as error:
             return _without_state(handle, error)
-
-    def known_defaults(self, handle: SessionHandle, owner: Owner) -> Mapping[str, Any] | None:
-        return self._known_defaults.get(self.run_of(handle, owner).keys[0])
-
-    def _remember(self, owner: Owner, state: SessionState) -> SessionState:
-        self._known_defaults[self.run_of(state.handle, owner).keys[0]] = state.defaults
-        return state
 
     def run_of(self, handle: SessionHandle, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
@@ -240,12 +228,10 @@ class RedisSessionStates:
 
     async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
         fields = [part for name, value in defaults.items() for part in (_DEFAULT + name, msgspec.json.encode(value))]
-        return self._remember(owner, _state(handle, _require(await self._run(_SET_DEFAULTS, handle, owner, *fields))))
+        return _state(handle, _require(await self._run(_SET_DEFAULTS, handle, owner, *fields)))
 
     async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
-        before = _state(handle, _require(await self._run(_RESET, handle, owner)))
-        self._known_defaults.pop(self.run_of(handle, owner).keys[0], None)
-        return before
+        return _state(handle, _require(await self._run(_RESET, handle, owner)))
 
     async def delete(self, handle: SessionHandle, owner: Owner) -> None:
         """A state that cannot be deleted now expires by itself."""

@@ -53,7 +53,6 @@ end
 return session
 """,
     uses_now=True,
-    goes_on="reply",
 )
 _END = RedisScript("""
 for index = 2, 3 do redis.call('ZREM', KEYS[index], KEYS[1]) end
@@ -87,7 +86,7 @@ class RedisSessionStore:
         self._connection = connection
         self._ttl_s = settings.session_ttl_s
         self._ttl_ms = round(settings.session_ttl_s * 1000)
-        self._limits = (settings.session_max_per_user, settings.session_max)
+        self._limits = (settings.fixed.session_max_per_user, settings.session_max)
         self._announce = announce
         self._known: LRUCache[SessionId, Session] = LRUCache(settings.session_max)
         self._cached_run = lru_cache(RUNS_MAX)(self._build_run)
@@ -115,7 +114,21 @@ class RedisSessionStore:
         if content is None:
             self._known.pop(identifier, None)
             raise SessionNotFound
-        return self._remember(identifier, owner, content)
+        # The same object for every request of a session, because open streams refer to its subscriptions.
+        stored, session = _DECODER.decode(content), self._known.get(identifier)
+        if session is None:
+            session = Session(
+                id=identifier,
+                owner=owner,
+                version=stored.version,
+                client_name=stored.client_name,
+                client_version=stored.client_version,
+                capabilities=stored.capabilities,
+                profile=stored.profile,
+            )
+            self._known[identifier] = session
+        _apply(stored, session)
+        return session
 
     def run_of(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         """Returns what `get` runs."""
@@ -124,10 +137,6 @@ class RedisSessionStore:
 
     def _build_run(self, session_id: SessionId, owner: Owner) -> ScriptRun:
         return ScriptRun(GET_SESSION, tuple(self._keys(session_id, owner)), (self._ttl_ms,))
-
-    def known(self, session_id: str, owner: Owner) -> Session | None:
-        session = self._known.get(SessionId(session_id))
-        return session if session is not None and session.owner == owner else None
 
     async def holds(self, session: Session) -> bool:
         try:
@@ -149,23 +158,6 @@ class RedisSessionStore:
         known = self._known.get(session_id)
         if known is not None:
             _apply(_DECODER.decode(content), known)
-
-    def _remember(self, session_id: SessionId, owner: Owner, content: bytes) -> Session:
-        """Returns the same object for every request of a session, because open streams refer to its subscriptions."""
-        stored, session = _DECODER.decode(content), self._known.get(session_id)
-        if session is None:
-            session = Session(
-                id=session_id,
-                owner=owner,
-                version=stored.version,
-                client_name=stored.client_name,
-                client_version=stored.client_version,
-                capabilities=stored.capabilities,
-                profile=stored.profile,
-            )
-            self._known[session_id] = session
-        _apply(stored, session)
-        return session
 
     def _keys(self, session_id: SessionId, owner: Owner) -> list[str]:
         connection = self._connection

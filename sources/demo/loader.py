@@ -59,7 +59,7 @@ class DemoMedia(_DemoItem, frozen=True, kw_only=True):
     @property
     def segments(self) -> tuple[Segment, ...]:
         lines = [_LINE.fullmatch(line) for line in self.transcript.strip().splitlines()]
-        timed = [(_milliseconds(line), line[3], line[4]) for line in lines if line is not None]
+        timed = [((int(line[1]) * 60 + int(line[2])) * 1_000, line[3], line[4]) for line in lines if line is not None]
         assert len(timed) == len(lines), f"media/{self.key} has a line without time or speaker"
         ends = [after[0] for _, after in pairwise(timed)] + [start + _LAST_LINE_MS for start, _, _ in timed[-1:]]
         return tuple(
@@ -77,10 +77,6 @@ class DemoMedia(_DemoItem, frozen=True, kw_only=True):
                 group = []
             group.append(segment)
         yield tuple(group)
-
-
-def _milliseconds(line: re.Match[str]) -> int:
-    return (int(line[1]) * 60 + int(line[2])) * 1_000
 
 
 class DemoConversation(_DemoItem, frozen=True, kw_only=True):

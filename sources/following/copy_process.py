@@ -69,37 +69,6 @@ class DatabaseCopy(Struct, frozen=True):
         return self.items is not None
 
 
-def _copy(source: Path, target: Path, request: CopyRequest) -> DatabaseCopy:
-    identity = str(file_status(source).st_ino)
-    since = request.since if request.since is not None and request.since.identity == identity else None
-    # Reading only a part blocks no writer in WAL mode only.
-    live = source if _is_wal(source) and not _is_closed(source) else None
-    if since is not None and live is not None:
-        part = _copy_part(live, target, request.databases, since)
-        if part is not None:
-            return part
-    whole = target if since is None or live is not None else _companion(target, _WHOLE)
-    _copy_whole(source, whole)
-    if whole != target:
-        part = _copy_part(whole, target, request.databases, since)
-        if part is not None:
-            whole.unlink()
-            return part
-        whole.replace(target)
-    return DatabaseCopy(_position(target, request.databases, identity))
-
-
-def _copy_whole(source: Path, target: Path) -> None:
-    if _is_wal(source) and _is_closed(source):
-        # SQLite would create files next to it, which its owner might not be allowed to write.
-        _copy_closed(source, target)
-    else:
-        with closing(_open(source)) as original, closing(sqlite3.connect(target)) as copy:
-            original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
-    with closing(sqlite3.connect(target)) as copy:
-        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
-
-
 def _copy_part(
     source: Path, target: Path, databases: Sequence[FollowedDatabase], since: DatabasePosition | None
 ) -> DatabaseCopy | None:
@@ -140,13 +109,6 @@ def _attach(source: Path, target: Path) -> sqlite3.Connection:
     with opening_only(*_files_of(source)):
         connection.execute(f"ATTACH ? AS {_LIVE}", (_read_only(source),))
         _read(connection, _LIVE)
-    return connection
-
-
-def _open(source: Path) -> sqlite3.Connection:
-    with opening_only(*_files_of(source)):
-        connection = sqlite3.connect(_read_only(source), uri=True, timeout=_BUSY_TIMEOUT_S)
-        _read(connection, "main")
     return connection
 
 
@@ -213,7 +175,33 @@ def _answer(line: bytes) -> DatabaseCopy:
     source, target = Path(os.fsdecode(request.source)), Path(os.fsdecode(request.target))
     try:
         with reading_confined_to([*_files_of(source), target.parent]):
-            return _copy(source, target, request)
+            identity = str(file_status(source).st_ino)
+            since = request.since if request.since is not None and request.since.identity == identity else None
+            # Reading only a part blocks no writer in WAL mode only.
+            live = source if _is_wal(source) and not _is_closed(source) else None
+            if since is not None and live is not None:
+                part = _copy_part(live, target, request.databases, since)
+                if part is not None:
+                    return part
+            whole = target if since is None or live is not None else _companion(target, _WHOLE)
+            if _is_wal(source) and _is_closed(source):
+                # SQLite would create files next to it, which its owner might not be allowed to write.
+                _copy_closed(source, whole)
+            else:
+                with opening_only(*_files_of(source)):
+                    connection = sqlite3.connect(_read_only(source), uri=True, timeout=_BUSY_TIMEOUT_S)
+                    _read(connection, "main")
+                with closing(connection) as original, closing(sqlite3.connect(whole)) as copy:
+                    original.backup(copy, pages=-1 if _is_wal(source) else _PAGES_PER_STEP, sleep=_STEP_PAUSE_S)
+            with closing(sqlite3.connect(whole)) as copy:
+                copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+            if whole != target:
+                part = _copy_part(whole, target, request.databases, since)
+                if part is not None:
+                    whole.unlink()
+                    return part
+                whole.replace(target)
+            return DatabaseCopy(_position(target, request.databases, identity))
     except (sqlite3.Error, OSError, _ChangedMeanwhile) as error:
         return DatabaseCopy(problem=str(error) or type(error).__name__)
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import CopyRequest, DatabaseCopy
 from sources.following.state import DatabaseState
@@ -22,6 +21,9 @@ from sources.importers.engine.confined_files import real_path
 from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.confinement import child_environment
+
+# Until then only the rows are read whose change tldw records, and some changes it does not record.
+FOLLOW_DATABASE_SCAN_S = 3600.0
 
 _MODULE = "sources.following.copy_process"
 _PROBLEM_CHARS = 200
@@ -48,7 +50,21 @@ class DatabaseCopier:
         request = CopyRequest(source=os.fsencode(source), target=os.fsencode(target), databases=databases, since=since)
         try:
             async with asyncio.timeout(self._deadline_s):
-                answer = await self._request(msgspec.json.encode(request) + b"\n")
+                line = msgspec.json.encode(request) + b"\n"
+                if self._process is None:
+                    self._process = await asyncio.create_subprocess_exec(
+                        *(sys.executable, "-P", "-m", _MODULE, str(self._max_bytes)),
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        env=child_environment(),
+                        limit=_LINE_MAX_BYTES,
+                    )
+                process = self._process
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(line)
+                await process.stdin.drain()
+                answer = msgspec.json.decode(await process.stdout.readline(), type=DatabaseCopy)
         except TimeoutError:
             await self.close()
             raise InvalidParams(f"database: copying it took longer than {self._deadline_s:g} s") from None
@@ -67,22 +83,6 @@ class DatabaseCopier:
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
-
-    async def _request(self, line: bytes) -> DatabaseCopy:
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", _MODULE, str(self._max_bytes)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=child_environment(),
-                limit=_LINE_MAX_BYTES,
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(line)
-        await process.stdin.drain()
-        return msgspec.json.decode(await process.stdout.readline(), type=DatabaseCopy)
 
 
 @asynccontextmanager
@@ -109,15 +109,14 @@ class DatabaseReader:
     """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
     from it."""
 
-    def __init__(self, copier: DatabaseCopier, work_folder: Path, settings: Settings, path: Path) -> None:
+    def __init__(self, copier: DatabaseCopier, work_folder: Path, path: Path) -> None:
         self._copier = copier
         self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
-        self._settings = settings
         self._path = path
 
     def is_part_enough(self, state: DatabaseState) -> bool:
         """A program may change a database undetected, so all of it is read now and then."""
-        return time.time() - state.complete_at < self._settings.follow_database_scan_s
+        return time.time() - state.complete_at < FOLLOW_DATABASE_SCAN_S
 
     @asynccontextmanager
     async def copy(self, since: DatabaseState | None = None) -> AsyncIterator[CopiedDatabase]:
@@ -146,13 +145,13 @@ def remaining_pause_s(state: DatabaseState) -> float:
 
 
 def after_complete_read(
-    position: DatabasePosition, before: DatabaseState | None, settings: Settings, *, has_changes: bool
+    position: DatabasePosition, before: DatabaseState | None, *, has_changes: bool
 ) -> DatabaseState:
     """Returns the new state. If nothing was found, the program writes other tables, and reading everything each time
     would be in vain: the pause before the next complete read doubles."""
     pause_s = 0.0
     if before is not None and not has_changes:
-        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), settings.follow_database_scan_s)
+        pause_s = min(max(_FIRST_PAUSE_S, 2 * before.pause_s), FOLLOW_DATABASE_SCAN_S)
     return DatabaseState(position=position, complete_at=time.time(), pause_s=pause_s)
 
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import secrets
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,7 +63,13 @@ class FileIdentities:
             for item in items:
                 self._record_unchanged(kind, item)
             return items
-        uuids = await self._assign_uuids(kind, [str(item.draft.uuid) for item in items])
+        keys = [str(item.draft.uuid) for item in items]
+        inherited = self._inherited(kind, keys)
+        uuids = {key: inherited or self._known.get((kind, key)) or "" for key in keys}
+        for key in [key for key, uuid in uuids.items() if not uuid]:
+            uuids[key] = await self._free_uuid(kind, key, is_only=len(keys) == 1)
+        for key, uuid in uuids.items():
+            self.items[kind, key] = FollowedItem(kind, key, uuid)
         return [_with_uuid(item, uuids[str(item.draft.uuid)]) for item in items]
 
     def add_deleted(self, kind: str, uuid: str) -> None:
@@ -89,15 +95,6 @@ class FileIdentities:
             ids += [("messages", str(message.uuid)) for message in item.messages]
         for name, uuid in ids:
             self.items[name, uuid] = FollowedItem(name, uuid, uuid)
-
-    async def _assign_uuids(self, kind: str, keys: Sequence[str]) -> Mapping[str, str]:
-        inherited = self._inherited(kind, keys)
-        uuids = {key: inherited or self._known.get((kind, key)) or "" for key in keys}
-        for key in [key for key, uuid in uuids.items() if not uuid]:
-            uuids[key] = await self._free_uuid(kind, key, is_only=len(keys) == 1)
-        for key, uuid in uuids.items():
-            self.items[kind, key] = FollowedItem(kind, key, uuid)
-        return uuids
 
     def _inherited(self, kind: str, keys: Sequence[str]) -> str | None:
         """A file that held one item, and now holds one with another key, holds the same item."""

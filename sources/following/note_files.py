@@ -43,7 +43,21 @@ def with_fields(text: str, **fields: str | Sequence[str]) -> str:
     """Sets fields of the front matter. Other lines stay as they are."""
     front_matter, body = split_file(text)
     for name, value in fields.items():
-        front_matter = _without_field(front_matter, name) + f"{name}: {_scalar(value)}\n"
+        # Removes a field with its continuation lines, which are indented or list items.
+        kept: list[str] = []
+        blank: list[str] = []
+        is_inside = False
+        for line in front_matter.splitlines(keepends=True):
+            if is_inside and not line.strip():
+                blank.append(line)
+                continue
+            field, separator, _ = line.partition(":")
+            is_continued = is_inside and line.startswith((" ", "\t", "- ", "-\t"))
+            kept += () if is_continued else blank
+            blank = []
+            is_inside = is_continued or (bool(separator) and field.rstrip(" \t").lower() == name.lower())
+            kept += () if is_inside else (line,)
+        front_matter = "".join(kept + blank) + f"{name}: {_scalar(value)}\n"
     return f"---\n{front_matter}---\n{body}"
 
 
@@ -60,24 +74,6 @@ def file_name(title: str) -> str:
     name = _UNSAFE_IN_NAMES.sub(" ", title).strip(" .")
     encoded = name.encode()[:_NAME_MAX_BYTES]
     return encoded.decode(errors="ignore").strip(" .") or "Untitled"
-
-
-def _without_field(front_matter: str, name: str) -> str:
-    """Removes a field with its continuation lines, which are indented or list items."""
-    kept: list[str] = []
-    blank: list[str] = []
-    is_inside = False
-    for line in front_matter.splitlines(keepends=True):
-        if is_inside and not line.strip():
-            blank.append(line)
-            continue
-        field, separator, _ = line.partition(":")
-        is_continued = is_inside and line.startswith((" ", "\t", "- ", "-\t"))
-        kept += () if is_continued else blank
-        blank = []
-        is_inside = is_continued or (bool(separator) and field.rstrip(" \t").lower() == name.lower())
-        kept += () if is_inside else (line,)
-    return "".join(kept + blank)
 
 
 def _scalar(value: str | Sequence[str]) -> str:

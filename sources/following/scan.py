@@ -233,7 +233,11 @@ class _Walk:
         except OSError:
             self._scan.unreadable.add(name)
             return
-        self._add_file(name, status, _statuses(companions))
+        statuses = []
+        for statuses_entry in companions:
+            with suppress(OSError):
+                statuses.append(statuses_entry.stat(follow_symlinks=False))
+        self._add_file(name, status, statuses)
 
     def _add_file(self, name: bytes, status: os.stat_result, companions: Sequence[os.stat_result]) -> None:
         if stat.S_ISLNK(status.st_mode):
@@ -263,14 +267,6 @@ def _signature(status: os.stat_result, companions: Sequence[os.stat_result]) -> 
     parts = [f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"]
     parts += [f"{companion.st_size} {companion.st_mtime_ns}" for companion in companions]
     return ", ".join(parts) + (_UNSETTLED if time.time_ns() - newest_ns < _SETTLED_AFTER_NS else "")
-
-
-def _statuses(entries: Sequence["os.DirEntry[str]"]) -> list[os.stat_result]:
-    statuses = []
-    for entry in entries:
-        with suppress(OSError):
-            statuses.append(entry.stat(follow_symlinks=False))
-    return statuses
 
 
 def _companion_statuses(folder: int, name: bytes) -> list[os.stat_result]:

@@ -117,30 +117,23 @@ class Withdrawals:
             of_kind = [item for item in items if item.kind == kind]
             for start in range(0, len(of_kind), _WITHDRAWN_ITEMS):
                 part = of_kind[start : start + _WITHDRAWN_ITEMS]
-                kept += await self._withdraw_some(names, kind, part, conversations, keeps_edits=keeps_edits)
+                elsewhere = await self._library.followed_files.other_owners(
+                    self._record.id, names, [item.uuid for item in part]
+                )
+                uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
+                if kind not in ITEM_KINDS and kind not in ("messages", OBSERVATION.source):
+                    # The distribution that adds this kind is not installed any more.
+                    kept += part
+                    continue
+                if kind == "messages":
+                    still_kept = await self._library.chats.withdraw_messages(
+                        uuids, outside=conversations, keeps_edits=keeps_edits
+                    )
+                else:
+                    still_kept = await self._library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+                    self._report.deleted += len(uuids) - len(still_kept)
+                kept += [item for item in part if item.uuid in still_kept]
         return kept
-
-    async def _withdraw_some(
-        self,
-        names: Sequence[bytes],
-        kind: str,
-        items: Sequence[FollowedItem],
-        conversations: Sequence[str],
-        *,
-        keeps_edits: bool,
-    ) -> list[FollowedItem]:
-        elsewhere = await self._library.followed_files.other_owners(
-            self._record.id, names, [item.uuid for item in items]
-        )
-        uuids = [item.uuid for item in items if (kind, item.uuid) not in elsewhere]
-        if kind not in ITEM_KINDS and kind not in ("messages", OBSERVATION.source):
-            return list(items)  # the distribution that adds this kind is not installed any more
-        if kind == "messages":
-            kept = await self._library.chats.withdraw_messages(uuids, outside=conversations, keeps_edits=keeps_edits)
-        else:
-            kept = await self._library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
-            self._report.deleted += len(uuids) - len(kept)
-        return [item for item in items if item.uuid in kept]
 
 
 # -- run lease ---------------------------------------------------------------------------------------------------------
@@ -167,21 +160,17 @@ async def run_lease(bookmarks: Bookmarks, follow_id: str, *, wait_s: float = 0.0
     extending = asyncio.create_task(_extend(bookmarks, follow_id, owner))
     try:
         # A claim that is cancelled may have been stored, so that it is released as well.
-        await _claim(bookmarks, follow_id, owner, wait_s)
+        due = time.monotonic() + wait_s
+        while not await _try_claim(bookmarks, follow_id, owner):
+            if time.monotonic() >= due:
+                raise SourceBusy("the source is being read; try again in a moment")
+            await asyncio.sleep(_RETRY_PAUSE_S)
         yield
     finally:
         extending.cancel()
         await asyncio.gather(extending, return_exceptions=True)
         with suppress(FlorilegiumError):  # it ends by itself
             await asyncio.shield(bookmarks.release(follow_id, owner))
-
-
-async def _claim(bookmarks: Bookmarks, follow_id: str, owner: str, wait_s: float) -> None:
-    due = time.monotonic() + wait_s
-    while not await _try_claim(bookmarks, follow_id, owner):
-        if time.monotonic() >= due:
-            raise SourceBusy("the source is being read; try again in a moment")
-        await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def _try_claim(bookmarks: Bookmarks, follow_id: str, owner: str) -> bool:

@@ -108,7 +108,16 @@ class SourceSync:
         if layout.unit_name is not None:
             state = await self._run_unit(layout, layout.unit_name, state)
         elif layout.names:
-            state = await self._run_named(layout, state)
+            # A folder with files of known names. If one is missing, nothing is deleted.
+            scan = await self._scan(layout, layout.names)
+            known = {file.name: file for file in await self._files.files(self._record.id)}
+            missing = sorted(known.keys() - scan.files.keys())
+            if not scan.files:
+                raise SourceMissing(_NO_FILES)
+            changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
+            await self._import(layout, await asyncio.to_thread(self._inspect, layout, changed, scan.files))
+            problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
+            state = msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
         else:
             state = await self._run_folder(layout, state, scope)
         former = dict(list(self._former.items())[-_FORMER_FILES_MAX:])
@@ -124,8 +133,18 @@ class SourceSync:
             scope, scan = None, await self._scan(layout, None)
         known = {file.name: file for file in await self._known_files(scope)}
         if scope is None:
-            self._require_same_folder(scan, state, known)
-        missing = await self._confirm_missing(layout, self._missing_names(scan, state, known))
+            # An unmounted file system leaves an empty folder, and another one may be mounted in its place.
+            is_same = not state.root_id or state.root_id == scan.root_id
+            present = sum(name in scan.files for name in known)
+            if not is_same and not self._accepts_replacement and 2 * present < len(known):
+                raise SourceMissing(_REPLACED.format(self._record.id))
+        unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
+        missing_names = [
+            name
+            for name in known
+            if name not in scan.files and not scan.is_unknown(name) and not any(map(name.startswith, unmounted))
+        ]
+        missing = await self._confirm_missing(layout, missing_names)
         changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
         files = await asyncio.to_thread(self._inspect, layout, changed, scan.files)
         files = match_moves(files, known, missing)
@@ -135,7 +154,14 @@ class SourceSync:
             if name not in moved:
                 await self._withdraw_file(known[name])
         if self._record.writes_back:
-            state = await self._write_back(layout, state)
+            # Writes edited notes to their files and reads these again, so that both are known to agree.
+            written = await write_notes(self._library, self._record, layout, state.written_until, self._limits)
+            self.report.written += len(written.names)
+            self.report.retries.update(written.pending)
+            self._keeps_edits = False
+            signatures = {name: layout.signature_of(name) for name in written.names}
+            await self._import(layout, await asyncio.to_thread(self._inspect, layout, written.names, signatures))
+            state = msgspec.structs.replace(state, written_until=written.until)
         mounts = sorted(map(os.fsdecode, scan.mounts)) if scope is None else state.mounts
         return msgspec.structs.replace(
             state, root_id=scan.root_id, mounts=mounts, problem=_unmounted(scan, state, scope)
@@ -144,33 +170,20 @@ class SourceSync:
     async def resolve(self, name: bytes, *, keeps_library: bool) -> None:
         """Settles the conflicts of a file: either the edits in the library stay, or the file overwrites them."""
         with reading_confined_to(self._paths):
-            await self._resolve(name, keeps_library=keeps_library)
-
-    async def _resolve(self, name: bytes, *, keeps_library: bool) -> None:
-        [row] = await self._files.find(self._record.id, [name])
-        items = await self._files.items(self._record.id, name)
-        if row.signature and keeps_library:
-            await self._files.save(self._record.id, msgspec.structs.replace(row, conflicts=0), items)
-        elif row.signature:
-            self._keeps_edits = False
-            layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
-            signature = {name: layout.signature_of(name)}
-            await self._import(layout, await asyncio.to_thread(self._inspect, layout, [name], signature))
-        else:
-            if not keeps_library:
+            [row] = await self._files.find(self._record.id, [name])
+            items = await self._files.items(self._record.id, name)
+            if row.signature and keeps_library:
+                await self._files.save(self._record.id, msgspec.structs.replace(row, conflicts=0), items)
+            elif row.signature:
                 self._keeps_edits = False
-                await self._withdraw([name], items)
-            await self._files.remove(self._record.id, [name])
-
-    async def _write_back(self, layout: SourceLayout, state: SourceState) -> SourceState:
-        """Writes edited notes to their files and reads these again, so that both are known to agree."""
-        written = await write_notes(self._library, self._record, layout, state.written_until, self._limits)
-        self.report.written += len(written.names)
-        self.report.retries.update(written.pending)
-        self._keeps_edits = False
-        signatures = {name: layout.signature_of(name) for name in written.names}
-        await self._import(layout, await asyncio.to_thread(self._inspect, layout, written.names, signatures))
-        return msgspec.structs.replace(state, written_until=written.until)
+                layout = await asyncio.to_thread(source_layout, self._location, self._record.format, self._limits)
+                signature = {name: layout.signature_of(name)}
+                await self._import(layout, await asyncio.to_thread(self._inspect, layout, [name], signature))
+            else:
+                if not keeps_library:
+                    self._keeps_edits = False
+                    await self._withdraw([name], items)
+                await self._files.remove(self._record.id, [name])
 
     # -- what changed --------------------------------------------------------------------------------------------------
 
@@ -186,18 +199,6 @@ class SourceSync:
             await self._withdraw_file(known[other])
         return msgspec.structs.replace(state, problem="")
 
-    async def _run_named(self, layout: SourceLayout, state: SourceState) -> SourceState:
-        """A folder with files of known names. If one is missing, nothing is deleted."""
-        scan = await self._scan(layout, layout.names)
-        known = {file.name: file for file in await self._files.files(self._record.id)}
-        missing = sorted(known.keys() - scan.files.keys())
-        if not scan.files:
-            raise SourceMissing(_NO_FILES)
-        changed = [name for name, signature in scan.files.items() if _is_changed(known.get(name), signature)]
-        await self._import(layout, await asyncio.to_thread(self._inspect, layout, changed, scan.files))
-        problem = f"{printable_name(os.fsdecode(missing[0]))}: missing; its items were kept" if missing else ""
-        return msgspec.structs.replace(state, root_id=scan.root_id, problem=problem)
-
     async def _scan(self, layout: SourceLayout, scope: Sequence[bytes] | None) -> FolderScan:
         def scan() -> FolderScan:
             started_at = time.thread_time()
@@ -212,21 +213,6 @@ class SourceSync:
             return await self._files.files(self._record.id)
         in_folders = [await self._files.files(self._record.id, name + b"/") for name in scope if name]
         return [*await self._files.find(self._record.id, scope), *(file for files in in_folders for file in files)]
-
-    def _require_same_folder(self, scan: FolderScan, state: SourceState, known: Mapping[bytes, FollowedFile]) -> None:
-        """An unmounted file system leaves an empty folder, and another one may be mounted in its place."""
-        is_same = not state.root_id or state.root_id == scan.root_id
-        present = sum(name in scan.files for name in known)
-        if not is_same and not self._accepts_replacement and 2 * present < len(known):
-            raise SourceMissing(_REPLACED.format(self._record.id))
-
-    def _missing_names(self, scan: FolderScan, state: SourceState, known: Mapping[bytes, FollowedFile]) -> list[bytes]:
-        unmounted = [os.fsencode(mount) for mount in state.mounts if os.fsencode(mount) not in scan.mounts]
-        return [
-            name
-            for name in known
-            if name not in scan.files and not scan.is_unknown(name) and not any(map(name.startswith, unmounted))
-        ]
 
     async def _confirm_missing(self, layout: SourceLayout, names: Sequence[bytes]) -> list[bytes]:
         if not names:
@@ -257,7 +243,7 @@ class SourceSync:
         if not files:
             return
         plain = [file for file in files if not file.is_database]
-        max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.import_reader_deadline_s
+        max_bytes, deadline_s = self._settings.import_max_bytes, self._settings.fixed.import_reader_deadline_s
         async with (
             open_reader_process(self._limits, self._paths) as process,
             open_database_copier(max_bytes, deadline_s) as copier,
@@ -289,14 +275,21 @@ class SourceSync:
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
         state = self._databases.get(os.fsdecode(file.name))
-        reader = DatabaseReader(copier, self._work_folder, self._settings, file.path)
+        reader = DatabaseReader(copier, self._work_folder, file.path)
         try:
             if state is not None and reader.is_part_enough(state):
                 async with reader.copy(state) as copied:
                     if await self._import_part(runner, process, layout, file, copied, state):
                         return
             async with reader.copy() as copied:
-                await self._import_whole(runner, process, layout, file, copied, state)
+                before = self.report.changes
+                [result] = await _probe(process, layout, [copied.path])
+                is_read = await self._import_file(runner, file, result)
+                name = os.fsdecode(file.name)
+                self._databases.pop(name, None)
+                if is_read and copied.result.position is not None:
+                    has_changes = self.report.changes != before
+                    self._databases[name] = after_complete_read(copied.result.position, state, has_changes=has_changes)
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)
@@ -341,26 +334,6 @@ class SourceSync:
         await self._files.save_part(self._record.id, row, list(identities.items.values()), deleted)
         return True
 
-    async def _import_whole(
-        self,
-        runner: ImportRunner,
-        process: ReaderProcess,
-        layout: SourceLayout,
-        file: ChangedFile,
-        copied: CopiedDatabase,
-        state: DatabaseState | None,
-    ) -> None:
-        before = self.report.changes
-        [result] = await _probe(process, layout, [copied.path])
-        is_read = await self._import_file(runner, file, result)
-        name = os.fsdecode(file.name)
-        self._databases.pop(name, None)
-        if is_read and copied.result.position is not None:
-            has_changes = self.report.changes != before
-            self._databases[name] = after_complete_read(
-                copied.result.position, state, self._settings, has_changes=has_changes
-            )
-
     async def _import_file(self, runner: ImportRunner, file: ChangedFile, result: DiscoveryResult) -> bool:
         """Returns whether the file was read to its end."""
         if not is_settled(file.signature):
@@ -372,30 +345,27 @@ class SourceSync:
             case ImportProblem():
                 await self._save_failed(file, result.problem)
             case DiscoveredFile():
-                return await self._import_discovered(runner, file, result)
+                names = [file.name] if file.moved_from is None else [file.name, file.moved_from]
+                known = await self._files.items(self._record.id, names[-1]) or await self._former_items(file.name)
+                identities = FileIdentities(self._files, self._record, names, known)
+                is_new = not await self._files.find(self._record.id, [file.name])
+                summary = await runner.import_file(result, identities, from_start=is_new)
+                self.report.add_summary(summary)
+                is_complete = not summary.failures
+                kept = await self._withdraw(names, identities.missing()) if is_complete else []
+                items = identities.all_items(keeps_known=identities.is_partial or not is_complete)
+                conflicts = sum(counts.conflict for counts in summary.kinds.values()) + len(kept)
+                signature = file.signature if is_complete else await self._failed_signature(file)
+                row = FollowedFile(
+                    name=file.name,
+                    signature=signature,
+                    fingerprint=file.fingerprint,
+                    conflicts=conflicts,
+                    problem=_first_problem(summary),
+                )
+                await self._files.save(self._record.id, row, [*items, *kept], moved_from=file.moved_from)
+                return not summary.failed_files
         return False
-
-    async def _import_discovered(self, runner: ImportRunner, file: ChangedFile, discovered: DiscoveredFile) -> bool:
-        names = [file.name] if file.moved_from is None else [file.name, file.moved_from]
-        known = await self._files.items(self._record.id, names[-1]) or await self._former_items(file.name)
-        identities = FileIdentities(self._files, self._record, names, known)
-        is_new = not await self._files.find(self._record.id, [file.name])
-        summary = await runner.import_file(discovered, identities, from_start=is_new)
-        self.report.add_summary(summary)
-        is_complete = not summary.failures
-        kept = await self._withdraw(names, identities.missing()) if is_complete else []
-        items = identities.all_items(keeps_known=identities.is_partial or not is_complete)
-        conflicts = sum(counts.conflict for counts in summary.kinds.values()) + len(kept)
-        signature = file.signature if is_complete else await self._failed_signature(file)
-        row = FollowedFile(
-            name=file.name,
-            signature=signature,
-            fingerprint=file.fingerprint,
-            conflicts=conflicts,
-            problem=_first_problem(summary),
-        )
-        await self._files.save(self._record.id, row, [*items, *kept], moved_from=file.moved_from)
-        return not summary.failed_files
 
     async def _save_failed(self, file: ChangedFile, problem: str) -> None:
         """Keeps the items of a file that cannot be read."""
@@ -434,14 +404,11 @@ class SourceSync:
             await self._files.save(self._record.id, row, kept)
             self.report.conflicts += len(kept)
         else:
-            self._remember_items(file.name, items)
+            # The items of a file that was renamed have ids that cannot be derived from its name, if it comes back.
+            translated = [item for item in items if item.key != item.uuid]
+            if translated:
+                self._former[_former_key(file.name)] = translated
             await self._files.remove(self._record.id, [file.name])
-
-    def _remember_items(self, name: bytes, items: Sequence[FollowedItem]) -> None:
-        """The items of a file that was renamed have ids that cannot be derived from its name, if it comes back."""
-        translated = [item for item in items if item.key != item.uuid]
-        if translated:
-            self._former[_former_key(name)] = translated
 
     async def _former_items(self, name: bytes) -> Sequence[FollowedItem]:
         items = self._former.pop(_former_key(name), ())

@@ -16,7 +16,7 @@ from config.settings import Settings
 from sources.drafts import MediaDraft
 from sources.following.identities import FileIdentities
 from sources.following.state import SourceState, SyncReport
-from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
+from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.files import ImportedItem, ImportedMedia, ItemKind
 from sources.importers.engine.import_runner import ImportRunner
 from sources.importers.engine.limits import import_limits
@@ -24,6 +24,9 @@ from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.reader_process import find_files, open_reader_process
 from sources.importers.engine.summary import ImportProblem
 from sources.storage.contract import FollowedFile, FollowedFiles, FollowedItem, Library
+
+# Time limit for fetching a followed URL, which may be slow but must not occupy a reader for long.
+_FOLLOW_URL_TIMEOUT_S = 30.0
 
 # The name under which the document is stored among the followed files.
 _NAME = b"."
@@ -52,18 +55,6 @@ class UrlSync:
         path = self._work_folder / file_name(self._record.location, document.media_type)
         await asyncio.to_thread(path.write_bytes, document.body)
         [result, *_] = await find_files([path], import_limits(self._settings), self._record.format)
-        await self._import(result, path)
-        return replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
-
-    async def _fetch(self, state: SourceState) -> FetchedDocument | None:
-        settings = self._settings
-        fetch = PublicFetch(settings.follow_url_timeout_s, settings.import_max_bytes, settings.follow_url_hosts)
-        try:
-            return await fetch.get_document(self._record.location, state.etag, state.last_modified)
-        except OutgoingRequestError as error:
-            raise InvalidParams(f"the URL {error.reason}") from error
-
-    async def _import(self, result: DiscoveryResult, path: Path) -> None:
         if isinstance(result, ImportProblem):
             raise InvalidParams(f"the document cannot be imported: {result.problem}")
         if not isinstance(result, DiscoveredFile):
@@ -82,6 +73,15 @@ class UrlSync:
         conflicts = sum(counts.conflict for counts in summary.kinds.values())
         row = FollowedFile(name=_NAME, signature=self._record.location, conflicts=conflicts)
         await self._files.save(self._record.id, row, identities.all_items(keeps_known=True))
+        return replace(state, etag=document.etag, last_modified=document.last_modified, problem="")
+
+    async def _fetch(self, state: SourceState) -> FetchedDocument | None:
+        settings = self._settings
+        fetch = PublicFetch(_FOLLOW_URL_TIMEOUT_S, settings.import_max_bytes, settings.follow_url_hosts)
+        try:
+            return await fetch.get_document(self._record.location, state.etag, state.last_modified)
+        except OutgoingRequestError as error:
+            raise InvalidParams(f"the URL {error.reason}") from error
 
 
 class _DocumentIdentities(FileIdentities):

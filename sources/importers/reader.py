@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from config.errors import InvalidParams
-from sources.importers.engine.batches import Batch, BatchReader, limit_events
+from sources.importers.engine.batches import BatchReader, limit_events
 from sources.importers.engine.confined_files import confine_reading
 from sources.importers.engine.discovery import DiscoveryResult, discover, discover_in_folder
 from sources.importers.engine.files import FailedItem, ImportedItem
@@ -58,31 +58,39 @@ class _Reader:
 
     def run(self) -> None:
         for request in self._requests:
-            self._answer(request)
-
-    def _answer(self, request: ReaderRequest) -> None:
-        match request:
-            case Confine(names, mode):
-                paths = [Path(os.fsdecode(name)) for name in names]
-                confine_reading(paths)
-                confine(paths, mode)
-            case FindFiles(paths, limits, format_name):
-                self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
-            case ProbeFiles():
-                self._probe(request)
-            case ReadFile():
-                self._open(request)
-            case NextBatch():
-                assert self._batches is not None
-                self._send_batch(self._batches.next_batch())
+            match request:
+                case Confine(names, mode):
+                    paths = [Path(os.fsdecode(name)) for name in names]
+                    confine_reading(paths)
+                    confine(paths, mode)
+                case FindFiles(paths, limits, format_name):
+                    self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
+                case ProbeFiles():
+                    folder, probe_paths = (
+                        Path(os.fsdecode(request.folder)),
+                        [Path(os.fsdecode(path)) for path in request.paths],
+                    )
+                    importers = (
+                        all_importers() if request.format_name is None else (load_importer(request.format_name),)
+                    )
+                    self._send_found(
+                        discover_in_folder(folder, probe_paths, request.limits, importers, request.format_name)
+                    )
+                case ReadFile():
+                    self._open(request)
+                case NextBatch():
+                    assert self._batches is not None
+                    batch = self._batches.next_batch()
+                    try:
+                        self._send(ReadBatch(batch))
+                    except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
+                        for kind, items in batch.items.items():
+                            batch.reports += [FailedItem(kind, _NOT_SENT) for item in items if not _is_sendable(item)]
+                            items[:] = [item for item in items if _is_sendable(item)]
+                        self._send(ReadBatch(batch))
 
     def _find(self, paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> None:
         self._send_found(discover(paths, limits, all_importers(), format_name))
-
-    def _probe(self, request: ProbeFiles) -> None:
-        folder, paths = Path(os.fsdecode(request.folder)), [Path(os.fsdecode(path)) for path in request.paths]
-        importers = all_importers() if request.format_name is None else (load_importer(request.format_name),)
-        self._send_found(discover_in_folder(folder, paths, request.limits, importers, request.format_name))
 
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
@@ -109,15 +117,6 @@ class _Reader:
         if isinstance(answer.result, ParseFailure):
             raise InvalidParams(answer.result.problem)
         return answer.result
-
-    def _send_batch(self, batch: Batch) -> None:
-        try:
-            self._send(ReadBatch(batch))
-        except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
-            for kind, items in batch.items.items():
-                batch.reports += [FailedItem(kind, _NOT_SENT) for item in items if not _is_sendable(item)]
-                items[:] = [item for item in items if _is_sendable(item)]
-            self._send(ReadBatch(batch))
 
     def _report_progress(self, bytes_read: int) -> None:
         if time.monotonic() > self._progress_at + _PROGRESS_EVERY_S:

@@ -67,20 +67,16 @@ class FilterExtractor:
                 case FilterLexeme():
                     yield from self._apply(lexeme)
                 case BareWord(text=text):
-                    self._note_similarity(text)
+                    # Adds a note if a word looks like a filter.
+                    if ":" in text:
+                        name = text.removesuffix(":").lower()
+                        if name in FILTER_NAMES:
+                            self._notes.add(f"treated {name}: as a word (it has no value)")
+                        elif unknown := _UNKNOWN_FILTER.match(text):
+                            self._notes.add(f"treated {unknown[1]}: as a word (it is not a filter)")
                     yield lexeme
                 case _:
                     yield lexeme
-
-    def _note_similarity(self, word: str) -> None:
-        """Adds a note if a word looks like a filter."""
-        if ":" not in word:
-            return
-        name = word.removesuffix(":").lower()
-        if name in FILTER_NAMES:
-            self._notes.add(f"treated {name}: as a word (it has no value)")
-        elif unknown := _UNKNOWN_FILTER.match(word):
-            self._notes.add(f"treated {unknown[1]}: as a word (it is not a filter)")
 
     def _apply(self, lexeme: FilterLexeme) -> Iterator[Tree]:
         """Adds a filter. Yields it instead if it must be treated as words."""
@@ -94,7 +90,10 @@ class FilterExtractor:
                 yield from self._apply_date(lexeme.name, lexeme.value)
             case _:
                 values = [lexeme.value] if lexeme.is_quoted else lexeme.value.split(",")
-                self._add_values(f"{lexeme.name}s", values)
+                field = f"{lexeme.name}s"
+                current: tuple[str, ...] = getattr(self.filters, field)
+                new = [value.strip() for value in values if value.strip()]
+                self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})
 
     def _apply_date(self, name: str, value: str) -> Iterator[Tree]:
         parsed = read_time(value)
@@ -103,11 +102,6 @@ class FilterExtractor:
             yield BareWord(f"{name}:{value}")
         else:
             self.filters = replace(self.filters, **{name: parsed})
-
-    def _add_values(self, field: str, values: Iterable[str]) -> None:
-        current: tuple[str, ...] = getattr(self.filters, field)
-        new = [value.strip() for value in values if value.strip()]
-        self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})
 
 
 # -- mentions ----------------------------------------------------------------------------------------------------------

@@ -129,18 +129,16 @@ class _TreeBuilder:
 
     def _adjacent(self) -> Tree | None:
         parts: list[Tree | None] = []
-        while not self._is_at_end():
-            parts.append(self._operand())
+        while not (self._index == len(self._items) or self._items[self._index] in _ENDING):
+            is_negated = False
+            while self._accept("NOT"):
+                is_negated = not is_negated
+            operand_part = self._group_or_leaf()
+            if operand_part is None and is_negated:
+                self._notes.add("ignored NOT (it needs a term after it)")
+            operand = Negation(operand_part) if operand_part is not None and is_negated else operand_part
+            parts.append(operand)
         return self._join("ADJACENT", [part for part in parts if part is not None])
-
-    def _operand(self) -> Tree | None:
-        is_negated = False
-        while self._accept("NOT"):
-            is_negated = not is_negated
-        part = self._group_or_leaf()
-        if part is None and is_negated:
-            self._notes.add("ignored NOT (it needs a term after it)")
-        return Negation(part) if part is not None and is_negated else part
 
     def _group_or_leaf(self) -> Tree | None:
         if self._accept("("):
@@ -154,9 +152,6 @@ class _TreeBuilder:
             return None
         self._index += 1
         return item
-
-    def _is_at_end(self) -> bool:
-        return self._index == len(self._items) or self._items[self._index] in _ENDING
 
     def _accept(self, symbol: Literal["AND", "OR", "NOT", "(", ")"]) -> bool:
         if self._index < len(self._items) and self._items[self._index] == Symbol(symbol):

@@ -130,7 +130,9 @@ def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
 def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
     notes = QueryNotes()
     extractor = FilterExtractor(notes)
-    items = list(extractor.extract(lexemes(_truncate(text, limits.max_chars, notes))))
+    if len(text) > limits.max_chars:
+        notes.add_truncation(f"used only the first {limits.max_chars} characters")
+    items = list(extractor.extract(lexemes(replace_unstorable(text[: limits.max_chars], " "))))
     tree = build_tree(items, limits.max_nesting, notes)
     return _TreeReader(limits, extractor.filters, _prose(items)).read(tree, notes)
 
@@ -142,12 +144,6 @@ def _prose(items: Sequence[Tree | Symbol]) -> str:
     if all(isinstance(word, QuotedText) or word.text.endswith("*") for word in words):
         return ""
     return " ".join(word.text for word in words)
-
-
-def _truncate(text: str, limit: int, notes: QueryNotes) -> str:
-    if len(text) > limit:
-        notes.add_truncation(f"used only the first {limit} characters")
-    return replace_unstorable(text[:limit], " ")
 
 
 class _TreeReader:

@@ -60,7 +60,15 @@ def loose_words(text: str) -> list[LooseWord]:
     if special:
         return [LooseWord(special, is_weak=False)]
     if UNSPACED_RUN.search(fold(text)):
-        return _loose_runs(text)
+        # Splits unspaced runs into pairs, because a whole sentence without spaces matches nowhere. Pairs of particles
+        # are weak.
+        words: list[LooseWord] = []
+        for run in unspaced_runs(text):
+            if len(letter_clusters(run)) == 1:
+                words.append(LooseWord(Word(run, (Prefix(run, (run,)),)), is_weak=False))
+            words += [_loose_pair(pair) for pair in letter_pairs(run)]
+        gaps = UNSPACED_RUN.sub(" ", text)
+        return [*words, *(_loose_token(token, _display_text(token)) for token in tokenize(gaps))]
     tokens = _consecutive_tokens(text)
     if len(tokens) == 1:
         return [_loose_token(tokens[0], text)]
@@ -207,18 +215,6 @@ def _camel_case_word(text: str) -> Word | None:
     return Word(text, (Phrase(whole, (whole,)), Phrase(" ".join(parts), tuple(part.lower() for part in parts))))
 
 
-def _loose_runs(text: str) -> list[LooseWord]:
-    """Splits unspaced runs into pairs, because a whole sentence without spaces matches nowhere. Pairs of particles are
-    weak."""
-    words: list[LooseWord] = []
-    for run in unspaced_runs(text):
-        if len(letter_clusters(run)) == 1:
-            words.append(LooseWord(Word(run, (Prefix(run, (run,)),)), is_weak=False))
-        words += [_loose_pair(pair) for pair in letter_pairs(run)]
-    gaps = UNSPACED_RUN.sub(" ", text)
-    return [*words, *(_loose_token(token, _display_text(token)) for token in tokenize(gaps))]
-
-
 def _loose_pair(pair: str) -> LooseWord:
     return LooseWord(Word(pair, (Phrase(pair, (pair,)),)), is_weak=_HIRAGANA.fullmatch(pair) is not None)
 
@@ -229,7 +225,10 @@ def _loose_compound(text: str, tokens: list[str]) -> list[LooseWord]:
     parts = [_loose_token(token, token) for token in dict.fromkeys(tokens)]
     is_phrase_weak = all(part.is_weak for part in parts) if is_contraction else STOPWORDS.issuperset(tokens)
     phrase = LooseWord(Word(text, (Phrase(text, tuple(tokens)),)), is_phrase_weak)
-    return [phrase, *(part for part in parts if not (part.is_weak or _is_short_number(part.word.text)))]
+    return [
+        phrase,
+        *(part for part in parts if not (part.is_weak or (len(part.word.text) <= 2 and part.word.text.isdigit()))),
+    ]
 
 
 def _display_text(token: str) -> str:
@@ -242,16 +241,10 @@ def _loose_token(token: str, text: str) -> LooseWord:
 
 
 def _is_weak_token(token: str, text: str) -> bool:
-    return token in STOPWORDS or (len(token) == 1 and not (token.isdigit() or _is_name_letter(text)))
-
-
-def _is_name_letter(text: str) -> bool:
-    """Returns whether a letter is a name, as in vitamin C, plan B or the language R, and not an article or pronoun."""
-    return len(text) == 1 and text.isupper() and text not in "AI"
-
-
-def _is_short_number(text: str) -> bool:
-    return len(text) <= 2 and text.isdigit()
+    # Whether a letter is a name, as in vitamin C, plan B or the language R, and not an article or pronoun.
+    return token in STOPWORDS or (
+        len(token) == 1 and not (token.isdigit() or (len(text) == 1 and text.isupper() and text not in "AI"))
+    )
 
 
 # -- prefixes ----------------------------------------------------------------------------------------------------------
@@ -341,7 +334,16 @@ class WordReader:
             case QuotedText(text=text):
                 word = phrase_word(text)
             case BareWord(text=text) if "*" in text:
-                word = self._read_starred(text)
+                # A star at the end of a long enough word makes it a prefix; any other star is punctuation.
+                plain = literal_word(text.replace("*", " "))
+                prefix = text[:-1]
+                if plain is None or UNSPACED_RUN.search(prefix):
+                    word = plain  # unspaced runs match anywhere in a text, so they already match as prefixes
+                elif "*" in prefix or not text.endswith("*"):
+                    self._notes.add("ignored * (it works only at the end of a word)")
+                    word = plain
+                else:
+                    word = self._read_prefix(prefix) or plain
             case BareWord(text=text):
                 word = literal_word(text)
         return word and self._shorten(word)
@@ -352,17 +354,6 @@ class WordReader:
             return [LooseWord(self._shorten(loose.word), loose.is_weak) for loose in loose_words(text)]
         word = self.read_literal(BareWord(text))
         return [LooseWord(word, is_weak=False)] if word else []
-
-    def _read_starred(self, text: str) -> Word | None:
-        """A star at the end of a long enough word makes it a prefix; any other star is punctuation."""
-        plain = literal_word(text.replace("*", " "))
-        prefix = text[:-1]
-        if plain is None or UNSPACED_RUN.search(prefix):
-            return plain  # unspaced runs match anywhere in a text, so they already match as prefixes
-        if "*" in prefix or not text.endswith("*"):
-            self._notes.add("ignored * (it works only at the end of a word)")
-            return plain
-        return self._read_prefix(prefix) or plain
 
     def _read_prefix(self, prefix: str) -> Word | None:
         word = prefix_word(prefix)

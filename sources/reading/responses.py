@@ -42,7 +42,17 @@ def item_meta(
 
 def content_budget(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType = UNSET) -> ContentBudget:
     """Returns the budget for content and attachments together."""
-    left = plan.budget - _envelope_cost(meta, plan, pages)
+    # The cost of everything but content and attachments, with the cursor and the token count at their widest.
+    empty = GetResponse(
+        meta=meta,
+        content="",
+        mode=plan.mode,
+        anchor="beginning",
+        tokens=_WIDEST_NUMBER,
+        next_cursor=write_cursor(meta.uri, meta.version or 0, _WIDEST_POSITION),
+        pages=pages,
+    )
+    left = plan.budget - plan.scale.weigh_json(empty)
     text_target = 0 if plan.attachments else math.ceil(plan.budget * CONTENT_SHARE)
     return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale, text_target)
 
@@ -76,17 +86,3 @@ def build_response(
     is_over = plan.scale.weigh_json(replace(response, content="")) + text_weight > plan.budget
     # Only the content, so that reading a whole item reports the `cost_tokens` of its hit.
     return replace(response, tokens=plan.scale.tokens(text_weight), over_budget=is_over or UNSET)
-
-
-def _envelope_cost(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType) -> int:
-    """The cost of everything but content and attachments, with the cursor and the token count at their widest."""
-    empty = GetResponse(
-        meta=meta,
-        content="",
-        mode=plan.mode,
-        anchor="beginning",
-        tokens=_WIDEST_NUMBER,
-        next_cursor=write_cursor(meta.uri, meta.version or 0, _WIDEST_POSITION),
-        pages=pages,
-    )
-    return plan.scale.weigh_json(empty)

@@ -68,9 +68,9 @@ def plan_retrieval(
         max_tokens = settings.retrieval_max_tokens if mode == "full" else settings.retrieval_default_tokens
     scale = TokenScale(chars_per_token(options.chars_per_token, defaults))
     per_token = scale.chars_per_token or CHARS_PER_TOKEN
-    size = clamp(options.chunk_size_tokens or settings.retrieval_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
-    overlap = _first_set(options.chunk_overlap_tokens, settings.retrieval_chunk_overlap_tokens) or 0
-    window = _first_set(options.sibling_window, defaults.sibling_window, settings.retrieval_sibling_window) or 0
+    size = clamp(options.chunk_size_tokens or settings.fixed.retrieval_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
+    overlap = _first_set(options.chunk_overlap_tokens, settings.fixed.retrieval_chunk_overlap_tokens) or 0
+    window = _first_set(options.sibling_window, defaults.sibling_window, settings.fixed.retrieval_sibling_window) or 0
     return RetrievalPlan(
         mode=mode,
         snippet_length=snippet_length(options.snippet_length, defaults, settings),
@@ -99,7 +99,7 @@ def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[st
 
 def snippet_length(argument: int | None, defaults: RequestDefaults, settings: Settings) -> int:
     chars = _first_set(argument, defaults.snippet_length)
-    return clamp(settings.search_snippet_chars if chars is None else chars, 1, SNIPPET_MAX_CHARS)
+    return clamp(settings.fixed.search_snippet_chars if chars is None else chars, 1, SNIPPET_MAX_CHARS)
 
 
 def chars_per_token(argument: float | None, defaults: RequestDefaults) -> float | None:

@@ -28,6 +28,9 @@ from sources.text.token_estimates import TokenScale
 from sources.times import TimeMention, TimeSpan, asks_for_anything, read_time, resolve
 from sources.times.expressions import RecentPeriod
 
+# Terms of a query. Each one is a lookup in the index and part of the score.
+QUERY_MAX_TERMS = 32
+
 # -- query times -------------------------------------------------------------------------------------------------------
 # Resolves the times that a query mentions, and says how they were read.
 
@@ -163,7 +166,7 @@ class SourceQuery(Struct, frozen=True, kw_only=True):
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return _parse(text, settings.query_max_chars, settings.query_max_terms)
+    return _parse(text, settings.fixed.query_max_chars, QUERY_MAX_TERMS)
 
 
 # All sources parse the same text during one search; older texts are not worth keeping.
@@ -238,7 +241,16 @@ def _with_filters(search: Search, now: datetime) -> Search:
     filters = search.query.filters
     if filters == _NO_FILTERS:
         return search
-    first, last = _bounds(filters, now)
+    # The first and the last times that the filters of a query allow, in the stored form.
+    starts, ends = [], []
+    if filters.after is not None and (span := resolve(filters.after, now)):
+        starts.append(start_of(span))
+    if filters.before is not None and (span := resolve(filters.before, now)):
+        ends.append(last_of(TimeSpan(None, span.start, "open")))
+    if filters.during is not None:
+        starts.append(start_of(filters.during))
+        ends.append(last_of(filters.during))
+    first, last = [time for time in starts if time], [time for time in ends if time]
     return replace(
         search,
         tags=(*search.tags, *filters.tags),
@@ -321,16 +333,3 @@ def parse_time_bound(
     # A period that reaches until now, such as 7d, names the time when it began.
     names_period = not isinstance(mention.expression, RecentPeriod) and span.precision != "instant"
     return last_of(span) if is_end and names_period else start_of(span)
-
-
-def _bounds(filters: Filters, now: datetime) -> tuple[list[str], list[str]]:
-    """Returns the first and the last times that the filters of a query allow, in the stored form."""
-    first, last = [], []
-    if filters.after is not None and (span := resolve(filters.after, now)):
-        first.append(start_of(span))
-    if filters.before is not None and (span := resolve(filters.before, now)):
-        last.append(last_of(TimeSpan(None, span.start, "open")))
-    if filters.during is not None:
-        first.append(start_of(filters.during))
-        last.append(last_of(filters.during))
-    return [time for time in first if time], [time for time in last if time]

@@ -328,7 +328,17 @@ def similar_words(word: str, vocabulary: str) -> dict[str, int]:
 
     edits_max = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
     possible = set[str]()
-    for part in _surviving_parts(word, edits_max):
+    # Returns texts of which every word within this distance contains one.
+    # With one edit, a word still begins with its first half or ends with its second. With two, it begins with its first
+    # third, or ends with its last, or one edit is in each of these, and it contains the second. An edit can also swap
+    # the letters at the border of two parts. Then a word begins or ends with such a part, unless there is another edit
+    # in it: in that case it ends or begins with the part on the other side.
+    cuts = [len(word) * number // (edits_max + 1) for number in range(edits_max + 2)]
+    first, last = cuts[1], cuts[-2]
+    beginnings = (word[:first], word[: first - 1] + word[first])
+    endings = (word[last:], word[last - 1] + word[last + 1 :])
+    middle = (word[first:last],) if first < last else ()
+    for part in {*(f" {part}" for part in beginnings), *(f"{part} " for part in endings), *middle}:
         possible.update(_words_with(part, vocabulary, len(word) - edits_max, len(word) + edits_max))
     found = extract(word, possible, scorer=OSA.distance, score_cutoff=edits_max, limit=None)
     return {other: edits for other, edits, _ in found if edits and can_be_misspelled(other)}
@@ -339,22 +349,6 @@ def compounds_with(word: str, vocabulary: str) -> list[str]:
     if len(word) < COMPOUND_MIN_CHARS:
         return []
     return _words_with(f"{word} ", vocabulary, len(word) + 1, NEAR_MAX_CHARS)
-
-
-def _surviving_parts(word: str, edits_max: int) -> set[str]:
-    """Returns texts of which every word within this distance contains one.
-
-    With one edit, a word still begins with its first half or ends with its second. With two, it begins with its first
-    third, or ends with its last, or one edit is in each of these, and it contains the second. An edit can also swap the
-    letters at the border of two parts. Then a word begins or ends with such a part, unless there is another edit in it:
-    in that case it ends or begins with the part on the other side.
-    """
-    cuts = [len(word) * number // (edits_max + 1) for number in range(edits_max + 2)]
-    first, last = cuts[1], cuts[-2]
-    beginnings = (word[:first], word[: first - 1] + word[first])
-    endings = (word[last:], word[last - 1] + word[last + 1 :])
-    middle = (word[first:last],) if first < last else ()
-    return {*(f" {part}" for part in beginnings), *(f"{part} " for part in endings), *middle}
 
 
 def _words_with(part: str, vocabulary: str, min_chars: int, max_chars: int) -> list[str]:

@@ -62,7 +62,24 @@ class Highlighter:
         """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
         match, it starts at the passage, if one is given."""
         length = clamp(length, 1, LENGTH_MAX)
-        region = self._region(text)
+        if len(text) <= self._scan_max_chars:
+            region = _Region(text, 0, self._scan_max_chars)
+        else:
+            # Returns where to start scanning a text that is too long: near the first occurrences of most terms.
+            firsts = sorted(
+                {
+                    promising_start_first
+                    for probes in self._probes
+                    if (promising_start_first := _first_occurrence(text, probes)) >= 0
+                }
+            )
+            reach = self._scan_max_chars // 2
+            nearby = [
+                sum(promising_start_first <= other < promising_start_first + reach for other in firsts)
+                for promising_start_first in firsts
+            ]
+            promising_start = max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
+            region = _Region(text, grapheme_boundary_before(text, promising_start), self._scan_max_chars)
         matches = self._find_all(region.line)
         if not matches:
             start = min(passage[0], max(0, len(text) - length)) if passage else 0
@@ -77,11 +94,6 @@ class Highlighter:
             matches = [match for match in matches if match[2] < self._count]
         return region.render(first, last, matches)
 
-    def _region(self, text: str) -> "_Region":
-        if len(text) <= self._scan_max_chars:
-            return _Region(text, 0, self._scan_max_chars)
-        return _Region(text, grapheme_boundary_before(text, self._promising_start(text)), self._scan_max_chars)
-
     def _find_all(self, text: str) -> list[_TermMatch]:
         aligned = AlignedForm(text)
         matches: list[_TermMatch] = []
@@ -91,13 +103,6 @@ class Highlighter:
                 matches += [(start, end, term) for start, end in spans]
         matches.sort()
         return matches
-
-    def _promising_start(self, text: str) -> int:
-        """Returns where to start scanning a text that is too long: near the first occurrences of most terms."""
-        firsts = sorted({first for probes in self._probes if (first := _first_occurrence(text, probes)) >= 0})
-        reach = self._scan_max_chars // 2
-        nearby = [sum(first <= other < first + reach for other in firsts) for first in firsts]
-        return max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
 
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
         """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""

@@ -49,6 +49,10 @@ class _EndpointFailure(SemanticUnavailable):
         self.is_temporary = is_temporary
 
 
+# Texts in one request, the default limit of TEI.
+_BATCH_TEXTS = 32
+
+
 class EmbeddingEndpoint:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -76,7 +80,7 @@ class EmbeddingEndpoint:
         return vectors[0]
 
     async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
-        prefix, size = self._settings.semantic_endpoint_passage_prefix, self._settings.semantic_endpoint_batch_max
+        prefix, size = self._settings.semantic_endpoint_passage_prefix, _BATCH_TEXTS
         inputs = [prefix + clean_text(text) for text in texts]
         vectors: list[bytes] = []
         for start in range(0, len(inputs), size):
@@ -93,7 +97,8 @@ class EmbeddingEndpoint:
             self._paused_until = time.monotonic() + self._settings.breaker_pause_s
 
     async def _request_repeatedly(self, inputs: list[str]) -> list[bytes]:
-        timeout_s, attempts = self._settings.semantic_endpoint_timeout_s, self._settings.semantic_endpoint_attempts_max
+        fixed = self._settings.fixed
+        timeout_s, attempts = fixed.semantic_endpoint_timeout_s, fixed.semantic_endpoint_attempts_max
         for attempt in range(1, attempts + 1):
             try:
                 async with asyncio.timeout(timeout_s):
@@ -118,7 +123,7 @@ class EmbeddingEndpoint:
         url = embeddings_url(settings.semantic_model)
         try:
             async with open_response("POST", url, headers=headers, body=body, timeout_s=timeout_s) as response:
-                answer = await response.read(settings.semantic_response_max_bytes)
+                answer = await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise _EndpointFailure(f"the embeddings API {error.reason}", is_temporary=True) from error
         if response.status != 200:
@@ -156,7 +161,17 @@ def _read_vectors(answer: bytes, count: int, dimension: int) -> list[bytes]:
         raise _EndpointFailure("the embeddings API did not number its vectors", is_temporary=False)
     vectors = [b""] * count
     for position, item in zip(positions, data, strict=True):
-        vectors[position] = _encode(_numbers(item.embedding), dimension)
+        numbers = _numbers(item.embedding)
+        if len(numbers) != dimension:
+            raise _EndpointFailure(
+                f"the embeddings API sent vectors of {len(numbers)} numbers, expected {dimension}; set "
+                "semantic_endpoint_dimension to the dimension of the model",
+                is_temporary=False,
+            )
+        length = math.hypot(*numbers)
+        if not math.isfinite(length) or length == 0:
+            raise _EndpointFailure("the embeddings API sent a vector that is zero or not finite", is_temporary=False)
+        vectors[position] = array("b", [round(SCALE * (number / length)) for number in numbers]).tobytes()
     return vectors
 
 
@@ -174,16 +189,3 @@ def _numbers(embedding: list[float] | str) -> Sequence[float]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
-
-
-def _encode(numbers: Sequence[float], dimension: int) -> bytes:
-    if len(numbers) != dimension:
-        raise _EndpointFailure(
-            f"the embeddings API sent vectors of {len(numbers)} numbers, expected {dimension}; set "
-            "semantic_endpoint_dimension to the dimension of the model",
-            is_temporary=False,
-        )
-    length = math.hypot(*numbers)
-    if not math.isfinite(length) or length == 0:
-        raise _EndpointFailure("the embeddings API sent a vector that is zero or not finite", is_temporary=False)
-    return array("b", [round(SCALE * (number / length)) for number in numbers]).tobytes()

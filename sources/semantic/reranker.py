@@ -37,26 +37,36 @@ class Reranker:
 
     @property
     def hits_max(self) -> int:
-        return self._settings.reranker_hits_max
+        return self._settings.fixed.reranker_hits_max
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """Returns the relevance of each text, in order. Scores are comparable within one call only. Raises
-        SemanticUnavailable, at the latest when `reranker_timeout_ms` have passed."""
+        SemanticUnavailable, at the latest when `semantic_timeout_ms` have passed."""
         if not texts:
             return []
         query, texts = clean_text(query), [clean_text(text) for text in texts]
-        timeout_s = self._settings.reranker_timeout_ms / 1000
+        timeout_s = self._settings.semantic_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._rerank(query, texts, timeout_s)
         except TimeoutError:
             raise SemanticUnavailable(f"the reranker did not answer within {timeout_s:g} s") from None
-        return _read_scores(answer, len(texts))
+        count = len(texts)
+        try:
+            content = _decode_results(answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SemanticUnavailable("the reranker sent a response in another format") from error
+        results = content.results if isinstance(content, _RerankerResponse) else content
+        scores = {result.index: _score(result) for result in results}
+        if len(results) != count or sorted(scores) != list(range(count)):
+            raise SemanticUnavailable(f"the reranker did not score each of {count} texts once")
+        return [scores[index] for index in range(count)]
 
     async def _rerank(self, query: str, texts: list[str], timeout_s: float) -> bytes:
         """Sends the request of Cohere, and that of TEI to a server that refuses it. The format that worked is used from
         then on."""
-        formats = (_tei_request(query, texts), self._cohere_request(query, texts))
+        # Without `truncate`, TEI refuses texts that are longer than the model reads.
+        formats = ({"query": query, "texts": texts, "truncate": True}, self._cohere_request(query, texts))
         for is_tei in (self._is_tei, not self._is_tei):
             status, answer = await self._request(formats[0 if is_tei else 1], timeout_s)
             if status == 200:
@@ -80,26 +90,9 @@ class Reranker:
             async with open_response(
                 "POST", settings.reranker_url, headers=headers, body=content, timeout_s=timeout_s
             ) as response:
-                return response.status, await response.read(settings.semantic_response_max_bytes)
+                return response.status, await response.read(settings.fixed.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise SemanticUnavailable(f"the reranker {error.reason}") from error
-
-
-def _tei_request(query: str, texts: list[str]) -> dict[str, Any]:
-    # Without `truncate`, TEI refuses texts that are longer than the model reads.
-    return {"query": query, "texts": texts, "truncate": True}
-
-
-def _read_scores(answer: bytes, count: int) -> list[float]:
-    try:
-        content = _decode_results(answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SemanticUnavailable("the reranker sent a response in another format") from error
-    results = content.results if isinstance(content, _RerankerResponse) else content
-    scores = {result.index: _score(result) for result in results}
-    if len(results) != count or sorted(scores) != list(range(count)):
-        raise SemanticUnavailable(f"the reranker did not score each of {count} texts once")
-    return [scores[index] for index in range(count)]
 
 
 def _score(result: _TextScore) -> float:

@@ -21,6 +21,9 @@ from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailabl
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, best_model, find_files, load_model
 from sources.semantic.worker_process import WorkerProcess
 
+# Queries whose vectors are kept, for the next pages and for several sources.
+_SEMANTIC_QUERY_CACHE_MAX = 1000
+
 # -- local queries -----------------------------------------------------------------------------------------------------
 # Embeds queries with a local model in this process, on one thread. The model is loaded on that thread on first use.
 
@@ -104,11 +107,11 @@ class SemanticService:
         self._query_models: dict[str, _QueryModel] = {}
         self._passage_model: _PassageModel | None = None
         self._endpoint = EmbeddingEndpoint(settings)
-        self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(settings.semantic_query_cache_max)
+        self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(_SEMANTIC_QUERY_CACHE_MAX)
         # A search asks again for each round of hits. It must neither wait again nor rank the rounds in different ways,
         # so a failure is kept for as long as a search may take.
         self._failures: TTLCache[tuple[str, str], str] = TTLCache[tuple[str, str], str](
-            settings.semantic_query_cache_max, settings.fanout_deadline_ms / 1000
+            _SEMANTIC_QUERY_CACHE_MAX, settings.fanout_deadline_ms / 1000
         )
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None
@@ -130,7 +133,9 @@ class SemanticService:
     async def embed_query(self, text: str, model_id: str | None = None) -> bytes:
         """Returns the vector of a query, of the current model unless another is named. Equal queries share one
         computation. Raises SemanticUnavailable, at the latest when `semantic_timeout_ms` have passed."""
-        key = (self._model_id(model_id), text)
+        if self.model is None:
+            raise SemanticUnavailable("semantic search is off")
+        key = (model_id or self.model.id, text)
         if (reason := self._failures.get(key)) is not None:
             raise SemanticUnavailable(reason)
         if (vector := self._cache.get(key)) is not None:
@@ -148,7 +153,10 @@ class SemanticService:
         if not texts:
             return []
         if self._passage_model is None:
-            self._passage_model = self._build_passage_model()
+            if self.model is None:
+                raise SemanticUnavailable("semantic search is off")
+            named = NAMED_MODELS.get(self.model.name)
+            self._passage_model = self._endpoint if named is None else WorkerProcess(named, self._settings)
         return await self._passage_model.embed_passages(texts)
 
     async def load(self) -> None:
@@ -178,11 +186,6 @@ class SemanticService:
         if self._passage_model is not None:
             await self._passage_model.close()
 
-    def _model_id(self, model_id: str | None) -> str:
-        if self.model is None:
-            raise SemanticUnavailable("semantic search is off")
-        return model_id or self.model.id
-
     def _start(self, key: tuple[str, str]) -> asyncio.Task[bytes]:
         model_id, text = key
         task = asyncio.create_task(self._query_model(model_id).embed_query(text, self._timeout_s))
@@ -211,12 +214,6 @@ class SemanticService:
         if self.model is not None and self.model.id == model_id:
             return self._endpoint
         raise SemanticUnavailable(f"the model {model_id} is not available any more")
-
-    def _build_passage_model(self) -> _PassageModel:
-        if self.model is None:
-            raise SemanticUnavailable("semantic search is off")
-        named = NAMED_MODELS.get(self.model.name)
-        return self._endpoint if named is None else WorkerProcess(named, self._settings)
 
     def _timeout_reason(self, model_id: str) -> str:
         model = self._query_models.get(model_id)

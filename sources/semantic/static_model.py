@@ -26,7 +26,18 @@ _FAMILIAR_PIECES = 1.5
 
 class StaticModel:
     def __init__(self, weights: Path, tokenizer: Path) -> None:
-        self._table = _open_table(weights)
+        # Maps the table into memory, so that the processes that use it share it.
+        size = weights.stat().st_size
+        with weights.open("rb") as file:
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            header = json.loads(file.read(min(length, _HEADER_MAX_BYTES)))
+        tensor = header[_TENSOR]
+        rows, columns = tensor["shape"]
+        start, end = tensor["data_offsets"]
+        kind = numpy.dtype(_TYPES[tensor["dtype"]])
+        if end - start != math.prod((rows, columns, kind.itemsize)) or _LENGTH_BYTES + length + end > size:
+            raise ValueError(f"{weights.name} is truncated")
+        self._table = numpy.memmap(weights, kind, "r", _LENGTH_BYTES + length + start, (rows, columns))
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -57,18 +68,3 @@ class StaticModel:
             if ids and self._word_pieces.knows_passage(texts[row], ids):
                 means[row] = self._table[ids].mean(axis=0, dtype=numpy.float32)
         return means
-
-
-def _open_table(path: Path) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.floating]]":
-    """Maps the table into memory, so that the processes that use it share it."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        header = json.loads(file.read(min(length, _HEADER_MAX_BYTES)))
-    tensor = header[_TENSOR]
-    rows, columns = tensor["shape"]
-    start, end = tensor["data_offsets"]
-    kind = numpy.dtype(_TYPES[tensor["dtype"]])
-    if end - start != math.prod((rows, columns, kind.itemsize)) or _LENGTH_BYTES + length + end > size:
-        raise ValueError(f"{path.name} is truncated")
-    return numpy.memmap(path, kind, "r", _LENGTH_BYTES + length + start, (rows, columns))

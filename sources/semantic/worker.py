@@ -7,12 +7,11 @@ closes the pipe or ends in any other way.
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from sources.semantic.model import EmbeddingModel, SemanticUnavailable
+from sources.semantic.model import SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, load_model
 from sources.semantic.worker_messages import HEADER_BYTES, Vectors, WorkerFailure, decode_texts, encode_response, frame
 
@@ -21,7 +20,11 @@ _BURST = 8
 
 
 def main(name: str, data_dir: str, cpu_percent: int) -> None:
-    _lower_priority()
+    os.nice(19)
+    # Linux: runs only when the core has nothing else to do.
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     requests, responses = sys.stdin.buffer, sys.stdout.buffer
     with suppress(BrokenPipeError):
         try:
@@ -30,25 +33,13 @@ def main(name: str, data_dir: str, cpu_percent: int) -> None:
             _send(responses, WorkerFailure(error.reason))
             return
         while (texts := _receive(requests)) is not None:
-            _send(responses, Vectors(_embed(model, texts, cpu_percent)))
-
-
-def _embed(model: EmbeddingModel, texts: Sequence[str], cpu_percent: int) -> list[bytes]:
-    """Embeds the texts and pauses, so that the CPU time is the given share of the time that passes."""
-    vectors: list[bytes] = []
-    for start in range(0, len(texts), _BURST):
-        began = time.process_time()
-        vectors += model.embed(texts[start : start + _BURST])
-        time.sleep((time.process_time() - began) * (100 / cpu_percent - 1))
-    return vectors
-
-
-def _lower_priority() -> None:
-    os.nice(19)
-    # Linux: runs only when the core has nothing else to do.
-    if hasattr(os, "SCHED_IDLE"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            # Embeds the texts and pauses, so that the CPU time is the given share of the time that passes.
+            vectors: list[bytes] = []
+            for start in range(0, len(texts), _BURST):
+                began = time.process_time()
+                vectors += model.embed(texts[start : start + _BURST])
+                time.sleep((time.process_time() - began) * (100 / cpu_percent - 1))
+            _send(responses, Vectors(vectors))
 
 
 def _receive(requests: BinaryIO) -> list[str] | None:

@@ -43,11 +43,21 @@ _ENVIRONMENT = {
 }
 
 
+# The process takes the memory of its model, so it ends when nothing was embedded for a minute.
+_IDLE_S = 60.0
+# The process has the lowest priority, so a batch takes long on a machine that is busy all the time.
+_DEADLINE_S = 600.0
+
+
 class WorkerProcess:
     """Batches are embedded one after the other, in the order of the calls."""
 
-    def __init__(self, model: NamedModel, settings: Settings) -> None:
+    def __init__(
+        self, model: NamedModel, settings: Settings, *, idle_s: float = _IDLE_S, deadline_s: float = _DEADLINE_S
+    ) -> None:
         self._model = model
+        self._idle_s = idle_s
+        self._deadline_s = deadline_s
         self._settings = settings
         self._lock = asyncio.Lock()
         self._process: Process | None = None
@@ -71,7 +81,7 @@ class WorkerProcess:
             finally:
                 if self._process is not None:
                     loop = asyncio.get_running_loop()
-                    self._idle_timer = loop.call_later(self._settings.embedding_idle_s, self._close_if_idle)
+                    self._idle_timer = loop.call_later(self._idle_s, self._close_if_idle)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -82,10 +92,10 @@ class WorkerProcess:
     async def _embed(self, texts: list[str]) -> list[bytes]:
         for _ in range(_ATTEMPTS):
             try:
-                async with asyncio.timeout(self._settings.embedding_deadline_s):
+                async with asyncio.timeout(self._deadline_s):
                     return await self._request(texts)
             except TimeoutError:
-                seconds = self._settings.embedding_deadline_s
+                seconds = self._deadline_s
                 raise SemanticUnavailable(f"embedding a batch took longer than {seconds:g} s") from None
             except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
                 errors = self._errors

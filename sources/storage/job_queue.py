@@ -23,6 +23,9 @@ from typing import Any, Protocol
 from config.paths import UserId
 from sources.storage.contract import QueueState
 
+# Reads that may wait for one file, and as many writes. Waits are bounded by time long before; this bounds memory.
+LIBRARY_QUEUE_MAX = 2000
+
 # -- job group ---------------------------------------------------------------------------------------------------------
 # What a storage job belongs to: whether its work is in the background, and how long its jobs waited for their turn.
 #
@@ -311,21 +314,38 @@ class JobQueue:
         share = shares.get(user_id)
         if share is None:
             if len(shares) >= _SHARES_MAX:
-                self._drop_idle_shares(is_background=is_background)
+                # Forgets users who are idle and have their whole credit, which is what an unknown user has.
+                self._shares[is_background] = {
+                    user_id: share
+                    for user_id, share in self._shares[is_background].items()
+                    if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
+                }
             share = self._shares[is_background][user_id] = _Share()
         return share
 
-    def _drop_idle_shares(self, *, is_background: bool) -> None:
-        """Forgets users who are idle and have their whole credit, which is what an unknown user has."""
-        self._shares[is_background] = {
-            user_id: share
-            for user_id, share in self._shares[is_background].items()
-            if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
-        }
-
     def _start_jobs(self) -> None:
         while self._results < self.slots * _RESULTS_PER_SLOT and (job := self._next()) is not None:
-            self._start(job)
+            now = self._clock()
+            self._remove(job)
+            share = self._shares[job.is_background][job.user_id]
+            share.running += 1
+            if job.is_background:
+                self._is_background_free = False
+            else:
+                if self._free > 0:
+                    # Measures the time since the last start, which says how fast jobs are served only if one was
+                    # waiting then.
+                    if self._last_start is not None:
+                        sample_s = now - self._last_start
+                        weight = _SAMPLE_WEIGHT if self._job_interval_s else 1.0
+                        self._job_interval_s += weight * (sample_s - self._job_interval_s)
+                    self._last_start = now if self._waiting[False] else None
+                self._free -= 1
+                self._used_s = max(self._used_s, share.used_s)
+            self._jobs_total += 1
+            self._wait_total_s += now - job.queued_at
+            job.started_at, job.has_slot, job.lane.is_busy = now, True, True
+            job.begin()
 
     def _next(self) -> QueuedJob | None:
         job = self._next_of(self._waiting[False]) if self._free > 0 else self._next_of_idle_user()
@@ -354,31 +374,6 @@ class JobQueue:
             ),
             None,
         )
-
-    def _start(self, job: QueuedJob) -> None:
-        now = self._clock()
-        self._remove(job)
-        share = self._shares[job.is_background][job.user_id]
-        share.running += 1
-        if job.is_background:
-            self._is_background_free = False
-        else:
-            if self._free > 0:
-                self._measure_interval(now)
-            self._free -= 1
-            self._used_s = max(self._used_s, share.used_s)
-        self._jobs_total += 1
-        self._wait_total_s += now - job.queued_at
-        job.started_at, job.has_slot, job.lane.is_busy = now, True, True
-        job.begin()
-
-    def _measure_interval(self, now: float) -> None:
-        """Measures the time since the last start, which says how fast jobs are served only if one was waiting then."""
-        if self._last_start is not None:
-            sample_s = now - self._last_start
-            weight = _SAMPLE_WEIGHT if self._job_interval_s else 1.0
-            self._job_interval_s += weight * (sample_s - self._job_interval_s)
-        self._last_start = now if self._waiting[False] else None
 
     def _remove(self, job: QueuedJob) -> None:
         waiting = self._waiting[job.is_background]

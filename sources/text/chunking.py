@@ -85,14 +85,15 @@ class _SentencePacker:
                 yield piece
                 continue
             room = self._size if section_start is None else section_start + self._size - piece.start
-            yield from self._split_in_two(piece, room)
+            cut = (
+                self._break_position(piece.start, piece.start + room)
+                if 1 < room < piece.end - piece.start
+                else piece.end
+            )
+            yield _Sentence(piece.start, cut, is_heading=False)
+            if cut < piece.end:
+                yield _Sentence(cut, piece.end, is_heading=False)
             section_start = None
-
-    def _split_in_two(self, piece: _Sentence, room: int) -> Iterator[_Sentence]:
-        cut = self._break_position(piece.start, piece.start + room) if 1 < room < piece.end - piece.start else piece.end
-        yield _Sentence(piece.start, cut, is_heading=False)
-        if cut < piece.end:
-            yield _Sentence(cut, piece.end, is_heading=False)
 
     def _break_position(self, start: int, end: int) -> int:
         """Returns the position after the last line or word in the second half of the range, else after a grapheme."""

@@ -254,7 +254,14 @@ def _split_runs(runs: list[str]) -> list[str]:
         return []
     joined = "\0" + "\0".join(runs)
     if not _HAS_DEPENDENT.search(joined):
-        return _split_single_letters(joined)
+        # Splits runs without dependent signs on an array, which is six times faster than a loop over the letters.
+        # Writes every letter with its successor and a space. Each run then ends with its last letter and the NUL that
+        # follows; the pair made of the preceding NUL and the first letter is cut off.
+        letters = array("I", joined.encode("utf-32-le"))
+        spread = array("I", b"\x20\0\0\0") * (3 * len(letters))
+        spread[0::3] = letters
+        spread[1::3] = letters[1:] + array("I", b"\0\0\0\0")
+        return [run[2:] for run in spread.tobytes().decode("utf-32-le").split("\0")[1::2]]
     return [_split_clusters(letter_clusters(run)) for run in runs]
 
 
@@ -264,19 +271,6 @@ def _split_clusters(clusters: list[str]) -> str:
     pieces[0::3] = clusters
     pieces[1::3] = [*clusters[1:], ""]
     return "".join(pieces)[:-1]
-
-
-def _split_single_letters(joined: str) -> list[str]:
-    """Splits runs without dependent signs on an array, which is six times faster than a loop over the letters.
-
-    Writes every letter with its successor and a space. Each run then ends with its last letter and the NUL that
-    follows; the pair made of the preceding NUL and the first letter is cut off.
-    """
-    letters = array("I", joined.encode("utf-32-le"))
-    spread = array("I", b"\x20\0\0\0") * (3 * len(letters))
-    spread[0::3] = letters
-    spread[1::3] = letters[1:] + array("I", b"\0\0\0\0")
-    return [run[2:] for run in spread.tobytes().decode("utf-32-le").split("\0")[1::2]]
 
 
 # -- word boundaries ---------------------------------------------------------------------------------------------------

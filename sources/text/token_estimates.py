@@ -134,13 +134,10 @@ class TokenScale(Struct, frozen=True):
             step = text[end : end + _STEP_CHARS]
             weight = self.weigh(step)
             if weight > room:
-                return end + self._count_fitting_in_step(step, room) - start
+                # How many characters fit of a text that does not fit as a whole.
+                return end + bisect_right(range(1, len(step)), room, key=lambda chars: self.weigh(step[:chars])) - start
             end, room = end + len(step), room - weight
         return len(text) - start
-
-    def _count_fitting_in_step(self, text: str, room: int) -> int:
-        """Returns how many characters fit of a text that does not fit as a whole."""
-        return bisect_right(range(1, len(text)), room, key=lambda chars: self.weigh(text[:chars]))
 
     def count_fitting_before(self, text: str, room: int, end: int) -> int:
         """Returns how many characters right before `end` fit into `room`."""

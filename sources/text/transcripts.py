@@ -54,13 +54,22 @@ class _Renderer(Struct, frozen=True):
         """Renders the segment with this number, counted from 1."""
         match self.form:
             case "text":
-                return _as_text(segment, timestamps=self.timestamps)
+                # Returns one line such as `[00:01:05] Ada: hello`, with the speaker if known.
+                time = f"[{_clock(segment.start_ms)}] " if self.timestamps else ""
+                return f"{time}{_speaker_prefix(segment)}{_one_line(segment.text)}"
             case "srt":
-                return _as_srt(segment, number)
+                # A SubRip cue. SubRip has no escapes, so an arrow in the text is shortened.
+                body = _cue_lines(_speaker_prefix(segment) + segment.text).replace("-->", "->")
+                return f"{number}\n{_timestamp(segment.start_ms, ',')} --> {_timestamp(segment.end_ms, ',')}\n{body}"
             case "vtt":
-                return _as_vtt(segment)
+                # A WebVTT cue (W3C WebVTT section 4) with the speaker in a voice span and markup escaped.
+                voice = f"<v {_escape(_one_line(segment.speaker))}>" if segment.speaker else ""
+                body = voice + _escape(_cue_lines(segment.text))
+                return f"{_timestamp(segment.start_ms, '.')} --> {_timestamp(segment.end_ms, '.')}\n{body}"
             case "json":
-                return _as_object(segment, timestamps=self.timestamps)
+                times = {"start_ms": segment.start_ms, "end_ms": segment.end_ms} if self.timestamps else {}
+                speaker = {"speaker": segment.speaker} if segment.speaker else {}
+                return {**times, **speaker, "text": segment.text}
 
     def join(self, parts: Sequence[Any]) -> str | dict[str, Any]:
         if self.form == "json":
@@ -86,31 +95,6 @@ class _Renderer(Struct, frozen=True):
 
 def _size(part: Any) -> int:
     return len(part) if isinstance(part, str) else len(json_text(part))
-
-
-def _as_text(segment: Segment, *, timestamps: bool) -> str:
-    """Returns one line such as `[00:01:05] Ada: hello`, with the speaker if known."""
-    time = f"[{_clock(segment.start_ms)}] " if timestamps else ""
-    return f"{time}{_speaker_prefix(segment)}{_one_line(segment.text)}"
-
-
-def _as_srt(segment: Segment, number: int) -> str:
-    """Returns a SubRip cue. SubRip has no escapes, so an arrow in the text is shortened."""
-    body = _cue_lines(_speaker_prefix(segment) + segment.text).replace("-->", "->")
-    return f"{number}\n{_timestamp(segment.start_ms, ',')} --> {_timestamp(segment.end_ms, ',')}\n{body}"
-
-
-def _as_vtt(segment: Segment) -> str:
-    """Returns a WebVTT cue (W3C WebVTT section 4) with the speaker in a voice span and markup escaped."""
-    voice = f"<v {_escape(_one_line(segment.speaker))}>" if segment.speaker else ""
-    body = voice + _escape(_cue_lines(segment.text))
-    return f"{_timestamp(segment.start_ms, '.')} --> {_timestamp(segment.end_ms, '.')}\n{body}"
-
-
-def _as_object(segment: Segment, *, timestamps: bool) -> dict[str, Any]:
-    times = {"start_ms": segment.start_ms, "end_ms": segment.end_ms} if timestamps else {}
-    speaker = {"speaker": segment.speaker} if segment.speaker else {}
-    return {**times, **speaker, "text": segment.text}
 
 
 def _timestamp(milliseconds: int, separator: str) -> str:

@@ -219,7 +219,13 @@ class _LanguageScanner:
         if count is not None and (last := self._next_word(count[1], "last")):
             unit = self._next_word(last[1], "unit")
             return (RecentPeriod(UNITS[unit[0].value], count[0]), unit[1]) if unit else None
-        return self._named_before_last(index)
+        # Reads "lunes pasado". In "August last year", the year is the last one.
+        for kind in _NAMES:
+            name = self._word(index, kind)
+            last = name and self._next_word(name[1], "last")
+            if name and last and self._next_word(last[1], "unit") is None:
+                return _counted(name[0], True), last[1]
+        return None
 
     def _named_back(self, index: int, word: TimeWord) -> _Part | None:
         """Reads what follows "last" or "this". The last week of August is not last week."""
@@ -234,15 +240,6 @@ class _LanguageScanner:
     @staticmethod
     def _is_shorter_unit(word: TimeWord) -> bool:
         return word.kind == "unit" and UNITS[word.value] != "year"
-
-    def _named_before_last(self, index: int) -> _Part | None:
-        """Reads "lunes pasado". In "August last year", the year is the last one."""
-        for kind in _NAMES:
-            name = self._word(index, kind)
-            last = name and self._next_word(name[1], "last")
-            if name and last and self._next_word(last[1], "unit") is None:
-                return _counted(name[0], True), last[1]
-        return None
 
     def _period_before(self, index: int) -> _Part | None:
         """Reads "the week before 16 November 2023" and "two weeks before 2023-08-11"."""

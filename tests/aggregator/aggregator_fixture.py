@@ -15,7 +15,6 @@ from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext, SessionId, build_context
 from config.errors import StorageError
 from config.paths import DataRoot, UserId
-from config.settings import Settings
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery, Term
@@ -46,6 +45,7 @@ from sources.storage.contract import (
     Prompts,
 )
 from sources.storage.job_queue import current_job_group
+from tests.build_settings import build_settings
 from tests.server.protocol.dispatcher_fixture import make_principal
 
 
@@ -354,7 +354,7 @@ class AggregatorFixture(Struct, frozen=True):
 def build_aggregator(
     *sources: FakeSource, library: FakeLibrary | None = None, **settings_changes: Any
 ) -> AggregatorFixture:
-    settings, clock = Settings(**settings_changes), FakeClock()
+    settings, clock = build_settings(**settings_changes), FakeClock()
     session_states = InProcessSessionStates(
         SessionStateLimits(ttl_s=100, seen_max=1_000, queries_max=5, total_max=100_000, user_max=50_000), clock
     )

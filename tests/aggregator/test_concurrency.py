@@ -20,7 +20,7 @@ async def test_maximum_number_of_concurrent_searches_loses_no_source(tmp_path: P
         searches = [
             runtime.call(user, "knowledge_search", query="battery charge")
             for user in (one, other)
-            for _ in range(Settings().connection_in_flight_max)
+            for _ in range(Settings().fixed.connection_in_flight_max)
         ]
         responses = await asyncio.gather(*searches)
 

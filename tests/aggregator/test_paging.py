@@ -199,6 +199,14 @@ async def test_requested_page_has_all_its_text_or_says_that_fewer_results_fitted
     assert response.next_offset == len(response.results) < 100
 
 
+async def test_result_larger_than_a_response_is_a_page_of_its_own() -> None:
+    notes = [replace(result_item("notes", number), title="tea " * 5_000) for number in range(3)]
+
+    pages = await all_pages(build_aggregator(FakeSource("notes", notes), search_response_default_bytes=4_000))
+
+    assert [len(page.results) for page in pages] == [1, 1, 1]
+
+
 async def test_result_without_a_passage_shows_its_title() -> None:
     untold = replace(result_item("notes", 1), snippet=None)
 
@@ -230,6 +238,15 @@ async def test_by_date_newer_hits_come_first(sources: list[FakeSource], depth: i
     dates = [item.last_modified or "" for item in (await fixture.search(limit=100, order_by="recent")).results]
 
     assert dates == sorted(dates, reverse=True)
+
+
+async def test_by_date_a_source_with_more_hits_is_read_before_older_hits_of_others() -> None:
+    notes = FakeSource("notes", [result_item("notes", day, modified=f"2026-01-{day}") for day in range(28, 20, -1)])
+    media = FakeSource("media", [result_item("media", day, modified=f"2026-01-{day}") for day in (20, 19)])
+
+    pages = await all_pages(build_aggregator(notes, media, fanout_depth=2), limit=2, order_by="recent")
+
+    assert [item.id for page in pages for item in page.results] == list(range(28, 18, -1))
 
 
 @given(sources=source_lists())

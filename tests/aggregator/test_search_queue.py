@@ -10,10 +10,10 @@ from aggregator.fanout import SearchQueue
 from auth.context import RequestContext
 from config.errors import Overloaded
 from config.paths import UserId
-from config.settings import Settings
 from sources.source import SourceHits
 from sources.storage.contract import Library
 from tests.aggregator.aggregator_fixture import FakeSearch, FakeSource, build_aggregator, result_item
+from tests.build_settings import build_settings
 
 WAIT_S = 5
 ADA = UserId("ada")
@@ -75,7 +75,7 @@ async def hold_turn(queue: SearchQueue, started: asyncio.Event, released: asynci
 async def busy_queue(wait_max_ms: int) -> AsyncIterator[SearchQueue]:
     """Yields a queue in which Ada has a running search and a waiting one. Between the starts of the two before, more
     than 50 ms passed."""
-    queue = SearchQueue(Settings(search_running_max=1, library_wait_max_ms=wait_max_ms))
+    queue = SearchQueue(build_settings(search_running_max=1, library_wait_max_ms=wait_max_ms))
     started, released = ([asyncio.Event() for _ in range(4)] for _ in range(2))
     tasks = [asyncio.create_task(hold_turn(queue, *events)) for events in zip(started, released, strict=True)]
     async with asyncio.timeout(WAIT_S):

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from bench.processes import resident_bytes
 from config.settings import Settings
+from server.transports.client_connections import USER_SHARE
 from tests.live import free_port
 from tests.server.cli.program import Program
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
@@ -146,7 +147,9 @@ async def attack_with_unread_responses(
     server: AttackedProcess, responses: int, growth_max_bytes: int | None = None
 ) -> MemoryPart:
     """Requests a text of 17 MB on many connections at once and reads no response."""
-    limit = GROWTH_MAX_BYTES + Settings().user_unread_max_bytes if growth_max_bytes is None else growth_max_bytes
+    limit = (
+        GROWTH_MAX_BYTES + Settings().requests_max_bytes // USER_SHARE if growth_max_bytes is None else growth_max_bytes
+    )
     path = await _large_text(server.url)
     size = len((await fetch(server.url, "GET", path)).body)
     clients = [_deaf_client(server.url) for _ in range(responses)]

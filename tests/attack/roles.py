@@ -22,7 +22,7 @@ from auth.oauth.grants import GrantRequest, OAuthGrants, TokenResource
 from auth.oauth.tokens import OAuthTokens, TokenRequest
 from server.http_services import build_http_services
 from server.protocol.catalog import Tool
-from server.rest.operation import Operation
+from server.rest.operation import PASSKEY_RECENT_SIGN_IN_S, Operation
 from server.rest.routes import rest_operations
 from tests.compatibility.sample_requests import ROUTES, TOOLS, SampleRequest, fill_placeholders
 from tests.live import NO_RATE_LIMITS, live, make_settings
@@ -283,7 +283,7 @@ class _Issuer:
     async def _token(self, name: str, issued_at: float, lifetime_s: float = _DAY_S) -> Credential:
         user = await self._user()
         token = await self._api.server.token(user.name, now=issued_at, lifetime_s=lifetime_s)
-        is_recent = time.time() - issued_at < self._runtime.settings.passkey_recent_sign_in_s
+        is_recent = time.time() - issued_at < PASSKEY_RECENT_SIGN_IN_S
         return _fixed(name, _bearer(token), scopes=frozenset(SCOPES), is_recent_sign_in=is_recent)
 
     async def _expired_token(self) -> Credential:

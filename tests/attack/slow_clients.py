@@ -14,7 +14,7 @@ from tests.server.clients import JSON_AND_EVENTS
 from tests.server.http_client import RawConnection, fetch, request_bytes
 
 # Time limits of the attacked server, in seconds. The defaults are longer and only make the attack take longer.
-SHORT_TIMEOUTS = {"head_timeout_s": 2.0, "body_timeout_s": 2.0, "write_timeout_s": 2.0, "idle_timeout_s": 2.0}
+SHORT_TIMEOUTS = {"client_timeout_s": 2.0, "idle_timeout_s": 2.0}
 _USER_PAUSE_S = 0.05
 _HOST = {"Host": "127.0.0.1"}
 _UPGRADE = {

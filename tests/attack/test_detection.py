@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from msgspec import Struct
 
 from auth.context import SCOPES
@@ -37,12 +36,12 @@ from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.importers.office_files import WORD, word
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("attacks a server")]
+pytestmark = pytest.mark.slow("attacks a server")
 
 CALLS = 300
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackedServer]:
     async with open_attacked_server(tmp_path_factory.mktemp("attack")) as opened:
         yield opened

@@ -9,6 +9,7 @@ from auth.registry import Registry
 from auth.signing_keys import JwksFetch, load_signing_keys
 from auth.tokens import JwtVerifier
 from config.settings import Settings, check
+from tests.build_settings import build_settings
 
 NOW = 1_800_000_000.0
 SECRET = "an HS256 secret of more than 32 bytes"
@@ -31,7 +32,7 @@ class FakeClock:
 
 def make_settings(**changes: Any) -> Settings:
     """Returns validated settings, with unlimited failures unless a test limits them."""
-    settings = Settings(**{"public_url": PUBLIC_URL, "rate_failures_per_minute": 0, **changes})
+    settings = build_settings(**{"public_url": PUBLIC_URL, "rate_failures_per_minute": 0, **changes})
     check(settings)
     return settings
 
@@ -43,7 +44,7 @@ def make_authenticator(
     return RegistryAuthenticator(
         settings,
         registry,
-        RateLimits.from_settings(settings, in_process_limits(settings, clock)).failures,
+        RateLimits.from_settings(settings, in_process_limits(clock)).failures,
         JwtVerifier(settings, keys) if keys else None,
         clock,
         clock,

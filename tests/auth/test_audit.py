@@ -39,7 +39,8 @@ async def audit_log(control_location: ControlLocation) -> AuditLog:
 
 def open_audit(log: AuditLog, **changes: Any) -> Audit:
     clock = changes.pop("clock", FakeClock())
-    return Audit(log, make_settings(**changes), clock)
+    options = {name: changes.pop(name) for name in ("flush_s", "queue_max") if name in changes}
+    return Audit(log, make_settings(**changes), clock, **options)
 
 
 async def test_events_are_listed_newest_first_and_filtered(audit_log: AuditLog) -> None:
@@ -61,7 +62,7 @@ async def test_events_are_listed_newest_first_and_filtered(audit_log: AuditLog) 
 
 
 async def test_repeated_reads_of_one_batch_are_one_entry(audit_log: AuditLog) -> None:
-    audit, ada, ben = open_audit(audit_log, audit_flush_s=60), principal(), principal("k_phone")
+    audit, ada, ben = open_audit(audit_log, flush_s=60), principal(), principal("k_phone")
     for reader, uri in ((ada, "notes://1"), (ada, "notes://1"), (ben, "notes://1"), (ada, "notes://2")):
         audit.record_read(reader, uri)
     events = {(event.client, event.target): event.count for event in await audit.select(ALL, 10)}
@@ -70,7 +71,7 @@ async def test_repeated_reads_of_one_batch_are_one_entry(audit_log: AuditLog) ->
 
 
 async def test_closing_writes_what_is_pending(tmp_path: Path) -> None:
-    audit = open_audit(AuditFile(tmp_path / "audit.db"), audit_flush_s=60)
+    audit = open_audit(AuditFile(tmp_path / "audit.db"), flush_s=60)
     audit.record_read(principal(), "notes://1")
     await audit.close()
     assert [event.target for event in AuditFile(tmp_path / "audit.db").select(ALL, 10)] == ["notes://1"]
@@ -85,7 +86,7 @@ async def test_reads_are_not_recorded_if_the_setting_says_so(audit_log: AuditLog
 
 
 async def test_a_full_queue_drops_reads_and_says_how_many(audit_log: AuditLog) -> None:
-    audit, ada = open_audit(audit_log, audit_queue_max=100, audit_flush_s=60), principal()
+    audit, ada = open_audit(audit_log, queue_max=100, flush_s=60), principal()
     for number in range(130):
         audit.record_read(ada, f"notes://{number}")
     audit.record("sign_in", ada.user_id)
@@ -168,7 +169,7 @@ import sys, time
 from pathlib import Path
 from auth.audit import Audit, AuditFile, AuditFilter
 from config.settings import Settings
-audit = Audit(AuditFile(Path(sys.argv[1])), Settings(audit_flush_s=60))
+audit = Audit(AuditFile(Path(sys.argv[1])), Settings(), flush_s=60)
 audit.record("sign_in", "u")
 while not audit.log.select(AuditFilter(), 1):
     time.sleep(0.01)

@@ -90,7 +90,7 @@ async def test_signing_out_everywhere_ends_all_sessions_of_one_user(
 
 
 async def test_at_the_limit_the_session_that_was_used_least_recently_ends(registry: Registry, clock: FakeClock) -> None:
-    sessions = BrowserSessions(registry.database, make_settings(browser_session_max_per_user=2), clock)
+    sessions = BrowserSessions(registry.database, make_settings(), clock, sessions_max=2)
     ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
     of_ben, first, second = await sessions.create(ben), await sessions.create(ada), await sessions.create(ada)
     clock.advance(100)

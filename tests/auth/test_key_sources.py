@@ -105,53 +105,57 @@ def _private_pem() -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-UNUSABLE = {
-    "empty": b"",
-    "text": b"not a key",
-    "a list": b"[]",
-    "an empty set": b'{"keys": []}',
-    "a set that is not a list": b'{"keys": {}}',
-    "a set of other things": b'{"keys": [1, "x", null, []]}',
-    "RSA of 1024 bits": _pem(rsa.generate_private_key(65537, 1024)),
-    "P-384": _pem(ec.generate_private_key(ec.SECP384R1())),
-    "secp256k1": _pem(ec.generate_private_key(ec.SECP256K1())),
-    "Ed448": _pem(ed448.Ed448PrivateKey.generate()),
-    "DSA": _pem(dsa.generate_private_key(1024)),
-    "a private key": _private_pem(),
-    "a broken PEM": b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-}
-UNUSABLE_JWKS: dict[str, dict[str, Any]] = {
-    "symmetric": {"kty": "oct", "k": b64(b"x" * 32), "alg": "HS256"},
-    "private": {**es256().jwk, "d": b64(b"x" * 32)},
-    "for encryption": {**es256().jwk, "use": "enc"},
-    "for other operations": {**es256().jwk, "key_ops": ["sign"]},
-    "with operations that are not a list": {**es256().jwk, "key_ops": "verify"},
-    "for another algorithm": {**es256().jwk, "alg": "ES512"},
-    "another curve": {**es256().jwk, "crv": "P-384"},
-    "not on the curve": {**es256().jwk, "y": es256().jwk["x"]},
-    "X25519": {**eddsa().jwk, "crv": "X25519"},
-    "Ed25519 of the wrong length": {**eddsa().jwk, "x": b64(b"short")},
-    "a numeric coordinate": {**es256().jwk, "x": 1},
-    "a coordinate not base64": {**es256().jwk, "x": "!!"},
-    "a missing coordinate": {name: value for name, value in es256().jwk.items() if name != "y"},
-    "a numeric kid": {**es256().jwk, "kid": 7},
-    "a kty that is a list": {**es256().jwk, "kty": ["EC"]},
-    "RSA of 1024 bits": dict(rs256("small", 1024).jwk),
-    "RSA with an even exponent": {**rs256().jwk, "e": b64(b"\x02")},
-    "RSA without a modulus": {**rs256().jwk, "n": ""},
-}
+def unusable_files() -> dict[str, bytes]:
+    return {
+        "empty": b"",
+        "text": b"not a key",
+        "a list": b"[]",
+        "an empty set": b'{"keys": []}',
+        "a set that is not a list": b'{"keys": {}}',
+        "a set of other things": b'{"keys": [1, "x", null, []]}',
+        "RSA of 1024 bits": _pem(rsa.generate_private_key(65537, 1024)),
+        "P-384": _pem(ec.generate_private_key(ec.SECP384R1())),
+        "secp256k1": _pem(ec.generate_private_key(ec.SECP256K1())),
+        "Ed448": _pem(ed448.Ed448PrivateKey.generate()),
+        "DSA": _pem(dsa.generate_private_key(1024)),
+        "a private key": _private_pem(),
+        "a broken PEM": b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+    }
 
 
-@pytest.mark.parametrize("name", UNUSABLE)
-def test_file_without_a_usable_key_raises_configuration_error(name: str, tmp_path: Path) -> None:
+def unusable_entries() -> dict[str, dict[str, Any]]:
+    return {
+        "symmetric": {"kty": "oct", "k": b64(b"x" * 32), "alg": "HS256"},
+        "private": {**es256().jwk, "d": b64(b"x" * 32)},
+        "for encryption": {**es256().jwk, "use": "enc"},
+        "for other operations": {**es256().jwk, "key_ops": ["sign"]},
+        "with operations that are not a list": {**es256().jwk, "key_ops": "verify"},
+        "for another algorithm": {**es256().jwk, "alg": "ES512"},
+        "another curve": {**es256().jwk, "crv": "P-384"},
+        "not on the curve": {**es256().jwk, "y": es256().jwk["x"]},
+        "X25519": {**eddsa().jwk, "crv": "X25519"},
+        "Ed25519 of the wrong length": {**eddsa().jwk, "x": b64(b"short")},
+        "a numeric coordinate": {**es256().jwk, "x": 1},
+        "a coordinate not base64": {**es256().jwk, "x": "!!"},
+        "a missing coordinate": {name: value for name, value in es256().jwk.items() if name != "y"},
+        "a numeric kid": {**es256().jwk, "kid": 7},
+        "a kty that is a list": {**es256().jwk, "kty": ["EC"]},
+        "RSA of 1024 bits": dict(rs256("small", 1024).jwk),
+        "RSA with an even exponent": {**rs256().jwk, "e": b64(b"\x02")},
+        "RSA without a modulus": {**rs256().jwk, "n": ""},
+    }
+
+
+@each_case(("name", "content"), lambda: unusable_files().items())
+def test_file_without_a_usable_key_raises_configuration_error(name: str, content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contains no usable public key"):
-        load_from_file(tmp_path, UNUSABLE[name])
+        load_from_file(tmp_path, content)
 
 
-@pytest.mark.parametrize("name", UNUSABLE_JWKS)
-async def test_unusable_entry_of_a_set_is_skipped(name: str, tmp_path: Path) -> None:
+@each_case(("name", "entry"), lambda: unusable_entries().items())
+async def test_unusable_entry_of_a_set_is_skipped(name: str, entry: dict[str, Any], tmp_path: Path) -> None:
     good = eddsa("good")
-    keys = load_from_file(tmp_path, json.dumps({"keys": [UNUSABLE_JWKS[name], dict(good.jwk)]}).encode())
+    keys = load_from_file(tmp_path, json.dumps({"keys": [entry, dict(good.jwk)]}).encode())
 
     assert await keys.find("EdDSA", None) == await keys.find("EdDSA", "good")
     assert await keys.find("ES256", None) is None

@@ -8,6 +8,7 @@ import pytest
 from auth.redis.connection import RedisConnection, RedisScript, open_redis
 from config.errors import SharedStateUnavailable
 from config.settings import Settings
+from tests.cases import each_case
 from tests.servers.valkey import ValkeyProcess
 
 APPEND = RedisScript("redis.call('APPEND', KEYS[1], ARGV[1])")
@@ -70,3 +71,42 @@ async def _answers(connection: RedisConnection) -> bool:
         return bool(await connection.call("PING"))
     except SharedStateUnavailable:
         return False
+
+
+async def test_any_text_and_large_replies_come_back_unchanged(connection: RedisConnection) -> None:
+    text, many = "half a pair: \ud83d", [f"value {number}" for number in range(20_000)]
+    await connection.call("SET", "text", text)
+    await connection.call("RPUSH", "many", *many)
+    await connection.call("SET", "large", b"\r\n" * 1_000_000)
+
+    text_reply, many_reply, large_reply = await asyncio.gather(
+        connection.call("GET", "text"), connection.call("LRANGE", "many", 0, -1), connection.call("GET", "large")
+    )
+
+    assert text_reply.decode("utf-8", "surrogatepass") == text
+    assert [value.decode() for value in many_reply] == many
+    assert large_reply == b"\r\n" * 1_000_000
+    assert await connection.call("GET", "missing") is None
+
+
+@each_case(
+    "reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*many\r\n", b"*1\r\n" * 100_000 + b":1\r\n", b"*4294967296\r\n"]
+)
+async def test_connection_to_a_server_that_does_not_speak_redis_is_closed(reply: bytes) -> None:
+    connections = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await reader.readuntil(b"PING\r\n")
+        writer.write(reply)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with open_redis(Settings(session_url=f"redis://127.0.0.1:{port}", redis_timeout_ms=60_000)) as connection:
+            with pytest.raises(SharedStateUnavailable):
+                await connection.call("PING")
+            assert not connection.is_available
+    assert len(connections) == 2

@@ -28,6 +28,7 @@ from bench.answers import (
 )
 from bench.datasets import Dialogue, Question, Turn
 from sources.demo.loader import read_demo
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
@@ -102,7 +103,7 @@ def test_questions_cover_all_sources_and_a_fifth_is_in_own_words() -> None:
     assert sum(question.own_words for question in questions) >= len(questions) / 5
 
 
-@pytest.mark.parametrize("question", [one for one in read_questions() if one.own_words], ids=lambda one: one.ask)
+@each_case("question", lambda: [one for one in read_questions() if one.own_words])
 def test_questions_in_own_words_share_no_longer_word_with_their_passage(question: AnswerQuestion) -> None:
     people = {"maren", "pell"}
     texts = texts_of_demo(read_demo())

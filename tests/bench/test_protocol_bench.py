@@ -24,7 +24,7 @@ from bench.startup import IdleMemory
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
-    rf"RESULT http_cpu_ms=({NUMBER}) ws_cpu_ms=({NUMBER}) sdk_ratio=({NUMBER}) "
+    rf"RESULT http_cpu_ms=({NUMBER}) http_x_floor=({NUMBER}) ws_cpu_ms=({NUMBER}) sdk_ratio=({NUMBER}) "
     rf"sdk_modern_ratio=({NUMBER}) stdio_start_cpu_s=({NUMBER}) idle_rss_mb=({NUMBER})"
 )
 
@@ -168,7 +168,7 @@ def test_both_ratios_are_reported_and_the_stateless_one_is_sdk_ratio() -> None:
 
     assert sdk_ratios(results) == pytest.approx({"modern": 6.0, "legacy": 8.0})
     assert line == (
-        "RESULT http_cpu_ms=0.100 ws_cpu_ms=0.100 sdk_ratio=8.00 sdk_modern_ratio=6.00 "
+        "RESULT http_cpu_ms=0.100 http_x_floor=1.00 ws_cpu_ms=0.100 sdk_ratio=8.00 sdk_modern_ratio=6.00 "
         "stdio_start_cpu_s=0.200 idle_rss_mb=60.0"
     )
 

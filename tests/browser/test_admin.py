@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec import Struct
 
 from auth.browser_sessions import session_cookie_name
@@ -18,7 +17,7 @@ from tests.server.console.console_fixture import FAST_HASHES, OTHER_PASSWORD, PA
 from tests.server.console.console_fixture import Console as AccountSite
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 ADMIN_PAGES = ("/admin", "/admin/users", "/admin/users/ben", "/admin/audit", "/admin/audit?reads=1")
 PAGES = ("/account", "/account/delete", *ADMIN_PAGES)
 KEYS = 130
@@ -35,7 +34,7 @@ class Site(Struct, frozen=True):
         return await asyncio.to_thread(browser.run, file, step, url=self.server.url, cookie=cookie, **options)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     settings = make_settings(tmp_path_factory.mktemp("admin"), **NO_RATE_LIMITS, **FAST_HASHES)
     async with live(settings) as server:

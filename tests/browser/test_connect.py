@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from auth.context import READ
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
@@ -14,11 +13,11 @@ from tests.browser.payloads import PAYLOADS
 from tests.server.oauth.oauth_client import connect
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
-LIMITS = {"rate_oauth_per_minute": 0, "rate_registration_per_minute": 0}
+pytestmark = pytest.mark.slow("walks through pages in a browser")
+LIMITS = {"rate_oauth_per_minute": 0}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConsoleServer]:
     async with open_console(tmp_path_factory.mktemp("connect"), **LIMITS) as server:
         yield server

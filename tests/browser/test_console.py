@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec import Struct
 
 from auth.browser_sessions import session_cookie_name
@@ -19,7 +18,7 @@ from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 PHONE = {"viewport": {"width": 390, "height": 844}, "isMobile": True, "hasTouch": True}
 
 
@@ -38,7 +37,7 @@ class Console(Struct, frozen=True):
         return await asyncio.to_thread(browser.run, file, step, url=self.server.url, cookie=cookie, **options)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Console]:
     async with live(make_settings(tmp_path_factory.mktemp("console"), **NO_RATE_LIMITS)) as server:
         ada = await rest_client_of(server).library_user("ada")

@@ -10,17 +10,17 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 from tests.browser.console_server import PHONE, ConsoleServer, open_console
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
 from tests.server.rest.rest_client import rest_client_of
 from tests.sources.source_fixture import LibraryUser
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 EVENTS = {"conversation_events_interval_ms": 100, "conversation_events_max_s": 60}
 
 
@@ -66,7 +66,7 @@ async def add_many(dora: LibraryUser, count: int) -> None:
         await library.chats.upsert_many([ThreadDraft(draft) for draft in drafts])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConversationConsole]:
     async with open_console(tmp_path_factory.mktemp("history"), **EVENTS) as site:
         ada, ben, dora = [await rest_client_of(site.server).library_user(name) for name in ("ada", "ben", "dora")]
@@ -236,7 +236,7 @@ async def test_nothing_hostile_runs_on_the_pages_of_conversations(
     browser: BrowserDriver, console: ConversationConsole
 ) -> None:
     mallory = await rest_client_of(console.server).library_user("mallory")
-    limit = console.server.runtime.settings.title_max_chars
+    limit = TITLE_MAX_CHARS
     talks = []
     for number, payload in enumerate(PAYLOADS):
         text = payload[:limit]

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from auth.follows import Follows
 from sources.drafts import NoteDraft
@@ -16,10 +15,10 @@ from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ConsoleServer]:
     async with open_console(tmp_path_factory.mktemp("import")) as server:
         yield server

@@ -5,17 +5,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from auth.audit import AuditFilter
 from auth.browser_sessions import session_cookie_name
 from tests.browser.driver import BrowserDriver
 from tests.live import NO_RATE_LIMITS, LiveServer, free_port, live, make_settings
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     port = free_port()
     settings = make_settings(

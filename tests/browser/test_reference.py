@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.browser.driver import BrowserDriver
 from tests.browser.payloads import PAYLOADS
@@ -15,10 +14,10 @@ from tests.browser.test_console import PHONE
 from tests.live import NO_RATE_LIMITS, live, make_settings
 from tests.server.rest.rest_client import rest_client_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow("walks through pages in a browser")]
+pytestmark = pytest.mark.slow("walks through pages in a browser")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     async with live(make_settings(tmp_path_factory.mktemp("reference"), **NO_RATE_LIMITS)) as server:
         for name, text in (("ada", " ".join(PAYLOADS)), ("ben", "A foreign galleon.")):

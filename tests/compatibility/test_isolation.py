@@ -11,11 +11,9 @@ from zipfile import ZipFile
 
 import msgspec
 import pytest
-import pytest_asyncio
 from msgspec import Struct
 
 from server.http_services import build_http_services
-from server.reference import product_catalog
 from server.rest.routes import rest_operations
 from tests.cases import each_case
 from tests.compatibility.sample_requests import (
@@ -29,9 +27,8 @@ from tests.compatibility.sample_requests import (
     fill_placeholders,
     send,
 )
+from tests.reference_pages import product_catalog
 from tests.server.rest.rest_client import RestClient, open_rest_client
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Times, durations, and random values: ids, handles, tokens, and the length and ETag of a body that contains them.
 _RANDOM = re.compile(
@@ -105,7 +102,7 @@ async def two_deployments(
         yield Deployment(shared_api, values), Deployment(alone_api, values)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def deployments(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Deployment, Deployment]]:
     """For requests that do not affect each other."""
     async with two_deployments(tmp_path_factory.mktemp("shared")) as opened:

@@ -61,21 +61,23 @@ def test_page_is_generated_from_the_manifests() -> None:
     assert (ROOT / "docs" / "compatibility.md").read_text() == compatibility_markdown(SYSTEMS)
 
 
-def test_page_counts_the_promises_and_has_a_row_for_each() -> None:
-    kept = Promise(id="birds.a", statement="It sings.", tests=("t.py::test_it_sings",))
+def test_page_counts_the_promises_of_each_area_and_lists_the_differences() -> None:
+    kept = Promise(id="birds.voice.a", statement="It sings.", tests=("t.py::test_it_sings",))
     different = Promise(
-        id="birds.b", statement="It flies.", tests=("t.py::test_it_walks",), difference="It walks | it has no wings."
+        id="birds.wings.b",
+        statement="It flies.",
+        tests=("t.py::test_it_walks",),
+        difference="It walks: it has no wings.",
     )
-    missing = Promise(id="birds.c", statement="It swims.", not_offered="There is no water.")
+    missing = Promise(id="birds.wings.c", statement="It swims.", not_offered="There is no water.")
 
     page = compatibility_markdown({"birds": CompatibleSystem("Birds", "About birds.", (kept, different, missing))})
 
     assert "| Birds | 3 | 1 | 1 | 1 |" in page
-    assert "3 promises: 1 kept, 1 kept differently, 1 not offered." in page
-    assert "| It sings. | kept |  |\n| It flies. | kept differently | It walks \\| it has no wings. |" in page
-    assert "| It swims. | not offered | There is no water. |" in page
-    assert "- `birds.a` It sings.\n  - `t.py::test_it_sings`\n- `birds.b` It flies." in page
-    assert "- `birds.c`" not in page
+    assert "Kept as designed: voice 1/1, wings 0/2." in page
+    assert "Kept differently (1):\n\n- It flies. *It walks: it has no wings.*\n" in page
+    assert "Not offered (1):\n\n- It swims. *There is no water.*\n" in page
+    assert "It sings." not in page
 
 
 @each_case("system", SYSTEMS)

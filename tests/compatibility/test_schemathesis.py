@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import jsonschema_rs
 import msgspec
 import pytest
-import pytest_asyncio
 import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -33,8 +32,6 @@ from tests.compatibility.sample_requests import ROUTES, fill_library_of_ada, sen
 from tests.live import NO_RATE_LIMITS
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHECKS = [
     status_code_conformance,
@@ -105,7 +102,7 @@ class FuzzedApi(Struct, frozen=True):
     values: Mapping[str, Any]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedApi]:
     async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **NO_RATE_LIMITS) as api:
         values = await fill_library_of_ada(api, await api.library_user("ada"))

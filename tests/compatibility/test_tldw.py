@@ -154,16 +154,15 @@ async def test_caller_cannot_override_the_request_context(ada: LibraryUser, argu
 
 @pytest.mark.sqlite  # the databases are files
 async def test_each_user_has_a_media_a_chacha_and_a_prompts_database(
-    ada: LibraryUser, ben: LibraryUser, tmp_path: Path
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
 ) -> None:
     for user in (ada, ben):
         for source in SOURCES:
             await user.add_item(source, "Voyage", "A galleon.")
         assert (await user.call("knowledge_search", query="galleon"))["results"]
 
-    files = [
-        {path.name for path in tmp_path.rglob("*.db") if user.context.user_id in path.parts} for user in (ada, ben)
-    ]
+    root = api.server.runtime.data_root.root
+    files = [{path.name for path in root.rglob("*.db") if user.context.user_id in path.parts} for user in (ada, ben)]
     assert files[0] == files[1] >= {"media.db", "chacha.db", "prompts.db"}
 
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import ConfigurationError
-from config.loading import default_config_files, describe_settings, load_settings, sample_toml, settings_markdown
+from config.loading import (
+    FIXED,
+    REPLACED,
+    default_config_files,
+    describe_settings,
+    load_settings,
+    sample_toml,
+    settings_markdown,
+)
 from config.settings import SETTINGS, Settings
 from tests.cases import each_case
 
@@ -48,14 +56,14 @@ def test_defaults_apply_if_nothing_is_set() -> None:
 
 
 def test_command_line_wins_over_environment_over_file_over_default(tmp_path: Path) -> None:
-    file = toml(tmp_path, "port = 1\nlist_page_size = 1\nlog_requests = false\n")
-    environ = HOME | {"FLORILEGIUM_PORT": "2", "FLORILEGIUM_LIST_PAGE_SIZE": "2"}
+    file = toml(tmp_path, "port = 1\nmessage_page_max = 1\nlog_requests = false\n")
+    environ = HOME | {"FLORILEGIUM_PORT": "2", "FLORILEGIUM_MESSAGE_PAGE_MAX": "2"}
     loaded = load_settings({"port": "3"}, environ, file)
-    names = ("port", "list_page_size", "log_requests", "log_level")
+    names = ("port", "message_page_max", "log_requests", "log_level")
     assert [getattr(loaded.settings, name) for name in names] == [3, 2, False, "info"]
     assert [loaded.origins[name] for name in names] == [
         "command line",
-        "environment FLORILEGIUM_LIST_PAGE_SIZE",
+        "environment FLORILEGIUM_MESSAGE_PAGE_MAX",
         f"file {file}",
         "default",
     ]
@@ -65,7 +73,7 @@ def test_command_line_wins_over_environment_over_file_over_default(tmp_path: Pat
     ("name", "text", "expected"),
     [
         ("port", " 9000 ", 9000),
-        ("jwt_leeway_s", "2.5", 2.5),
+        ("session_ttl_s", "2.5", 2.5),
         ("log_requests", "No", False),
         ("log_requests", "off", False),
         ("log_requests", "0", False),
@@ -74,7 +82,7 @@ def test_command_line_wins_over_environment_over_file_over_default(tmp_path: Pat
         ("require_auth", "1", True),
         ("log_level", "debug", "debug"),
         ("allowed_hosts", "a.example, b.example,", ("a.example", "b.example")),
-        ("jwt_token_types", "", ()),
+        ("jwt_role_claims", "", ()),
         ("jwt_audience", "", ""),
         ("jwt_audience", " a,b ", " a,b "),
     ],
@@ -93,7 +101,7 @@ def test_text_is_converted_to_the_type_of_the_setting(name: str, text: str, expe
         ("port", "", "integer from 0 to 65535"),
         ("port", "8.5", "integer from 0 to 65535"),
         ("port", "tcp://10.0.0.1:8765", "integer from 0 to 65535"),
-        ("jwt_leeway_s", "nan", "number from 0 to 600"),
+        ("tracing_sample_ratio", "nan", "number from 0 to 1"),
         ("session_ttl_s", "inf", "number from 1 to 2592000"),
         ("log_requests", "maybe", "true or false"),
         ("log_level", "INFO", "debug or info or warning or error"),
@@ -131,10 +139,17 @@ def test_invalid_file_value_is_reported_with_setting_origin_type_and_value(
 
 
 def test_file_can_contain_every_type_of_value(tmp_path: Path) -> None:
-    file = toml(tmp_path, "allowed_hosts = ['a', 'b']\nsession_ttl_s = 5\njwt_leeway_s = 0.5\nhost = '::1'\n")
+    file = toml(tmp_path, "allowed_hosts = ['a', 'b']\nsession_ttl_s = 5\ntracing_sample_ratio = 0.5\nhost = '::1'\n")
     settings = load_settings({}, HOME, file).settings
     assert settings.allowed_hosts == ("a", "b")
-    assert (settings.session_ttl_s, settings.jwt_leeway_s, settings.host) == (5, 0.5, "::1")
+    assert (settings.session_ttl_s, settings.tracing_sample_ratio, settings.host) == (5, 0.5, "::1")
+
+
+def test_no_setting_of_an_earlier_version_is_still_one_and_each_replacement_is() -> None:
+    names = {setting.name for setting in SETTINGS}
+    assert not names & (FIXED | set(REPLACED))
+    assert not FIXED & set(REPLACED)
+    assert all(replacement.split()[0] in names for replacement in REPLACED.values())
 
 
 def test_unknown_names_are_rejected_with_a_suggestion(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ async def test_no_request_fails_while_the_server_is_restarted(
 async def test_a_kept_connection_gets_one_more_answer_while_the_server_stops(
     tmp_path: Path, notifications: NotifySocket, listener: socket.socket
 ) -> None:
-    config, url = write_config(tmp_path, access_recheck_s=0.1, shutdown_grace_s=10), url_of(listener)
+    config, url = write_config(tmp_path, shutdown_grace_s=10), url_of(listener)
     headers = {**JSON_AND_EVENTS, **token(url)}
     async with (
         server_process(config, notifications, listener) as server,
@@ -199,7 +199,7 @@ async def test_sighup_applies_what_can_change_and_names_what_cannot(
         before = time.monotonic_ns() // 1000
         write_config(
             tmp_path, metrics_token="second", jwt_secret=OTHER_SECRET, jwt_previous_secrets=[JWT_SECRET],
-            user_max_items=1, tags_max=7,
+            user_max_items=1, batch_max_items=7,
         )  # fmt: skip
 
         started = await reload(server)
@@ -219,7 +219,7 @@ async def test_sighup_applies_what_can_change_and_names_what_cannot(
     messages = [msgspec.json.decode(line)["message"] for line in log.splitlines()]
     changed = "jwt_previous_secrets, jwt_secret, metrics_token, user_max_items"
     assert f"settings reloaded; changed: {changed}" in messages
-    assert "these changed settings need a restart: tags_max" in messages
+    assert "these changed settings need a restart: batch_max_items" in messages
     assert any(message.startswith("the settings were not reloaded: port") for message in messages)
     assert not any(secret in log for secret in (*SECRETS, "second", "third"))
     assert code == 0

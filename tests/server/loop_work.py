@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp
 
-from config.settings import Settings
 from server.app import build_app
 from server.cli.local_library import local_context, single_user
 from server.lifespan import open_runtime
@@ -23,6 +22,7 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.storage.contract import Library
+from tests.build_settings import build_settings
 from tests.server.clients import message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
@@ -55,7 +55,7 @@ class MeasuredServer:
 @asynccontextmanager
 async def open_measured_server(root: Path, chars: int) -> AsyncIterator[MeasuredServer]:
     """Every item of the library has a text of about `chars` characters."""
-    settings = Settings(
+    settings = build_settings(
         data_dir=str(root),
         library_deadline_ms=600_000,
         search_deadline_ms=600_000,

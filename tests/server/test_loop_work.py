@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.cases import each_case
 from tests.server.loop_work import MeasuredServer, open_measured_server
@@ -53,10 +52,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 CALLS = [("tools/call", {"name": tool, "arguments": arguments}) for tool, arguments in TOOLS] + REQUESTS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[MeasuredServer, MeasuredServer]]:
     folder: Path = tmp_path_factory.mktemp("libraries")
     async with (

@@ -22,12 +22,18 @@ async def call(server: LiveServer, user: str, tool: str, /, **arguments: str) ->
     return not result.get("isError", False), str(text_of(result))
 
 
+async def fill(server: LiveServer) -> None:
+    """Creates a note of Ada and one of Ben, in files that the server creates itself."""
+    for name in ("ada", "ben"):
+        await server.runtime.registry.add_user(name, role="admin")
+        is_ok, text = await call(server, name, "notes_create", title=f"Kettle of {name}", content="x")
+        assert is_ok, text
+
+
 async def create_notes(data_dir: Path) -> tuple[Path, Path]:
     """Creates a note of Ada and one of Ben. Returns their directories."""
     async with live(make_settings(data_dir)) as server:
-        for name in ("ada", "ben"):
-            is_ok, text = await call(server, name, "notes_create", title=f"Kettle of {name}", content="x")
-            assert is_ok, text
+        await fill(server)
         root = server.runtime.data_root
         ada, ben = [root.paths_of((await server.user(name)).id).chacha.parent for name in ("ada", "ben")]
         return ada, ben
@@ -80,9 +86,8 @@ async def test_other_files_of_the_user_stay_usable(tmp_path: Path) -> None:
 async def test_files_that_are_deleted_below_a_running_server_are_noticed(tmp_path: Path, damage: object) -> None:
     assert callable(damage)
     async with live(make_settings(tmp_path)) as server:
+        await fill(server)
         for name in ("ada", "ben"):
-            is_ok, text = await call(server, name, "notes_create", title=f"Kettle of {name}", content="x")
-            assert is_ok, text
             assert (await call(server, name, "notes_search", query="kettle"))[0]
         damage(server.runtime.data_root.paths_of((await server.user("ada")).id).chacha.parent)
         written = [await call(server, "ada", "notes_create", title="Lost", content="x") for _ in range(3)]

@@ -10,6 +10,7 @@ from config.errors import ConfigurationError
 from config.paths import UserId
 from config.settings import Settings, check
 from sources.registry import load_sources
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.server.rest.rest_client import RpcError, open_rest_client
 
@@ -80,4 +81,4 @@ def test_invalid_limit_is_an_error(entry: str, problem: str) -> None:
 @each_case("changes", [{"sources_off": ("mails",)}, {"source_limits": ("mails.breaker_failures=1",)}])
 def test_unknown_source_is_an_error(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected one of notes, media"):
-        load_sources(Settings(**changes))
+        load_sources(build_settings(**changes))

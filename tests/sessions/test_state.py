@@ -15,7 +15,6 @@ from auth.context import ClientId, Owner, SessionId
 from auth.redis.connection import open_redis
 from config.errors import SessionNotFound
 from config.paths import new_user_id
-from config.settings import Settings
 from sessions.redis.state import RedisSessionStates
 from sessions.state import (
     InProcessSessionStates,
@@ -26,6 +25,7 @@ from sessions.state import (
     handle_for,
 )
 from sessions.store import new_session_id
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.servers.aging import age_keys, list_keys
 
@@ -59,7 +59,7 @@ async def fixture(request: pytest.FixtureRequest) -> AsyncIterator[StatesFixture
         clock = ManualClock()
         yield StatesFixture(InProcessSessionStates(LIMITS, clock), clock.advance)
         return
-    async with open_redis(Settings(**request.getfixturevalue("redis_settings"))) as connection:
+    async with open_redis(build_settings(**request.getfixturevalue("redis_settings"))) as connection:
         yield StatesFixture(RedisSessionStates(connection, LIMITS), partial(age_keys, connection))
 
 
@@ -280,7 +280,7 @@ async def test_delete_ignores_unknown_and_foreign_handles(states: SessionStates)
 
 
 async def test_every_key_of_a_state_in_redis_expires(redis_settings: Mapping[str, Any]) -> None:
-    async with open_redis(Settings(**redis_settings)) as connection:
+    async with open_redis(build_settings(**redis_settings)) as connection:
         states = RedisSessionStates(connection, LIMITS)
         handle = (await states.create(ADA)).handle
         await states.record(handle, ADA, "galleon", {"notes://1": 1})
@@ -294,7 +294,7 @@ async def test_every_key_of_a_state_in_redis_expires(redis_settings: Mapping[str
 
 
 async def test_names_that_callers_send_are_not_kept_if_they_are_long(redis_settings: Mapping[str, Any]) -> None:
-    async with open_redis(Settings(**redis_settings)) as connection:
+    async with open_redis(build_settings(**redis_settings)) as connection:
         states, long = RedisSessionStates(connection, LIMITS), SessionHandle("x" * 1_000_000)
         references = sys.getrefcount(long)
         assert await find(states, long, ADA) is None

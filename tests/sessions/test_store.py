@@ -13,9 +13,9 @@ from auth.context import ClientId, Owner
 from auth.redis.connection import open_redis
 from config.errors import SessionNotFound, Unavailable
 from config.paths import new_user_id
-from config.settings import Settings
 from sessions.redis.store import RedisSessionStore
 from sessions.store import InProcessSessionStore, Session, SessionStore, new_session_id
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.servers.aging import age_keys
 
@@ -67,7 +67,7 @@ async def fixture(request: pytest.FixtureRequest) -> AsyncIterator[StoreFixture]
 
 @asynccontextmanager
 async def redis_store(redis_settings: dict[str, Any]) -> AsyncIterator[StoreFixture]:
-    settings = Settings(**redis_settings, session_ttl_s=10, session_max=4, session_max_per_user=2)
+    settings = build_settings(**redis_settings, session_ttl_s=10, session_max=4, session_max_per_user=2)
     async with open_redis(settings) as connection:
         yield StoreFixture(RedisSessionStore(connection, settings), partial(age_keys, connection))
 

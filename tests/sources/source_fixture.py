@@ -21,6 +21,7 @@ from server.stores import open_libraries
 from server.tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
+from tests.build_settings import build_settings
 from tests.prepared_libraries import copy_libraries
 from tests.server.clients import text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher, make_principal, make_session
@@ -156,7 +157,7 @@ async def _create_libraries(root: Path) -> None:
 async def _open_source_fixture(
     root: Path, offer: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[SourceFixture]:
-    settings = Settings(**{"data_dir": str(root), **storage_settings(root), **changes})
+    settings = build_settings(**{"data_dir": str(root), **storage_settings(root), **changes})
     data_root = DataRoot(root)
     data_root.prepare()
     libraries = open_libraries(settings, data_root)

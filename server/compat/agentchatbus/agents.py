@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from config.errors import Unavailable
 from config.paths import UserId
-from config.settings import Settings
 from config.times import format_time_microseconds
 from server.compat.agentchatbus.schemas import ReplyWindow, SyncContext
 
@@ -47,15 +46,29 @@ class ReplyTokenStore(Protocol):
         ...
 
 
+class ReplyTokenLimits(Struct, frozen=True):
+    # An agent answers within minutes; an hour also covers one that waits for a person.
+    ttl_s: float = 3600.0
+    # The oldest of a user are dropped first. They are kept in the process.
+    user_max: int = 1_000
+    total_max: int = 100_000
+
+
+REPLY_TOKEN_LIMITS = ReplyTokenLimits()
+
+
 class ReplyTokens:
     """Uses wall-clock time, because clients are told when a token expires."""
 
     def __init__(
-        self, settings: Settings, clock: Callable[[], float] = time.time, store: ReplyTokenStore | None = None
+        self,
+        clock: Callable[[], float] = time.time,
+        store: ReplyTokenStore | None = None,
+        limits: ReplyTokenLimits = REPLY_TOKEN_LIMITS,
     ) -> None:
-        self._ttl_s = settings.bus_reply_token_ttl_s
+        self._ttl_s = limits.ttl_s
         self._clock = clock
-        self._tokens = store or InProcessReplyTokenStore(settings, clock)
+        self._tokens = store or InProcessReplyTokenStore(clock, limits)
 
     async def issue(self, user_id: UserId, thread_id: str, agent_id: str | None = None) -> tuple[str, float]:
         """Returns a token and the time at which it expires."""
@@ -103,10 +116,10 @@ class _StoredToken(Struct, frozen=True):
 
 
 class InProcessReplyTokenStore:
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
-        self._max_per_user = settings.bus_reply_token_max_per_user
-        self._max_total = settings.bus_reply_token_max
-        self._ttl_s = 2 * settings.bus_reply_token_ttl_s
+    def __init__(self, clock: Callable[[], float], limits: ReplyTokenLimits) -> None:
+        self._max_per_user = limits.user_max
+        self._max_total = limits.total_max
+        self._ttl_s = 2 * limits.ttl_s
         self._clock = clock
         # Both are ordered by last use, oldest first.
         self._tokens: OrderedDict[tuple[UserId, str], _StoredToken] = OrderedDict()

@@ -38,7 +38,9 @@ async def connect(
         conversation, is_created = (
             (existing, False) if existing else await _join_or_create(bus, library.chats, arguments, agent)
         )
-        administrator = await _administrator(bus, library.agents, conversation)
+        # The agent that created a thread, if it is still registered.
+        agent_id = creator_id(conversation)
+        administrator = await bus.registry.find(library.agents, agent_id) if agent_id else None
         request = MessagesRequest(
             thread_id=conversation.id,
             after_seq=arguments.after_seq,
@@ -49,9 +51,28 @@ async def connect(
         current_seq = await library.chats.last_message_number(conversation.id)
     context.record_read(uri_of("chats", conversation.id))
     sync_context = await bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
+    is_administrator = administrator is not None and administrator.id == agent.id
+    connected_agent = ConnectedAgent(
+        agent_id=agent.id,
+        name=agent.name,
+        token=token,
+        is_administrator=is_administrator,
+        role_assignment=_ADMINISTRATOR if is_administrator else _participant_role(administrator),
+    )
+    thread = bus_thread(conversation)
+    connected_thread = ConnectedThread(
+        thread_id=thread.id,
+        topic=thread.topic,
+        status=thread.status,
+        created=is_created,
+        system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
+        administrator=(
+            ThreadAdministrator(agent_id=administrator.id, name=administrator.name) if administrator else UNSET
+        ),
+    )
     return BusConnection(
-        agent=_connected_agent(agent, token, administrator),
-        thread=_connected_thread(conversation, administrator, is_created=is_created),
+        agent=connected_agent,
+        thread=connected_thread,
         messages=tuple(map(_thread_message, messages)),
         has_more=has_more,
         **struct_fields(sync_context),
@@ -79,43 +100,10 @@ async def _join_or_create(
     return await bus.open_thread(chats, request, agent)
 
 
-async def _administrator(bus: MessageBus, agents: Agents, conversation: Conversation) -> RegisteredAgent | None:
-    """Returns the agent that created a thread, if it is still registered."""
-    agent_id = creator_id(conversation)
-    return await bus.registry.find(agents, agent_id) if agent_id else None
-
-
-def _connected_agent(agent: RegisteredAgent, token: str, administrator: RegisteredAgent | None) -> ConnectedAgent:
-    is_administrator = administrator is not None and administrator.id == agent.id
-    return ConnectedAgent(
-        agent_id=agent.id,
-        name=agent.name,
-        token=token,
-        is_administrator=is_administrator,
-        role_assignment=_ADMINISTRATOR if is_administrator else _participant_role(administrator),
-    )
-
-
 def _participant_role(administrator: RegisteredAgent | None) -> str:
     if administrator is None:
         return _PARTICIPANT
     return f"{_PARTICIPANT} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
-
-
-def _connected_thread(
-    conversation: Conversation, administrator: RegisteredAgent | None, *, is_created: bool
-) -> ConnectedThread:
-    thread = bus_thread(conversation)
-    return ConnectedThread(
-        thread_id=thread.id,
-        topic=thread.topic,
-        status=thread.status,
-        created=is_created,
-        system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
-        administrator=(
-            ThreadAdministrator(agent_id=administrator.id, name=administrator.name) if administrator else UNSET
-        ),
-    )
 
 
 def _thread_message(message: BusMessage) -> ThreadMessage:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
+from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES
 from server.compat.agentchatbus.schemas import BusThread, FollowBusRequest
 from server.compat.agentchatbus.threads import (
     NAMESPACE,
@@ -40,10 +41,10 @@ class BusEvents:
         self._libraries = libraries
         self._open_streams = open_streams
         self._watch = ChangeWatch(libraries, open_streams, settings)
-        self._threads_page = settings.conversation_page_max
+        self._threads_page = settings.message_page_max
         self._messages = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.bus_response_max_bytes,
+            text_bytes=RESPONSE_MAX_BYTES,
             batch=settings.message_page_max,
         )
 

@@ -27,6 +27,9 @@ from sources.drafts import MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
 from sources.storage.contract import Chats, Libraries
 
+# Message text in one response of bus_connect or msg_list, which goes into the context of a model.
+RESPONSE_MAX_BYTES = 64 * 1024
+
 # -- content filter ----------------------------------------------------------------------------------------------------
 # AgentChatBus's content filter: finds secrets that were pasted into a message by mistake.
 #
@@ -89,7 +92,7 @@ class MessagePoster:
         self._reply_tokens = reply_tokens
         self._unread_limits = MessagePageLimits(
             messages=settings.message_page_max,
-            text_bytes=settings.bus_response_max_bytes,
+            text_bytes=RESPONSE_MAX_BYTES,
             batch=settings.message_page_max,
         )
 
@@ -135,35 +138,46 @@ class MessagePoster:
         if self._settings.bus_content_filter:
             reject_secrets(request.content, "Content blocked by filter")
         await _require_parent(chats, request)
-        draft = _message_draft(request, agent)
+        extras = {name: value for name, value in (("mentions", request.mentions), ("images", request.images)) if value}
+        metadata = {**(request.metadata or {}), **extras}
+        draft = MessageDraft(
+            role=request.role,
+            sender=agent.name if agent else request.author,
+            content=request.content,
+            parent_id=request.reply_to_msg_id,
+            metadata=message_metadata(metadata, request.priority, agent.id if agent else None),
+        )
         async with self._consumed_reply_token(context, request):
             with rename_fields(FIELD_NAMES):
-                return await self._append(chats, request, draft)
-
-    async def _append(self, chats: Chats, request: PostRequest, draft: MessageDraft) -> Message:
-        expected_seq = request.expected_last_seq
-        try:
-            [message] = await chats.append(request.thread_id, [draft], expected_last_number=expected_seq)
-        except Conflict as error:
-            current_seq = (error.data or {}).get("last_number")
-            if current_seq is None or expected_seq is None:
-                raise
-            unread = await read_page(chats, request.thread_id, expected_seq, None, self._unread_limits)
-            raise SeqMismatch(
-                "SEQ_MISMATCH",
-                "RE_READ_AND_RETRY",
-                expected_last_seq=expected_seq,
-                current_seq=current_seq,
-                new_messages=[struct_fields(bus_message(message)) for message in unread.messages],
-                **({"has_more": True} if unread.has_more else {}),
-            ) from error
-        return message
+                expected_seq = request.expected_last_seq
+                try:
+                    [message] = await chats.append(request.thread_id, [draft], expected_last_number=expected_seq)
+                except Conflict as error:
+                    current_seq = (error.data or {}).get("last_number")
+                    if current_seq is None or expected_seq is None:
+                        raise
+                    unread = await read_page(chats, request.thread_id, expected_seq, None, self._unread_limits)
+                    raise SeqMismatch(
+                        "SEQ_MISMATCH",
+                        "RE_READ_AND_RETRY",
+                        expected_last_seq=expected_seq,
+                        current_seq=current_seq,
+                        new_messages=[struct_fields(bus_message(message)) for message in unread.messages],
+                        **({"has_more": True} if unread.has_more else {}),
+                    ) from error
+                return message
 
     @asynccontextmanager
     async def _consumed_reply_token(self, context: RequestContext, request: PostRequest) -> AsyncIterator[None]:
         """Consumes the request's reply token, if any, and restores it if the block fails."""
         if request.reply_token:
-            await self._consume(context, request.thread_id, request.reply_token)
+            match await self._reply_tokens.consume(context.user_id, request.thread_id, request.reply_token):
+                case "TOKEN_REPLAY", float(consumed_at):
+                    raise OutOfSync("TOKEN_REPLAY", consumed_at=format_expiry(consumed_at))
+                case "TOKEN_EXPIRED", float(expires_at):
+                    raise OutOfSync("TOKEN_EXPIRED", expires_at=format_expiry(expires_at))
+                case str(error), _:
+                    raise OutOfSync(error)
         is_written = False
         try:
             yield
@@ -171,15 +185,6 @@ class MessagePoster:
         finally:
             if request.reply_token and not is_written:
                 await self._reply_tokens.restore(context.user_id, request.reply_token)
-
-    async def _consume(self, context: RequestContext, thread_id: str, token: str) -> None:
-        match await self._reply_tokens.consume(context.user_id, thread_id, token):
-            case "TOKEN_REPLAY", float(consumed_at):
-                raise OutOfSync("TOKEN_REPLAY", consumed_at=format_expiry(consumed_at))
-            case "TOKEN_EXPIRED", float(expires_at):
-                raise OutOfSync("TOKEN_EXPIRED", expires_at=format_expiry(expires_at))
-            case str(error), _:
-                raise OutOfSync(error)
 
 
 def _require_sync_fields(request: PostRequest) -> None:
@@ -204,18 +209,6 @@ async def require_writable(context: RequestContext, chats: Chats, thread_id: str
 def _require_permitted_role(request: PostRequest) -> None:
     if request.role == "system" and request.author in ("", HUMAN):
         raise InvalidParams("role 'system' is not allowed for human messages")
-
-
-def _message_draft(request: PostRequest, agent: RegisteredAgent | None) -> MessageDraft:
-    extras = {name: value for name, value in (("mentions", request.mentions), ("images", request.images)) if value}
-    metadata = {**(request.metadata or {}), **extras}
-    return MessageDraft(
-        role=request.role,
-        sender=agent.name if agent else request.author,
-        content=request.content,
-        parent_id=request.reply_to_msg_id,
-        metadata=message_metadata(metadata, request.priority, agent.id if agent else None),
-    )
 
 
 async def _require_parent(chats: Chats, request: PostRequest) -> None:

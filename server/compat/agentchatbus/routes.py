@@ -1,6 +1,5 @@
 """The REST operations of the bus, and the health check by which agents recognize one."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -66,7 +65,7 @@ def events_operation(events: BusEvents) -> Operation:
         description=(
             "Server-sent events, each a JSON object with type and payload: connected at once, then msg.new, "
             "thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from "
-            "before are not repeated. The stream ends after conversation_events_max_s; browsers reconnect."
+            "before are not repeated. The stream ends after five minutes; browsers reconnect."
         ),
         input=FollowBusRequest,
         response=EVENT_STREAM,
@@ -198,6 +197,17 @@ def _status_operations(bus: MessageBus) -> list[Operation]:
 
 
 def _message_operations(bus: MessageBus, text_max_bytes: int) -> list[Operation]:
+    # The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages.
+    async def read_thread(context: RequestContext, request: MessagesRequest) -> ResponseWithHeaders:
+        async with bus.library(context) as library:
+            messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
+        context.record_read(uri_of("chats", request.thread_id))
+        if not has_more:
+            return ResponseWithHeaders(messages, {"X-Has-More": "false"})
+        priority = {"priority": request.priority} if request.priority else {}
+        query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
+        return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
+
     return [
         _operation(
             id="read_thread",
@@ -210,7 +220,7 @@ def _message_operations(bus: MessageBus, text_max_bytes: int) -> list[Operation]
             ),
             input=MessagesRequest,
             response=tuple[BusMessage, ...],
-            handler=_thread_reader(bus, text_max_bytes),
+            handler=read_thread,
             tools=READING_TOOLS,
             error_statuses=frozenset((404,)),
         ),
@@ -233,24 +243,6 @@ def _message_operations(bus: MessageBus, text_max_bytes: int) -> list[Operation]
             error_statuses=frozenset((404, 409)),
         ),
     ]
-
-
-def _thread_reader(
-    bus: MessageBus, text_max_bytes: int
-) -> Callable[[RequestContext, MessagesRequest], Awaitable[ResponseWithHeaders]]:
-    """The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages."""
-
-    async def read_thread(context: RequestContext, request: MessagesRequest) -> ResponseWithHeaders:
-        async with bus.library(context) as library:
-            messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
-        context.record_read(uri_of("chats", request.thread_id))
-        if not has_more:
-            return ResponseWithHeaders(messages, {"X-Has-More": "false"})
-        priority = {"priority": request.priority} if request.priority else {}
-        query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
-        return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
-
-    return read_thread
 
 
 def _operation(**fields: Any) -> Operation:

@@ -32,7 +32,6 @@ from server.compat.agentchatbus.schemas import (
 from server.compat.agentchatbus.threads import (
     NAMESPACE,
     AgentRegistry,
-    MessagePage,
     MessagePageLimits,
     bus_message,
     bus_thread,
@@ -51,6 +50,10 @@ from server.rest.errors import Unprocessable, rename_fields
 from sources.drafts import ConversationDraft
 from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats, Libraries
+from sources.storage.tables.validation import TITLE_MAX_CHARS
+
+# Messages of a thread in one response. Clients page with `after_seq`.
+_BUS_MESSAGE_PAGE_MAX = 1000
 
 # Room for the number that makes an agent's name unique.
 _NAME_SUFFIX_CHARS = 10
@@ -64,8 +67,8 @@ def build_message_bus(
 ) -> "MessageBus":
     """`clock` returns the wall-clock time in seconds; it decides when agents and reply tokens expire. Without a store,
     reply tokens are kept in this process."""
-    reply_tokens = ReplyTokens(settings, clock, reply_token_store)
-    return MessageBus(libraries, settings, AgentRegistry(settings, clock), reply_tokens)
+    reply_tokens = ReplyTokens(clock, reply_token_store)
+    return MessageBus(libraries, settings, AgentRegistry(clock), reply_tokens)
 
 
 class MessageBus:
@@ -111,7 +114,7 @@ class MessageBus:
 
     async def register_agent(self, agents: Agents, request: RegisterRequest) -> tuple[RegisteredAgent, str]:
         name = (request.display_name or "").strip() or f"{request.ide.strip()} ({request.model.strip()})"
-        max_chars = self._settings.title_max_chars - _NAME_SUFFIX_CHARS
+        max_chars = TITLE_MAX_CHARS - _NAME_SUFFIX_CHARS
         if len(name) > max_chars:
             raise InvalidParams(f"name: expected at most {max_chars} characters, got {len(name)}")
         return await self.registry.register(agents, name)
@@ -119,7 +122,7 @@ class MessageBus:
     # Threads
 
     async def list_threads(self, context: RequestContext, request: ListThreadsRequest) -> ThreadList:
-        max_threads = self._settings.conversation_page_max
+        max_threads = self._settings.message_page_max
         limit = clamp(request.limit, 1, max_threads) if request.limit else max_threads
         is_archived = None if request.status is None and request.include_archived else request.status == "archived"
         async with self.library(context) as library:
@@ -196,16 +199,13 @@ class MessageBus:
     ) -> tuple[Sequence[BusMessage], bool]:
         """Returns messages of a thread, and whether there are more."""
         conversation = await chats.get(request.thread_id)
-        page = await self._read_page(chats, request, text_max_bytes)
+        limits = MessagePageLimits(
+            messages=clamp(request.limit, 1, _BUS_MESSAGE_PAGE_MAX),
+            text_bytes=text_max_bytes,
+            batch=self._settings.message_page_max,
+        )
+        page = await read_page(chats, request.thread_id, request.after_seq, has_priority(request.priority), limits)
         messages = [bus_message(message) for message in page.messages]
         is_beginning = request.after_seq <= 0 and request.priority is None
         prompt = system_prompt_message(conversation) if request.include_system_prompt and is_beginning else None
         return ([prompt, *messages] if prompt else messages), page.has_more
-
-    async def _read_page(self, chats: Chats, request: MessagesRequest, text_max_bytes: int) -> MessagePage:
-        limits = MessagePageLimits(
-            messages=clamp(request.limit, 1, self._settings.bus_message_page_max),
-            text_bytes=text_max_bytes,
-            batch=self._settings.message_page_max,
-        )
-        return await read_page(chats, request.thread_id, request.after_seq, has_priority(request.priority), limits)

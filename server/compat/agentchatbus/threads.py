@@ -26,6 +26,7 @@ from server.compat.agentchatbus.schemas import (
 )
 from server.compat.agentchatbus.tool_schemas import MsgSearchResults
 from sources.records import Conversation, ExactHit, ExactHits, Message, RegisteredAgent
+from sources.search.arguments import QUERY_MAX_TERMS
 from sources.storage.contract import Agents, Chats, CreationPosition, ExactSearch, MetadataFilter
 
 # The namespace of conversations that were created as threads.
@@ -248,16 +249,16 @@ async def search_messages(
 def _exact_search(query: str, thread_id: str | None, limit: int, settings: Settings) -> ExactSearch:
     """Truncates an expression that is too long; a note reports it."""
     return ExactSearch(
-        expression=query[: settings.query_max_chars],
+        expression=query[: settings.fixed.query_max_chars],
         conversation_id=thread_id or None,
-        phrases_max=settings.query_max_terms,
-        limit=clamp(limit, 1, settings.conversation_hits_max),
+        phrases_max=QUERY_MAX_TERMS,
+        limit=clamp(limit, 1, settings.message_page_max),
         deadline_ms=settings.search_deadline_ms,
     )
 
 
 def _remarks(results: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
-    notes = "; ".join(_notes(results, query, settings.query_max_chars))
+    notes = "; ".join(_notes(results, query, settings.fixed.query_max_chars))
     return {"read_as": results.read_as or UNSET, "note": notes or UNSET}
 
 
@@ -294,10 +295,20 @@ def _match_fields(hit: ExactHit) -> dict[str, Any]:
 _USE_PRECISION_S = 60
 
 
+# The least recently active agent is dropped first.
+_AGENTS_MAX = 100
+# An agent that was idle for so long has to register again. Projects rest for weeks.
+_AGENT_TTL_S = 90 * 86_400.0
+
+
 class AgentRegistry:
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._max_per_user = settings.bus_agent_max_per_user
-        self._ttl_s = settings.bus_agent_ttl_s
+    """The agents of each user, at most `agents_max` of them."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, *, agents_max: int = _AGENTS_MAX, ttl_s: float = _AGENT_TTL_S
+    ) -> None:
+        self._max_per_user = agents_max
+        self._ttl_s = ttl_s
         self._clock = clock
 
     async def register(self, agents: Agents, name: str) -> tuple[RegisteredAgent, str]:

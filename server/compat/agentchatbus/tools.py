@@ -12,7 +12,7 @@ from config.errors import InvalidParams, NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.agentchatbus.connection import connect
 from server.compat.agentchatbus.errors import THREAD_NOT_FOUND, DetailedBusError, InvalidAgentToken, OutOfSync
-from server.compat.agentchatbus.posting import message_blocks, text_block
+from server.compat.agentchatbus.posting import RESPONSE_MAX_BYTES, message_blocks, text_block
 from server.compat.agentchatbus.schemas import BusMessage, MessagesRequest, PostRequest
 from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import search_matches, struct_fields
@@ -63,7 +63,13 @@ def _with_bus_errors(
         try:
             return await method(tools, call, arguments)
         except OutOfSync as error:
-            return _error_result(_out_of_sync(error))
+            # Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply
+            # token.
+            data = dict(error.data or {})
+            code = data["error"]
+            action = "READ_NEW_MESSAGES_THEN_RETRY" if code == "SEQ_MISMATCH" else "CALL_BUS_CONNECT_THEN_RETRY"
+            out_of_sync = {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
+            return _error_result(out_of_sync)
         except DetailedBusError as error:
             return _error_result(error.data or {})
         except InvalidAgentToken as error:
@@ -85,7 +91,7 @@ class AgentChatBusTools:
 
     @_with_bus_errors
     async def bus_connect(self, call: Call, arguments: BusConnect) -> BusConnection:
-        return await connect(self._bus, call.context, arguments, self._settings.bus_response_max_bytes)
+        return await connect(self._bus, call.context, arguments, RESPONSE_MAX_BYTES)
 
     @_with_bus_errors
     async def msg_post(self, call: Call, arguments: MsgPost) -> PostedMessage:
@@ -110,11 +116,11 @@ class AgentChatBusTools:
             include_system_prompt=arguments.include_system_prompt,
         )
         async with self._bus.library(call.context) as library:
-            messages, has_more = await self._bus.read_messages(
-                library.chats, request, self._settings.bus_response_max_bytes
-            )
+            messages, has_more = await self._bus.read_messages(library.chats, request, RESPONSE_MAX_BYTES)
         call.context.record_read(uri_of("chats", arguments.thread_id))
-        note = [text_block(_more_note(messages[-1].seq))] if has_more else []
+        note = (
+            [text_block(f"(more messages follow: call msg_list with after_seq {messages[-1].seq})")] if has_more else []
+        )
         if arguments.return_format == "blocks":
             return ToolResult([*message_blocks(messages, include_attachments=arguments.include_attachments), *note])
         rows = [msgspec.to_builtins(_listed_message(message)) for message in messages]
@@ -200,20 +206,8 @@ class AgentChatBusTools:
         )
 
 
-def _out_of_sync(error: OutOfSync) -> Mapping[str, Any]:
-    """Says how to recover with the tools: a mismatch is resolved by reading, any other error by a new reply token."""
-    data = dict(error.data or {})
-    code = data["error"]
-    action = "READ_NEW_MESSAGES_THEN_RETRY" if code == "SEQ_MISMATCH" else "CALL_BUS_CONNECT_THEN_RETRY"
-    return {**data, "error": _SYNC_ERRORS[code], "detail": code, "action": action}
-
-
 def _error_result(error: Mapping[str, Any]) -> ToolResult:
     return ToolResult([text_block(encode(error).decode())], error, is_error=True)
-
-
-def _more_note(last_seq: int) -> str:
-    return f"(more messages follow: call msg_list with after_seq {last_seq})"
 
 
 def _listed_message(message: BusMessage) -> ListedMessage:

@@ -10,6 +10,7 @@ from server.compat.agentkit.conversations import conversation_exporter, line_max
 from server.compat.agentkit.schemas import ExportArchiveRequest
 from server.rest.operation import UploadRequest, stream
 from server.transports.open_streams import OpenStreams
+from sources.importers.engine.limits import UNPACKED_TIMES
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult, import_archive
 from sources.importers.formats.conversation_archive.reader import ArchiveLimits, ArchiveReader
 from sources.storage.contract import Libraries
@@ -40,9 +41,13 @@ class ArchiveService:
             raise Unavailable("another import of this user is running", _RETRY_AFTER_S)
         self._importing.add(context.user_id)
         try:
-            reader = ArchiveReader(uploaded.file, _archive_limits(self._settings), _batch_size(self._settings))
+            reader = ArchiveReader(
+                uploaded.file,
+                _archive_limits(self._settings),
+                min(self._settings.message_page_max, self._settings.batch_max_items),
+            )
             async with self._libraries.library(context) as library:
-                return await import_archive(library.chats, reader, self._settings.import_problems_max)
+                return await import_archive(library.chats, reader, self._settings.fixed.import_problems_max)
         finally:
             self._importing.discard(context.user_id)
 
@@ -50,11 +55,7 @@ class ArchiveService:
 def _archive_limits(settings: Settings) -> ArchiveLimits:
     return ArchiveLimits(
         max_files=settings.import_max_conversations + 1,  # the manifest is a file too
-        unpacked_max_bytes=settings.import_unpacked_max_bytes,
+        unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
         line_max_bytes=line_max_bytes(settings),
-        whole_file_max_bytes=settings.import_file_max_bytes,
+        whole_file_max_bytes=settings.fixed.import_file_max_bytes,
     )
-
-
-def _batch_size(settings: Settings) -> int:
-    return min(settings.message_page_max, settings.batch_max_items)

@@ -59,6 +59,7 @@ from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.items import uri_of
 from sources.records import Conversation, Message
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats, Libraries, MessageSearch
+from sources.storage.tables.validation import TITLE_MAX_CHARS
 
 # -- export ------------------------------------------------------------------------------------------------------------
 # Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
@@ -76,7 +77,7 @@ _IDS_PER_PAGE = 1_000
 
 def line_max_bytes(settings: Settings) -> int:
     """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
-    short_chars = _SHORT_FIELDS * settings.title_max_chars
+    short_chars = _SHORT_FIELDS * TITLE_MAX_CHARS
     return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 
 
@@ -104,7 +105,8 @@ class ConversationExporter(Struct, frozen=True):
         """Yields an object with the text as its `content`."""
         yield b'{"content":"'
         async for text in self._transcript(conversation, transcript_format):
-            yield _json_string_body(text)
+            # The text as JSON without the quotation marks.
+            yield msgspec.json.encode(text)[1:-1]
         yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
 
     async def as_text(self, conversation: Conversation, transcript_format: TranscriptFormat) -> AsyncIterator[bytes]:
@@ -169,11 +171,6 @@ class ConversationExporter(Struct, frozen=True):
             return [namespace.name for namespace in await library.chats.namespaces()]
 
 
-def _json_string_body(text: str) -> bytes:
-    """Returns the text as JSON without the quotation marks."""
-    return msgspec.json.encode(text)[1:-1]
-
-
 EXPORT_FORMATS = ("json", "txt", "md")
 DOWNLOAD_TYPES = {"json": "application/json", "txt": "text/plain", "md": "text/markdown"}
 # The largest integer that every JSON client reads exactly.
@@ -187,7 +184,7 @@ class ConversationService:
         self._settings = settings
 
     async def list(self, context: RequestContext, request: ListConversationsRequest) -> ConversationList:
-        limit = clamp(request.limit, 1, self._settings.conversation_page_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             page = await library.chats.list(
@@ -202,7 +199,7 @@ class ConversationService:
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
     async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
-        limit = clamp(request.limit, 1, self._settings.conversation_hits_max)
+        limit = clamp(request.limit, 1, self._settings.message_page_max)
         search = MessageSearch(
             text=request.query or None,
             in_titles=False,
@@ -224,13 +221,17 @@ class ConversationService:
 
     async def read(self, context: RequestContext, request: ReadConversationRequest) -> ConversationDetail:
         settings = self._settings
-        max_messages = settings.conversation_messages_max
+        max_messages = settings.fixed.conversation_messages_max
         limit = max_messages if request.messages_limit is None else clamp(request.messages_limit, 1, max_messages)
         offset = clamp(request.messages_offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
             if request.message_id is not None:
-                offset = await _offset_around(library.chats, conversation, request.message_id, limit)
+                # The offset of a part with a message in its middle.
+                message = await library.chats.get_message(request.message_id)
+                if message.conversation_id != conversation.id:
+                    raise NotFound("message", request.message_id)
+                offset = max(0, await library.chats.count_before(request.message_id) - limit // 2)
             pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
             messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
         context.record_read(uri_of("chats", conversation.id))
@@ -295,14 +296,6 @@ class ConversationService:
 
 def conversation_exporter(libraries: Libraries, context: RequestContext, settings: Settings) -> ConversationExporter:
     return ConversationExporter(libraries, context, settings.message_page_max, line_max_bytes(settings))
-
-
-async def _offset_around(chats: Chats, conversation: Conversation, message_id: str, limit: int) -> int:
-    """Returns the offset of a part with a message in its middle."""
-    message = await chats.get_message(message_id)
-    if message.conversation_id != conversation.id:
-        raise NotFound("message", message_id)
-    return max(0, await chats.count_before(message_id) - limit // 2)
 
 
 async def _message_pages(

@@ -48,6 +48,7 @@ from server.compat.agentkit.schemas import (
     SearchMessagesRequest,
     UpdateConversationRequest,
 )
+from server.import_jobs import IMPORT_DEADLINE_S
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
@@ -62,7 +63,7 @@ def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operatio
         *_conversation_operations(agentkit.conversations),
         download_operation(agentkit.conversations),
         follow_operation(agentkit.changes),
-        *_conversation_change_operations(agentkit.conversations, settings),
+        *_conversation_change_operations(agentkit.conversations),
         *_recording_operations(agentkit.recording),
         *_archive_operations(agentkit.archives, settings),
         *chat_operations(agentkit.chat, agentkit.completions, settings),
@@ -151,7 +152,7 @@ def follow_operation(changes: ConversationChanges) -> Operation:
         summary="Follow the conversations",
         description=(
             "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. "
-            "The events say no more: request again what you show. The stream ends after conversation_events_max_s; "
+            "The events say no more: request again what you show. The stream ends after five minutes; "
             "browsers reconnect."
         ),
         input=FollowConversationsRequest,
@@ -181,7 +182,7 @@ def update_operation(conversations: ConversationService) -> Operation:
     )
 
 
-def _conversation_change_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+def _conversation_change_operations(conversations: ConversationService) -> list[Operation]:
     return [
         update_operation(conversations),
         agentkit_operation(
@@ -208,7 +209,7 @@ def _conversation_change_operations(conversations: ConversationService, settings
             response=ConversationChanged,
             handler=conversations.delete,
             # A conversation can be as large as an import allows.
-            deadline_ms=round(settings.import_deadline_s * 1000),
+            deadline_ms=round(IMPORT_DEADLINE_S * 1000),
             tools=WRITING_TOOLS,
             scope=WRITE,
             error_statuses=frozenset((404,)),
@@ -300,7 +301,7 @@ def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Op
             tools=WRITING_TOOLS,
             scope=WRITE,
             upload=Upload(ZIP, settings.import_max_bytes),
-            deadline_ms=round(settings.import_deadline_s * 1000),
+            deadline_ms=round(IMPORT_DEADLINE_S * 1000),
         ),
     ]
 

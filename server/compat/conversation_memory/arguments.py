@@ -2,7 +2,7 @@
 nothing is clamped silently."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -74,7 +74,11 @@ def parse_query(arguments: MemorySearch) -> MemoryQuery:
     if len(concepts) > 1 and (arguments.types or arguments.concepts or arguments.files):
         raise memory_error("types, concepts and files: expected a query with a single concept, got several concepts")
     for name in ("projects", "types", "concepts", "files"):
-        _require_no_blanks(name, getattr(arguments, name))
+        # A blank value is a mistake of the caller: it would match nothing, or everything without a value.
+        values = getattr(arguments, name)
+        for value in values:
+            if not value.strip():
+                raise memory_error(f"{name}: expected non-empty strings, got {value!r}")
     time_range = parse_time_range(arguments.after, arguments.before)
     return MemoryQuery(
         concepts=concepts,
@@ -91,13 +95,6 @@ def parse_query(arguments: MemorySearch) -> MemoryQuery:
             date_to=time_range.end,
         ),
     )
-
-
-def _require_no_blanks(name: str, values: Sequence[str]) -> None:
-    """A blank value is a mistake of the caller: it would match nothing, or everything without a value."""
-    for value in values:
-        if not value.strip():
-            raise memory_error(f"{name}: expected non-empty strings, got {value!r}")
 
 
 def parse_concepts(query: Any) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
+# An exchange starts at the last message of the person. Agents that call tools send many messages in between.
+_MEMORY_EXCHANGE_MAX_MESSAGES = 30
+
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60
 # How many of the nearest messages match a concept, for each row that is requested.
@@ -70,7 +73,7 @@ class ConversationSearcher:
         self._settings = settings
         self._query = query
         self._clock = clock
-        self._scan_max = settings.memory_scan_max
+        self._scan_max = settings.fixed.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
     async def search_exchanges(self) -> ExchangeResults:
@@ -100,7 +103,8 @@ class ConversationSearcher:
         """The index also finds messages by the words of their date."""
         if self._query.is_literal or not has_words(hit):
             return True
-        return await _matches_itself(hit, highlighter)
+        # Whether the text or the sender of the message matches.
+        return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
@@ -173,10 +177,16 @@ class ConversationSearcher:
 
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
         """Returns None if the conversation or the message was deleted since the search."""
-        conversation = await self._conversation(str(hit.conversation_id))
+        conversation_id = str(hit.conversation_id)
+        if conversation_id not in self._conversations:
+            try:
+                self._conversations[conversation_id] = await self._chats.get(conversation_id)
+            except NotFound:
+                self._conversations[conversation_id] = None
+        conversation = self._conversations[conversation_id]
         if conversation is None:
             return None
-        before = self._settings.memory_exchange_max_messages - 1
+        before = _MEMORY_EXCHANGE_MAX_MESSAGES - 1
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
         if not messages or messages[-1].id != hit.message_id:
             return None
@@ -197,20 +207,20 @@ class ConversationSearcher:
 
         return await run_text_work(len(exchange[0].content) + len(messages[-1].content), build)
 
-    async def _conversation(self, conversation_id: str) -> Conversation | None:
-        if conversation_id not in self._conversations:
-            try:
-                self._conversations[conversation_id] = await self._chats.get(conversation_id)
-            except NotFound:
-                self._conversations[conversation_id] = None
-        return self._conversations[conversation_id]
-
     def _results(
         self, rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
     ) -> ExchangeResults:
         if is_complete:
             return ExchangeResults(rows, total, notes)
-        return ExchangeResults(rows, None, (*notes, _incomplete_note(self._query)))
+        # Suggests the filters that the query does not have yet.
+        filters = {
+            "projects": self._query.projects,
+            "after": self._query.time_range.start,
+            "before": self._query.time_range.end,
+        }
+        unused = [name for name, value in filters.items() if not value]
+        advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
+        return ExchangeResults(rows, None, (*notes, f"Not all matches were examined; {advice}."))
 
 
 class _HitPages:
@@ -233,19 +243,6 @@ class _HitPages:
         self._offset += size
         self.is_complete = not results.has_more
         return results.hits
-
-
-def _incomplete_note(query: MemoryQuery) -> str:
-    """Suggests the filters that the query does not have yet."""
-    filters = {"projects": query.projects, "after": query.time_range.start, "before": query.time_range.end}
-    unused = [name for name, value in filters.items() if not value]
-    advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
-    return f"Not all matches were examined; {advice}."
-
-
-async def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
-    """Whether the text or the sender of the message matches."""
-    return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
 
 def _coverage(status: SemanticStatus) -> float:

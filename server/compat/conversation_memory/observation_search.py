@@ -1,6 +1,6 @@
 """Searches the caller's observations for a single concept, by words and by meaning."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without, litera
 from sources.records import Hit, HitPage, Observation, SemanticStatus
 from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query
 from sources.search.snippets import Highlighter
-from sources.storage.contract import Chats, Library, Observations, Search
+from sources.storage.contract import Library, Observations, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
 # -- concept queries ---------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def _required_text(query: MemoryQuery, concept: str) -> str | None:
 
 def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
     if query.is_literal:
-        if len(concept) > settings.query_max_chars:
-            expected = f"at most {settings.query_max_chars} characters in mode text"
+        if len(concept) > settings.fixed.query_max_chars:
+            expected = f"at most {settings.fixed.query_max_chars} characters in mode text"
             raise memory_error(f"query: expected {expected}, got {len(concept)}")
         return parse_literal(concept)
     # What was searched for instead of a concept could not be reported with it.
@@ -157,7 +157,14 @@ async def search_observations(
         lambda search: library.observations.search(search, query.observation_filter), source_query.search
     )
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
-    paths = await _conversation_paths(library.chats, by_id.values())
+    # The paths of the observations' conversations by id, without those that do not exist.
+    observations = by_id.values()
+    paths: dict[str, str] = {}
+    for conversation_id in {row.conversation_id for row in observations if row.conversation_id}:
+        try:
+            paths[conversation_id] = path_of(await library.chats.get(conversation_id))
+        except NotFound:
+            continue
     highlighter = Highlighter(source_query.terms)
 
     def build() -> tuple[ObservationRow, ...]:
@@ -175,17 +182,6 @@ async def search_observations(
     rows = await run_text_work(sum(len(hit.text) for hit in results.hits), build)
     has_matching_words = any(map(has_words, results.hits))
     return ObservationResults(rows, results.total, notes, results.semantic, has_matching_words)
-
-
-async def _conversation_paths(chats: Chats, observations: Iterable[Observation]) -> Mapping[str, str]:
-    """Returns the paths of the observations' conversations by id, without those that do not exist."""
-    paths: dict[str, str] = {}
-    for conversation_id in {row.conversation_id for row in observations if row.conversation_id}:
-        try:
-            paths[conversation_id] = path_of(await chats.get(conversation_id))
-        except NotFound:
-            continue
-    return paths
 
 
 def _row(observation: Observation, score: float, *, path: str, snippet: str) -> ObservationRow:

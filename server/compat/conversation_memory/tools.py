@@ -30,6 +30,9 @@ from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Libraries
 from sources.text.chunking import run_text_work
 
+# Observations in one call: what a model can write in one turn.
+_OBSERVATIONS_BATCH_MAX = 50
+
 # Repeating a call without a key records another observation.
 _APPENDS = Hints(read_only_hint=False, idempotent_hint=False)
 
@@ -72,7 +75,7 @@ class ConversationMemoryTools:
         return _markdown(await run_text_work(chars, render_transcript, transcript))
 
     async def record(self, call: Call, arguments: RecordObservations) -> RecordedObservations:
-        count, batch_max = len(arguments.observations), self._settings.observations_batch_max
+        count, batch_max = len(arguments.observations), _OBSERVATIONS_BATCH_MAX
         if not 1 <= count <= batch_max:
             raise InvalidParams(f"observations: expected 1 to {batch_max}, got {count}")
         async with self._libraries.library(call.context) as library:
@@ -129,7 +132,7 @@ class ConversationMemoryTools:
                 source="chats",
                 title="Record observations",
                 description=(
-                    f"Record what was learned, 1 to {self._settings.observations_batch_max} observations, so that "
+                    f"Record what was learned, 1 to {_OBSERVATIONS_BATCH_MAX} observations, so that "
                     "memory_search finds it in later sessions. "
                     'Example: {"observations": [{"type": "decision", "title": "JWT instead of sessions", "facts": '
                     '["Refresh tokens rotate"], "concepts": ["JWT"], "project": "my-api"}], "idempotency_key": "s1-3"}'

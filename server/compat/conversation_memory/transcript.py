@@ -158,12 +158,15 @@ async def read_transcript(
     conversation = await find_conversation(chats, path)
     frame = budget.scale.weigh(transcript_heading(conversation) + _CLOSING)
     builder = _TranscriptBuilder(lines, TextBudget(budget.scale, budget.room - frame))
-    position = await _first_position(chats, conversation.id, lines)
+    # The position to read from. With line numbers of a session file, that is the start of the conversation.
+    first = await chats.messages_around(conversation.id, 0, 0, 1)
+    position = 0 if not first or has_stored_lines(first[0]) else lines.start - 1
     while not builder.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
         await run_text_work(sum(len(message.content) for message in messages), builder.add, messages)
         position = messages[-1].position + 1
     if not builder.messages and lines.start > 1:
-        last_line = max(builder.last_line, await _last_line(chats, conversation))
+        page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
+        last_line = max(builder.last_line, message_lines(page.rows[-1]).end if page.rows else 0)
         raise memory_error(BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}")
     return ConversationTranscript(
         conversation=conversation,
@@ -177,17 +180,6 @@ def transcript_heading(conversation: Conversation) -> str:
     name = shorten(name_of(conversation), _NAME_MAX_CHARS)
     project = shorten(project_of(conversation), _NAME_MAX_CHARS)
     return f"# Conversation: {name}\n# Project: {project}\n# Date: {conversation.created_at[:10]}"
-
-
-async def _first_position(chats: Chats, conversation_id: str, lines: LineRange) -> int:
-    """Returns the position to read from. With line numbers of a session file, that is the start of the conversation."""
-    first = await chats.messages_around(conversation_id, 0, 0, 1)
-    return 0 if not first or has_stored_lines(first[0]) else lines.start - 1
-
-
-async def _last_line(chats: Chats, conversation: Conversation) -> int:
-    page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
-    return message_lines(page.rows[-1]).end if page.rows else 0
 
 
 class _TranscriptBuilder:

@@ -18,7 +18,6 @@ from server.compat.letta.search import (
     ROLES,
     ConversationSearch,
     InvalidSearchArgument,
-    LettaResponse,
     NearMessages,
     conversation_search_schema,
     find_nearest,
@@ -31,6 +30,9 @@ from server.protocol.catalog import Catalog, Tool, ToolResult
 from sources.items import uri_of
 from sources.storage.contract import Libraries, MessageSearch
 
+# Text of each message that conversation_search returns, which the model can then request as a whole.
+_CONVERSATION_SEARCH_MESSAGE_CHARS = 2000
+
 # -- arguments ---------------------------------------------------------------------------------------------------------
 # Parses the arguments of `conversation_search` as leniently as Letta's clients write them.
 
@@ -42,14 +44,16 @@ _END_OF_DAY = time(23, 59, 59, 999_000)
 
 def parse_arguments(arguments: ConversationSearch, settings: Settings) -> MessageSearch:
     text = (arguments.query or "").strip()
-    if len(text) > settings.query_max_chars:
-        raise InvalidSearchArgument(f"query: expected at most {settings.query_max_chars} characters, got {len(text)}")
+    if len(text) > settings.fixed.query_max_chars:
+        raise InvalidSearchArgument(
+            f"query: expected at most {settings.fixed.query_max_chars} characters, got {len(text)}"
+        )
     return MessageSearch(
         text=text or None,
         roles=parse_roles(arguments.roles),
         date_from=parse_start_date(arguments.start_date),
         date_to=parse_end_date(arguments.end_date),
-        limit=parse_limit(arguments.limit, settings.conversation_hits_max),
+        limit=parse_limit(arguments.limit, settings.message_page_max),
         deadline_ms=settings.search_deadline_ms,
     )
 
@@ -138,7 +142,7 @@ class LettaTools:
             search = parse_arguments(arguments, settings)
             async with self._libraries.library(call.context) as library:
                 hits = await search_history(
-                    library.chats, search, self._own_tools, settings.conversation_search_scan_max
+                    library.chats, search, self._own_tools, settings.fixed.conversation_search_scan_max
                 )
                 near = NearMessages((), None)
                 if arguments.format == "json":
@@ -153,7 +157,7 @@ class LettaTools:
         for hit in (*hits.hits, *near.hits):
             call.context.record_read(uri_of("chats", hit.message.conversation_id, hit.message.id))
         notes = [None if hits.is_complete else _INCOMPLETE, near.note]
-        max_chars = settings.conversation_search_message_chars
+        max_chars = _CONVERSATION_SEARCH_MESSAGE_CHARS
         if arguments.format == "text":
             if near.hits:
                 notes.insert(0, _NEAREST_ONLY)
@@ -169,7 +173,8 @@ class LettaTools:
             near=near.hits,
             limit=search.limit,
         )
-        return _json_result(response)
+        structured = msgspec.to_builtins(response)
+        return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
     def tool(self) -> Tool:
         return Tool(
@@ -183,18 +188,13 @@ class LettaTools:
                 'Example: {"query": "asyncio", "roles": ["user", "assistant"], "start_date": "2025-01-01", "limit": 20}'
             ),
             input=ConversationSearch,
-            schema=conversation_search_schema(self._settings.conversation_hits_max),
+            schema=conversation_search_schema(self._settings.message_page_max),
             handler=self.conversation_search,
         )
 
 
 def _join(notes: Sequence[str | None]) -> str | None:
     return "; ".join(filter(None, notes)) or None
-
-
-def _json_result(response: LettaResponse) -> ToolResult:
-    structured = msgspec.to_builtins(response)
-    return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
 
 def _text_result(text: str) -> ToolResult:

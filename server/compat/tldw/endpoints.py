@@ -112,7 +112,7 @@ class TldwEndpoints:
 
     async def batch(self, http: HttpRequest, incoming: IncomingRequest, admitted: AdmittedRequest) -> Response:
         """Serves JSON-RPC messages one after the other. A session that the batch opens holds for the rest of it."""
-        values, batch_max = await self._read_json(http, admitted), self._runtime.settings.connection_in_flight_max
+        values, batch_max = await self._read_json(http, admitted), self._runtime.settings.fixed.connection_in_flight_max
         if not isinstance(values, list) or not 0 < len(values) <= batch_max:
             got = f"{len(values)} messages" if isinstance(values, list) else type(values).__name__
             raise InvalidRequest(f"batch: expected an array of 1 to {batch_max} messages, got {got}")
@@ -295,7 +295,10 @@ class TldwEndpoints:
         if has_session and message.method in SESSION_METHODS:
             await self._runtime.sessions.save(session)
         if message.method == "tools/list":
-            result["tools"] = [_as_tldw_lists(tool) for tool in result["tools"]]
+            # Lists a tool under its dotted name, and as one that the caller may run: others are not listed.
+            result["tools"] = [
+                {**tool, "name": tool["name"].replace("_", ".", 1), "canExecute": True} for tool in result["tools"]
+            ]
         return result
 
     def _one_call(self, admitted: AdmittedRequest, profile: str | None = None) -> Session:
@@ -314,11 +317,6 @@ class TldwEndpoints:
 
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(encode(body), status, headers, "application/json")
-
-
-def _as_tldw_lists(tool: dict[str, Any]) -> dict[str, Any]:
-    """Lists a tool under its dotted name, and as one that the caller may run: others are not listed."""
-    return {**tool, "name": tool["name"].replace("_", ".", 1), "canExecute": True}
 
 
 def _module_of(tool: str) -> str:

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 
 from config.errors import ConfigurationError, InvalidParams
 from config.loading import format_toml
-from config.settings import Settings
-from config.source_limits import limit_problems
+from config.settings import limit_problems
 from sources.importers.engine.markdown_text import parse_yaml
 from sources.registry import SOURCES
 
@@ -104,7 +103,7 @@ def _read_source(name: str, module: Mapping[Any, Any], result: ModuleSettings) -
         if key in _LIMITS:
             setting, factor = _LIMITS[key]
             entry = f"{name}.{setting}={_number(f'{name}.{key}', value) * factor:.15g}"
-            for problem in limit_problems([entry], Settings):
+            for problem in limit_problems([entry]):
                 raise InvalidParams(f"{name}.{key}: {problem}")
             result.source_limits.append(entry)
         elif key not in _DESCRIPTIVE and value not in ({}, [], ""):

@@ -52,7 +52,17 @@ class Archive:
         if len(entries) > limits.entries_max:
             raise InvalidParams(f"archive: expected at most {limits.entries_max} files, got {len(entries)}")
         for entry in entries:
-            _require_safe(entry)
+            # Rejects path traversal and links. Nothing is extracted, but an archive built to escape its folder is not
+            # trustworthy in other ways either.
+            name = entry.filename
+            path = name.replace("\\", "/")
+            label = repr(name[:_NAME_CHARS])
+            if ".." in path.split("/") or path.startswith("/") or (len(name) > 1 and name[1] == ":"):
+                raise InvalidParams(f"archive: {label} points outside the archive")
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                raise InvalidParams(f"archive: {label} is a symbolic link; only regular files are allowed")
+            if entry.flag_bits & _ENCRYPTED:
+                raise InvalidParams(f"archive: {label} is encrypted")
         self.entries = {entry.filename: entry for entry in entries}
 
     @property
@@ -183,20 +193,6 @@ def _open_zip(file: "BoundedFile") -> zipfile.ZipFile:
     return zip_file
 
 
-def _require_safe(entry: zipfile.ZipInfo) -> None:
-    """Rejects path traversal and links. Nothing is extracted, but an archive built to escape its folder is not
-    trustworthy in other ways either."""
-    name = entry.filename
-    path = name.replace("\\", "/")
-    label = repr(name[:_NAME_CHARS])
-    if ".." in path.split("/") or path.startswith("/") or (len(name) > 1 and name[1] == ":"):
-        raise InvalidParams(f"archive: {label} points outside the archive")
-    if stat.S_ISLNK(entry.external_attr >> 16):
-        raise InvalidParams(f"archive: {label} is a symbolic link; only regular files are allowed")
-    if entry.flag_bits & _ENCRYPTED:
-        raise InvalidParams(f"archive: {label} is encrypted")
-
-
 def _damaged(entry: zipfile.ZipInfo) -> InvalidParams:
     return InvalidParams(f"archive: {entry.filename[:_NAME_CHARS]!r} is damaged")
 
@@ -243,7 +239,11 @@ class BoundedFile:
             raise TooLarge("the archive's directory", self._max_bytes)
         data = self._file.read(size)
         if size > _DIRECTORY_MIN_BYTES and not self.is_open:
-            self._require_entries(data.count(_DIRECTORY_SIGNATURE))
+            count = data.count(_DIRECTORY_SIGNATURE)
+            if count > self._entries_max:
+                raise InvalidParams(
+                    f"archive: expected at most {self._entries_max} files (import_max_conversations), got {count}"
+                )
         if self.progress is not None:
             self.progress(self._file.tell())
         return data
@@ -253,12 +253,6 @@ class BoundedFile:
 
     def tell(self) -> int:
         return self._file.tell()
-
-    def _require_entries(self, count: int) -> None:
-        if count > self._entries_max:
-            raise InvalidParams(
-                f"archive: expected at most {self._entries_max} files (import_max_conversations), got {count}"
-            )
 
     def seekable(self) -> bool:
         return True
@@ -291,15 +285,12 @@ def tar_files(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[str, int]
             return
         if len(header) < _BLOCK_BYTES or not is_tar(header):
             raise InvalidParams("tar archive is damaged or truncated")
-        size = _octal(header[124:136])
+        field = header[124:136]
+        digits = field.strip(b"\0 ")
+        if not digits.isdigit() or b"8" in digits or b"9" in digits:
+            raise InvalidParams("tar archive is damaged: a size is not a number")
+        size = int(digits, 8)
         if header[156:157] in _FILE_TYPES:
             yield header[:100].partition(b"\0")[0].decode("utf-8", "replace"), size
         file.seek(offset + _BLOCK_BYTES + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES)
     raise InvalidParams(f"archive: expected at most {limits.entries_max} files")
-
-
-def _octal(field: bytes) -> int:
-    digits = field.strip(b"\0 ")
-    if not digits.isdigit() or b"8" in digits or b"9" in digits:
-        raise InvalidParams("tar archive is damaged: a size is not a number")
-    return int(digits, 8)

@@ -58,16 +58,13 @@ class MessageTree:
         branches = (child for key in (None, *path) for child in self._children.get(key, ()))
         # The members of a cycle are below no root, so they are reached only through the list of all keys.
         for start in (*branches, *self._parents):
-            yield from self._subtree(start, seen)
-
-    def _subtree(self, start: str, seen: set[str]) -> Iterator[str]:
-        pending = [start]
-        while pending:
-            key = pending.pop()
-            if key not in seen:
-                seen.add(key)
-                yield key
-                pending += reversed(self._children.get(key, ()))
+            pending = [start]
+            while pending:
+                subtree_key = pending.pop()
+                if subtree_key not in seen:
+                    seen.add(subtree_key)
+                    yield subtree_key
+                    pending += reversed(self._children.get(subtree_key, ()))
 
 
 def thread_messages(

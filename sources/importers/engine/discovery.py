@@ -115,13 +115,18 @@ def _discover_folder(
     importer = select_importer(probe, importers)
     if importer is not None:
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
-        yield from _unused_files(folder, importer)
+        # Yields the files in an export's folder that do not belong to the export.
+        names = (path.relative_to(folder).as_posix() for path in files_in(folder))
+        unused = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
+        yield from _ignored(unused, f"file not used by {importer.name}")
         return
     suffixes = tuple({suffix for importer in importers for suffix in importer.suffixes})
     ignored = Counter[str]()
     for path in files_in(folder):
         name = (folder.name / path.relative_to(folder)).as_posix()
-        result = _discover_file_in_folder(path, name, limits, importers) if _has_suffix(path, suffixes) else None
+        result = (
+            _discover_file_in_folder(path, name, limits, importers) if path.name.lower().endswith(suffixes) else None
+        )
         if result is None:
             ignored[_suffix(path)] += 1
         else:
@@ -145,22 +150,11 @@ def _discover_file_in_folder(
     return None if damage is None else ImportProblem(name, "", damage)
 
 
-def _unused_files(folder: Path, importer: Importer) -> Iterator[IgnoredFiles]:
-    """Yields the files in an export's folder that do not belong to the export."""
-    names = (path.relative_to(folder).as_posix() for path in files_in(folder))
-    ignored = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
-    yield from _ignored(ignored, f"file not used by {importer.name}")
-
-
 def _ignored(suffixes: Counter[str], reason: str) -> Iterator[IgnoredFiles]:
     if suffixes:
         shown = [suffix for suffix, _ in suffixes.most_common(_SUFFIXES_SHOWN)]
         listing = ", ".join(shown + ["…"] * (len(suffixes) > len(shown)))
         yield IgnoredFiles(f"{reason} ({listing})", suffixes.total())
-
-
-def _has_suffix(path: Path, suffixes: tuple[str, ...]) -> bool:
-    return path.name.lower().endswith(suffixes)
 
 
 def _suffix(path: Path) -> str:

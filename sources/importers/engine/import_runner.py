@@ -49,7 +49,7 @@ from sources.importers.engine.reader_process import (
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.installed import ADDED_KINDS, ITEM_KINDS
 from sources.records import OBSERVATION
-from sources.storage.contract import Bookmarks, Library
+from sources.storage.contract import Library
 
 _LABEL_CHARS = 80
 # The sources of the kinds that other distributions add, by the name of the kind.
@@ -80,14 +80,16 @@ async def run_import(
     progress: ImportProgress,
     *,
     rereads_unchanged: bool = True,
+    limits: ImportLimits | None = None,
 ) -> ImportSummary:
     """Imports the discovered files one after the other. Without a library it is a dry run: everything is read, nothing
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
     paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
-    async with open_reader_process(import_limits(settings), paths) as process:
-        runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
+    limits = limits or import_limits(settings)
+    async with open_reader_process(limits, paths) as process:
+        runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
         runner.locations = {bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)}
         for result in results:
             match result:
@@ -113,6 +115,7 @@ class ImportRunner:
         *,
         rereads_unchanged: bool,
         keeps_edits: bool = False,
+        limits: ImportLimits | None = None,
     ) -> None:
         self.summary = ImportSummary()
         # The bookmarks of all files of the import.
@@ -120,9 +123,9 @@ class ImportRunner:
         self._keeps_edits = keeps_edits
         self._process = process
         self._library = library
-        self._limits = import_limits(settings)
+        self._limits = limits or import_limits(settings)
         self._batch_limits = batch_limits(settings)
-        self._problems_max = settings.import_problems_max
+        self._problems_max = settings.fixed.import_problems_max
         self._progress = progress
         self._rereads_unchanged = rereads_unchanged
 
@@ -154,24 +157,18 @@ class ImportRunner:
         elif bookmarks is None or digest is None:
             await importing.run(self._limits, self._batch_limits, file_progress)
         else:
-            await self._read_and_remember(importing, bookmarks, digest, file_progress)
+            source_file = importing.file
+            if source_file.importer.recognizes_moved_files:
+                importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
+            await importing.run(self._limits, self._batch_limits, file_progress)
+            if not importing.summary.failures:
+                item = importing.identity.item if importing.identity is not None else ""
+                await save_known_file(bookmarks, source_file, digest, importing.summary, item)
+                if importing.identity is not None:
+                    await importing.identity.save()
         file_progress.finish(file.size_bytes)
         self.summary.add(importing.summary)
         return importing.summary
-
-    async def _read_and_remember(
-        self, importing: "_FileImport", bookmarks: Bookmarks, digest: str, file_progress: FileProgress
-    ) -> None:
-        file = importing.file
-        if file.importer.recognizes_moved_files:
-            importing.identity = DocumentIdentity(bookmarks, file, digest, self.locations)
-        await importing.run(self._limits, self._batch_limits, file_progress)
-        if importing.summary.failures:
-            return
-        item = importing.identity.item if importing.identity is not None else ""
-        await save_known_file(bookmarks, file, digest, importing.summary, item)
-        if importing.identity is not None:
-            await importing.identity.save()
 
     def add_failed_file(self, problem: ImportProblem) -> None:
         """Counts a file that could not be opened."""
@@ -330,7 +327,12 @@ class _FileImport:
         self.summary.counts(kind).add(result.outcome)
         if is_refused:
             self.summary.failed_items += 1
-            self._add_problem(_label(kind, item), result.problem)
+            # Names an item by its kind, its title or name if it has one, and its id.
+            draft = item if isinstance(item, MessageDraft) else item.draft
+            values = draft.values if isinstance(draft, ItemDraft) else {}
+            title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+            quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
+            self._add_problem(f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})", result.problem)
 
 
 async def _upsert_many(
@@ -349,12 +351,3 @@ async def _upsert_many(
         return [(UpsertResult("refused", problem), ())] * len(items)
     results = await library.collection(kind).upsert_many([item.draft for item in items], keeps_edits=keeps_edits)
     return [(result, ()) for result in results]
-
-
-def _label(kind: str, item: ImportedItem | MessageDraft) -> str:
-    """Names an item by its kind, its title or name if it has one, and its id."""
-    draft = item if isinstance(item, MessageDraft) else item.draft
-    values = draft.values if isinstance(draft, ItemDraft) else {}
-    title = values.get("title") or getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
-    quoted_title = f"{title[:_LABEL_CHARS]!r} " if isinstance(title, str) and title else ""
-    return f"{kind}: {quoted_title}({str(draft.uuid)[:_LABEL_CHARS]})"

@@ -1,6 +1,9 @@
 """Reads JSON files larger than memory: the objects of one long list, located by their braces and yielded one by one.
 
-Only single objects are decoded, each limited in size and depth.
+Only single objects are decoded, each limited in size and depth. An object that is damaged costs no other.
+
+ijson 3.6 reads exports faster (80 MB/s instead of 30 MB/s), but has no limits: 200 kB of nested lists take all memory
+(2.7 ms here), a string of 60 MB takes 23 s (0.14 s here), and the first error ends the file.
 """
 
 import io
@@ -50,7 +53,10 @@ class JsonElement(Struct, frozen=True):
 def iter_objects(file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]:
     """Yields the objects of a list, or of a file with one object after the other. Raises InvalidParams for a file that
     is neither; later errors are elements with a problem."""
-    first = _first_block(file)
+    # The first block without leading white space, of which there may be any amount.
+    first = _complete_escape(file.read(_BLOCK_BYTES), file).removeprefix(_BYTE_ORDER_MARK).lstrip(_WHITESPACE)
+    while not first and (data := file.read(_BLOCK_BYTES)):
+        first = _complete_escape(data, file).lstrip(_WHITESPACE)
     if first[:1] not in (b"[", b"{"):
         raise InvalidParams("expected a JSON list or object")
     yield from _ObjectSplitter(base=1 if first[:1] == b"[" else 0, limits=limits).split(_blocks(first, file))
@@ -100,14 +106,6 @@ def _replace_unpaired(data: bytes) -> bytes:
     return _UNPAIRED.sub(rb"\\u0000", hidden).replace(b"\0", b"\\\\")
 
 
-def _first_block(file: IO[bytes]) -> bytes:
-    """Returns the first block without leading white space, of which there may be any amount."""
-    block = _complete_escape(file.read(_BLOCK_BYTES), file).removeprefix(_BYTE_ORDER_MARK).lstrip(_WHITESPACE)
-    while not block and (data := file.read(_BLOCK_BYTES)):
-        block = _complete_escape(data, file).lstrip(_WHITESPACE)
-    return block
-
-
 def _blocks(first: bytes, file: IO[bytes]) -> Iterator[bytes]:
     yield first
     while block := file.read(_BLOCK_BYTES):
@@ -141,7 +139,16 @@ class _BoundaryFinder:
             return
         pieces = plain.split(b'"')
         if not self._skip(b"".join(pieces[1 if self._in_string else 0 :: 2])):
-            yield from self._scan(pieces)
+            offset, in_string = 0, self._in_string
+            for piece in pieces:
+                if not in_string and piece not in _PLAIN:
+                    braces = piece.translate(None, _NOT_STRUCTURE)
+                    if self.depth - len(braces) > self._base:
+                        self._track_depth(braces)
+                    elif braces:
+                        yield from self._boundaries(piece, offset)
+                in_string = not in_string
+                offset += len(piece) + 1
         # Every piece except the first follows a quotation mark.
         self._in_string ^= len(pieces) % 2 == 0
 
@@ -163,21 +170,6 @@ class _BoundaryFinder:
             return False
         self.depth += opening - closing
         return True
-
-    def _scan(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, bool]]:
-        offset, in_string = 0, self._in_string
-        for piece in pieces:
-            if not in_string and piece not in _PLAIN:
-                yield from self._scan_piece(piece, offset)
-            in_string = not in_string
-            offset += len(piece) + 1
-
-    def _scan_piece(self, piece: bytes, offset: int) -> Iterator[tuple[int, bool]]:
-        braces = piece.translate(None, _NOT_STRUCTURE)
-        if self.depth - len(braces) > self._base:
-            self._track_depth(braces)
-        elif braces:
-            yield from self._boundaries(piece, offset)
 
     def _track_depth(self, braces: bytes) -> None:
         for run in _RUN.findall(braces):
@@ -240,7 +232,9 @@ class _ObjectSplitter:
                 return
             if opens and self._finder.depth > self._base:
                 yield from self._check_between(block[start:offset])
-                self._begin()
+                self._is_inside = True
+                self._is_junk_reported = False
+                self._finder.deepest = self._finder.depth
                 start = offset
             elif self._is_inside:
                 self._add_part(block[start : offset + 1])
@@ -250,11 +244,6 @@ class _ObjectSplitter:
             self._add_part(block[start:])
         else:
             yield from self._check_between(block[start:])
-
-    def _begin(self) -> None:
-        self._is_inside = True
-        self._is_junk_reported = False
-        self._finder.deepest = self._finder.depth
 
     def _add_part(self, part: bytes) -> None:
         self._bytes += len(part)
@@ -360,7 +349,12 @@ class JsonScanner:
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
         tokens_left, is_end = _TOKENS_MAX, False
         while not is_end:
-            is_end = not self._read_more()
+            # Twice as much every time: a long string is matched from its start again.
+            block = self._file.read(max(_MEMBER_BLOCK_BYTES, len(self.data)))
+            self.data += block
+            if len(self.data) > self._limits.line_max_bytes:
+                raise InvalidParams(f"expected at most {self._limits.line_max_bytes} bytes before the list, got more")
+            is_end = not bool(block)
             for token in _TOKEN.finditer(self.data, self._position):
                 bracket = token[0]
                 if bracket in _BRACKETS:
@@ -390,11 +384,3 @@ class JsonScanner:
         elif self._containers:
             self._containers.pop()
         self.key = _NO_KEY
-
-    def _read_more(self) -> bool:
-        # Twice as much every time: a long string is matched from its start again.
-        block = self._file.read(max(_MEMBER_BLOCK_BYTES, len(self.data)))
-        self.data += block
-        if len(self.data) > self._limits.line_max_bytes:
-            raise InvalidParams(f"expected at most {self._limits.line_max_bytes} bytes before the list, got more")
-        return bool(block)

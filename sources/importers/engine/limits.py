@@ -11,25 +11,36 @@ if TYPE_CHECKING:
     from config.settings import Settings
 
 
+# Unpacked size of an archive, as a multiple of the size of a file: an archive of text compresses by ten to forty times,
+# and most have images, which do not.
+UNPACKED_TIMES = 16
+
+
 class ImportLimits(Struct, frozen=True, kw_only=True):
-    """Sizes are in unpacked bytes."""
+    """Sizes are in unpacked bytes. Those with a default are fixed; the others are settings."""
 
     file_max_bytes: int
     unpacked_max_bytes: int
-    unpacked_ratio_max: int
     entries_max: int
-    line_max_bytes: int
-    depth_max: int
     item_max_chars: int
+    # Text compresses by ten to forty times; a file in an archive that compresses more than this is a bomb.
+    unpacked_ratio_max: int = 200
+    # One line or value is held in memory several times while it is parsed.
+    line_max_bytes: int = 32 << 20
+    # Deeper JSON is an attack on parsers that recurse.
+    depth_max: int = 100
     # The images of one note together.
     images_max_bytes: int = 16 << 20
+    # Lines of a text, values of JSON that is not a list of items, and messages of a conversation: each takes far more
+    # memory than its bytes.
     lines_max: int = 1_000_000
     values_max: int = 2_000_000
     messages_max: int = 1_000_000
     # A file with more failed or skipped items than this is given up, unless it has more items that were imported.
     failed_max: int = 10_000
     skipped_max: int = 50_000
-    # Limits of the subprocess that parses one document.
+    # Limits of the subprocess that parses one document, which is held in memory as a whole. The deadline is long enough
+    # to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20
     parser_deadline_s: float = 120.0
@@ -45,22 +56,11 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
 def import_limits(settings: "Settings") -> ImportLimits:
     return ImportLimits(
         file_max_bytes=settings.import_max_bytes,
-        unpacked_max_bytes=settings.import_unpacked_max_bytes,
-        unpacked_ratio_max=settings.import_unpacked_ratio_max,
+        unpacked_max_bytes=UNPACKED_TIMES * settings.import_max_bytes,
         entries_max=settings.import_max_conversations,
-        line_max_bytes=settings.import_line_max_bytes,
-        depth_max=settings.import_depth_max,
         item_max_chars=settings.item_max_chars,
-        images_max_bytes=settings.import_images_max_bytes,
-        lines_max=settings.import_lines_max,
-        values_max=settings.import_values_max,
-        messages_max=settings.import_messages_max,
-        failed_max=settings.import_failed_max,
-        skipped_max=settings.import_skipped_max,
-        parser_cpu_s=settings.import_parser_cpu_s,
-        parser_memory_max_bytes=settings.import_parser_memory_mib << 20,
-        parser_deadline_s=settings.import_parser_deadline_s,
+        images_max_bytes=settings.fixed.import_images_max_bytes,
         reader_memory_max_bytes=settings.import_reader_memory_mib << 20,
-        reader_deadline_s=settings.import_reader_deadline_s,
+        reader_deadline_s=settings.fixed.import_reader_deadline_s,
         sandbox=settings.import_sandbox,
     )

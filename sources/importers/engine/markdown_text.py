@@ -146,24 +146,20 @@ def split_front_matter(text: str, depth_max: int) -> tuple[Mapping[str, Any], st
 def parse_yaml(text: str, depth_max: int) -> Any:
     """Parses a text with one YAML document; returns None if it is empty."""
     try:
-        _require_safe(text, depth_max)
+        depth = 0
+        for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+            if number > _EVENTS_MAX:
+                raise InvalidParams(f"YAML has more than {_EVENTS_MAX} values")
+            if isinstance(event, yaml.AliasEvent):
+                raise InvalidParams("YAML aliases are not supported")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > depth_max:
+                raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER
     except yaml.YAMLError as error:
         raise InvalidParams(f"YAML is invalid: {_reason(error)}") from error
     except UnicodeEncodeError as error:
         raise InvalidParams("YAML contains an unpaired surrogate") from error
-
-
-def _require_safe(text: str, depth_max: int) -> None:
-    depth = 0
-    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if number > _EVENTS_MAX:
-            raise InvalidParams(f"YAML has more than {_EVENTS_MAX} values")
-        if isinstance(event, yaml.AliasEvent):
-            raise InvalidParams("YAML aliases are not supported")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > depth_max:
-            raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
 
 
 def _reason(error: yaml.YAMLError) -> str:

@@ -135,7 +135,35 @@ _TEXT_SUFFIXES = (
 def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     """Describes the damage, or returns None if the file appears intact."""
     try:
-        _require_intact(probe, probe.path.suffix.lower(), limits)
+        suffix = probe.path.suffix.lower()
+        if is_zip(probe.head) or suffix in _ZIP_SUFFIXES:
+            with open_archive(probe.path, limits):
+                pass
+        elif probe.head.startswith(SIGNATURE) or (suffix in _PNG_SUFFIXES and not _is_other_image(probe.head)):
+            require_complete(probe.path)
+        elif is_database(probe):
+            require_readable(probe.path)
+        elif suffix in _JSON_SUFFIXES:
+            # Accepts JSON with comments and trailing commas, as in `tsconfig.json`.
+            data = read_bytes(probe.path, limits.line_max_bytes)
+            try:
+                _require_json(data)
+            except InvalidParams:
+                # Commas are removed last, because a comment may follow one.
+                without_comments = _JSON_WITH_COMMENTS.sub(lambda token: b" " if token["comment"] else token[0], data)
+                _require_json(
+                    _JSON_WITH_COMMENTS.sub(lambda token: b" " if token["comma"] else token[0], without_comments)
+                )
+        elif suffix == _JSONL_SUFFIX:
+            # Checks the first line only; an importer reports errors in later lines.
+            first, newline, _ = probe.head.partition(b"\n")
+            if newline:
+                _require_json(first)
+        elif suffix == _PDF_SUFFIX:
+            # A PDF is recognized by its header alone, so this file has none.
+            raise InvalidParams("not a PDF file")
+        elif suffix in _TEXT_SUFFIXES and not is_text(probe.head):
+            raise InvalidParams("expected text, got a NUL character")
     except InvalidParams as error:
         return error.message
     except TooLarge as error:
@@ -146,44 +174,8 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     return None
 
 
-def _require_intact(probe: FileProbe, suffix: str, limits: ImportLimits) -> None:
-    if is_zip(probe.head) or suffix in _ZIP_SUFFIXES:
-        with open_archive(probe.path, limits):
-            pass
-    elif probe.head.startswith(SIGNATURE) or (suffix in _PNG_SUFFIXES and not _is_other_image(probe.head)):
-        require_complete(probe.path)
-    elif is_database(probe):
-        require_readable(probe.path)
-    elif suffix in _JSON_SUFFIXES:
-        _require_json_or_comments(read_bytes(probe.path, limits.line_max_bytes))
-    elif suffix == _JSONL_SUFFIX:
-        _require_json_line(probe.head)
-    elif suffix == _PDF_SUFFIX:
-        # A PDF is recognized by its header alone, so this file has none.
-        raise InvalidParams("not a PDF file")
-    elif suffix in _TEXT_SUFFIXES and not is_text(probe.head):
-        raise InvalidParams("expected text, got a NUL character")
-
-
-def _require_json_line(head: bytes) -> None:
-    """Checks the first line only; an importer reports errors in later lines."""
-    first, newline, _ = head.partition(b"\n")
-    if newline:
-        _require_json(first)
-
-
 def _is_other_image(head: bytes) -> bool:
     return head.startswith(_IMAGE_STARTS) or head[4:8] == _HEIF_MARK
-
-
-def _require_json_or_comments(data: bytes) -> None:
-    """Accepts JSON with comments and trailing commas, as in `tsconfig.json`."""
-    try:
-        _require_json(data)
-    except InvalidParams:
-        # Commas are removed last, because a comment may follow one.
-        without_comments = _JSON_WITH_COMMENTS.sub(lambda token: b" " if token["comment"] else token[0], data)
-        _require_json(_JSON_WITH_COMMENTS.sub(lambda token: b" " if token["comma"] else token[0], without_comments))
 
 
 def _require_json(data: bytes) -> None:

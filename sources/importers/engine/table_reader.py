@@ -55,7 +55,13 @@ def is_database(probe: FileProbe) -> bool:
 @contextmanager
 def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connection]:
     """Opens a database after checking its integrity. Any SQLite error raises InvalidParams."""
-    _require_closed(path)
+    # Rejects a database in use: changes that are not yet in the main file would be missing without notice.
+    for suffix in ("-wal", "-journal"):
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size > 0:
+            raise InvalidParams(
+                f"database is in use ({printable_name(journal.name)} exists); close the program that uses it first"
+            )
     with _connect(path, limits.line_max_bytes) as connection:
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise InvalidParams("database is damaged")
@@ -94,7 +100,14 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
         with opening_only(path):
             uri = f"{Path(real_path(path)).as_uri()}?mode=ro&immutable=1"
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        _apply_guards(connection, file_status(path).st_size, value_max_bytes)
+        size_bytes = file_status(path).st_size
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.text_factory = _decode_text
+        for statement in _SAFETY_PRAGMAS:
+            connection.execute(statement)
+        calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
+        connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
         yield connection
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
         raise InvalidParams(_problem(error)) from error
@@ -109,28 +122,8 @@ def _problem(error: Exception) -> str:
     return "database cannot be read by SQLite"
 
 
-def _apply_guards(connection: sqlite3.Connection, size_bytes: int, value_max_bytes: int) -> None:
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.text_factory = _decode_text
-    for statement in _SAFETY_PRAGMAS:
-        connection.execute(statement)
-    calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
-    connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
-
-
 def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _require_closed(path: Path) -> None:
-    """Rejects a database in use: changes that are not yet in the main file would be missing without notice."""
-    for suffix in ("-wal", "-journal"):
-        journal = path.with_name(path.name + suffix)
-        if journal.is_file() and journal.stat().st_size > 0:
-            raise InvalidParams(
-                f"database is in use ({printable_name(journal.name)} exists); close the program that uses it first"
-            )
 
 
 TableRow = Mapping[str, Any]
@@ -241,20 +234,17 @@ class TableReader:
     def _select(self, table: TableSpec, condition: str, value: Any) -> Sequence[TableRow]:
         key = table, condition
         if key not in self._statements:
-            self._statements[key] = self._statement(table, condition)
+            # Columns that the file lacks are read as NULL.
+            statement_names = (*table.required, *table.optional)
+            present = {*table.required, *self.columns(table.name)}
+            selected = ", ".join(name if name in present else f"NULL AS {name}" for name in statement_names)
+            self._statements[key] = f"SELECT {selected} FROM {table.name} WHERE {condition}", statement_names
         sql, names = self._statements[key]
         try:
             rows = self._connection.execute(sql, (value,)).fetchall()
         except sqlite3.DataError as error:
             raise InvalidParams(f"a value is larger than {self.limits.line_max_bytes} bytes") from error
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _statement(self, table: TableSpec, condition: str) -> tuple[str, Sequence[str]]:
-        """Columns that the file lacks are read as NULL."""
-        names = (*table.required, *table.optional)
-        present = {*table.required, *self.columns(table.name)}
-        selected = ", ".join(name if name in present else f"NULL AS {name}" for name in names)
-        return f"SELECT {selected} FROM {table.name} WHERE {condition}", names
 
 
 class RowProgress:

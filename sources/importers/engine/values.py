@@ -117,7 +117,7 @@ def has_too_many_values(data: bytes, limits: ImportLimits) -> bool:
 
 
 def too_many_values(limits: ImportLimits) -> str:
-    return f"JSON has more than {limits.values_max} values (import_values_max)"
+    return f"JSON has more than {limits.values_max} values"
 
 
 def json_or_none(value: object, limits: ImportLimits) -> Any:
@@ -172,7 +172,10 @@ def stored_time(value: object) -> str | None:
     try:
         return _from_number(float(value))
     except ValueError:
-        return _from_text(value)
+        try:
+            return format_time(parse_time(value.strip()))
+        except (ValueError, OverflowError):
+            return None
 
 
 def _from_number(number: float) -> str | None:
@@ -181,13 +184,6 @@ def _from_number(number: float) -> str | None:
     try:
         return format_timestamp(number / 1000 if number >= _MILLISECONDS_FROM else number)
     except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _from_text(text: str) -> str | None:
-    try:
-        return format_time(parse_time(text.strip()))
-    except (ValueError, OverflowError):
         return None
 
 

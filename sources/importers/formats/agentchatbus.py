@@ -79,27 +79,23 @@ def _read_thread(
         yield from (SkippedItem("message of a deleted thread") for _ in rowids)
         return
     try:
-        draft = _thread_draft(thread, reader.limits)
+        if not isinstance(thread["id"], str):
+            raise InvalidParams(f"id: expected text, got {key_label(thread['id'])!r}")
+        require_allowed_id(thread["id"])
+        own = json_or_none(thread["metadata"], reader.limits)
+        fields = {name: clean_line(thread[name]) for name in ("summary", "system_prompt") if clean_line(thread[name])}
+        draft = ConversationDraft(
+            uuid=thread["id"],
+            title=clean_line(thread["topic"]),
+            namespace=_NAMESPACE,
+            metadata=_with_bus_fields({**(own if isinstance(own, dict) else {}), **fields}, status=thread["status"]),
+            created_at=stored_time(thread["created_at"]) or UNSET,
+            last_modified=stored_time(thread["updated_at"]) or stored_time(thread["closed_at"]) or UNSET,
+        )
     except InvalidParams as error:
         yield FailedItem(f"thread {key_label(thread['id'])}", error.message)
         return
     yield from conversation_parts(draft, _read_messages(reader, rowids, progress))
-
-
-def _thread_draft(row: TableRow, limits: ImportLimits) -> ConversationDraft:
-    if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-    require_allowed_id(row["id"])
-    own = json_or_none(row["metadata"], limits)
-    fields = {name: clean_line(row[name]) for name in ("summary", "system_prompt") if clean_line(row[name])}
-    return ConversationDraft(
-        uuid=row["id"],
-        title=clean_line(row["topic"]),
-        namespace=_NAMESPACE,
-        metadata=_with_bus_fields({**(own if isinstance(own, dict) else {}), **fields}, status=row["status"]),
-        created_at=stored_time(row["created_at"]) or UNSET,
-        last_modified=stored_time(row["updated_at"]) or stored_time(row["closed_at"]) or UNSET,
-    )
 
 
 def _read_messages(

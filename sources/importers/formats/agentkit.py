@@ -90,7 +90,9 @@ def _read_conversation(
 ) -> Iterator[ImportEvent]:
     key = row["id"]
     try:
-        _require_valid_id(key)
+        if not isinstance(key, str):
+            raise InvalidParams(f"id: expected text, got {key_label(key)!r}")
+        require_allowed_id(key)
     except InvalidParams as error:
         yield FailedItem(f"conversation {key_label(key)}", error.message)
         return
@@ -105,12 +107,6 @@ def _read_conversation(
         last_modified=stored_time(row["updated_at"]) or UNSET,
     )
     yield from conversation_parts(draft, _read_messages(reader, rowids, progress))
-
-
-def _require_valid_id(value: Any) -> None:
-    if not isinstance(value, str):
-        raise InvalidParams(f"id: expected text, got {key_label(value)!r}")
-    require_allowed_id(value)
 
 
 def _read_messages(

@@ -82,7 +82,17 @@ class AppleNotesImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if is_zip_file(path):
-            yield from _read_archive(path, limits, progress)
+            with open_tree(path, limits, progress) as tree:
+                for name in tree.names:
+                    if not _is_note_entry(name):
+                        yield SkippedItem("file in the archive not containing a note")
+                        continue
+                    try:
+                        text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
+                    except InvalidParams as error:
+                        yield FailedItem(name, error.message)
+                        continue
+                    yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
         elif _is_sqlite_file(path):
             yield from _read_database(path, limits, progress)
         else:
@@ -185,20 +195,6 @@ def _is_note_entry(name: str) -> bool:
     """A note is a folder, below `Notes`, with its text in a file of the same name."""
     *folders, folder, file = ["", *name.split("/")]
     return "Notes" in folders and file == f"{folder}.txt"
-
-
-def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
-    with open_tree(path, limits, progress) as tree:
-        for name in tree.names:
-            if not _is_note_entry(name):
-                yield SkippedItem("file in the archive not containing a note")
-                continue
-            try:
-                text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
-            except InvalidParams as error:
-                yield FailedItem(name, error.message)
-                continue
-            yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
 
 
 def _text_note(path: PurePosixPath, text: str, modified: Any) -> ImportEvent:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -59,18 +58,16 @@ class BearImporter(Importer):
     ) -> Iterator[ImportEvent]:
         if path.is_dir() or not is_zip_file(path):
             folder = path if path.is_dir() else path.parent
-            yield from _read_tree(FolderTree(folder, limits, progress), _folder_key(folder, limits), limits)
+            # A folder has no content to hash, but an uploaded one is always a zip.
+            yield from _read_tree(
+                FolderTree(folder, limits, progress), str(folder.resolve()) if limits.has_stable_path else "", limits
+            )
             return
         with open_tree(path, limits, progress) as tree:
             yield from _read_tree(tree, file_key(path, limits), limits)
 
 
 IMPORTER = BearImporter()
-
-
-def _folder_key(folder: Path, limits: ImportLimits) -> str:
-    """A folder has no content to hash, but an uploaded one is always a zip."""
-    return str(folder.resolve()) if limits.has_stable_path else ""
 
 
 def _bundles(names: Sequence[str]) -> Iterator[str]:
@@ -106,15 +103,11 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
         return SkippedItem("note in the trash")
     if not text:
         return SkippedItem("empty note")
-    return ImportedNote(_note_draft(text, folder, bear, key))
-
-
-def _note_draft(text: str, folder: str, bear: Mapping[str, Any], key: str) -> NoteDraft:
     prose = remove_code(text)
-    name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
+    note_draft_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
     modified = stored_time(bear.get("modificationDate"))
-    return NoteDraft(
-        title=short_title(first_heading(prose) or name or text.partition("\n")[0]),
+    note_draft = NoteDraft(
+        title=short_title(first_heading(prose) or note_draft_name or text.partition("\n")[0]),
         content=text,
         tags=clean_tags([*_WORDS_TAG.findall(prose), *inline_tags(_WORDS_TAG.sub(" ", prose))]),
         metadata=compact_metadata(
@@ -128,6 +121,7 @@ def _note_draft(text: str, folder: str, bear: Mapping[str, Any], key: str) -> No
         created_at=stored_time(bear.get("creationDate")) or UNSET,
         last_modified=modified or UNSET,
     )
+    return ImportedNote(note_draft)
 
 
 def _leading_uuid(value: object) -> object:

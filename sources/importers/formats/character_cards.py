@@ -97,21 +97,23 @@ def _read_card(path: Path, limits: ImportLimits) -> bytes:
     with open_file(path) as file:
         head = file.read(_HEAD_BYTES)
     if head.startswith(SIGNATURE):
-        return _read_png_card(path, limits)
+        for keyword in _PNG_KEYWORDS:
+            text = read_text_chunk(path, keyword, limits.line_max_bytes)
+            if text is not None:
+                # Decodes base64, which the specifications require but some programs omit.
+                if text.lstrip().startswith(b"{"):
+                    return text
+                try:
+                    return b64decode(text, validate=False)
+                except Base64Error as error:
+                    raise InvalidParams("the character card in the PNG is not valid base64") from error
+        raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
     if is_webp(head):
         return _read_webp_card(path, limits.line_max_bytes)
     if is_zip(head):
         with open_archive(path, limits) as archive:
             return archive.read(_CARD_IN_CHARX, limits.line_max_bytes)
     return read_bytes(path, limits.line_max_bytes)
-
-
-def _read_png_card(path: Path, limits: ImportLimits) -> bytes:
-    for keyword in _PNG_KEYWORDS:
-        text = read_text_chunk(path, keyword, limits.line_max_bytes)
-        if text is not None:
-            return _decode_base64(text)
-    raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
 
 
 def _has_webp_card(path: Path) -> bool:
@@ -133,16 +135,6 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
     if start < 0 or end < start:
         raise InvalidParams("WebP contains no character card")
     return exif[start : end + 1]
-
-
-def _decode_base64(text: bytes) -> bytes:
-    """Decodes base64, which the specifications require but some programs omit."""
-    if text.lstrip().startswith(b"{"):
-        return text
-    try:
-        return b64decode(text, validate=False)
-    except Base64Error as error:
-        raise InvalidParams("the character card in the PNG is not valid base64") from error
 
 
 def _character_draft(card: Any, key: str) -> CharacterDraft:

@@ -66,7 +66,13 @@ class ConversationsImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        reader = ConversationFileReader(_archive_limits(limits), _PART_MESSAGES)
+        archive_limits = ArchiveLimits(
+            max_files=limits.entries_max,
+            unpacked_max_bytes=limits.unpacked_max_bytes,
+            line_max_bytes=max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR),
+            whole_file_max_bytes=limits.line_max_bytes,
+        )
+        reader = ConversationFileReader(archive_limits, _PART_MESSAGES)
         with open_file(path) as file:
             if not is_zip(file.read(4)):
                 file.seek(0)
@@ -120,12 +126,3 @@ def _conversation_events(part: ConversationPart) -> Iterator[ImportedConversatio
         return
     messages = tuple(map(message_draft, part.messages))
     yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)
-
-
-def _archive_limits(limits: ImportLimits) -> ArchiveLimits:
-    return ArchiveLimits(
-        max_files=limits.entries_max,
-        unpacked_max_bytes=limits.unpacked_max_bytes,
-        line_max_bytes=max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR),
-        whole_file_max_bytes=limits.line_max_bytes,
-    )

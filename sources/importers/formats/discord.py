@@ -55,7 +55,24 @@ class DiscordImporter(Importer):
     ) -> Iterator[ImportEvent]:
         if path.is_dir() or is_zip_file(path):
             with open_tree(path, limits, progress) as tree:
-                yield from _read_package(tree, limits)
+                account: Any = next((_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name)), {})
+                author = (
+                    clean_line(_object(account).get("global_name"))
+                    or clean_line(_object(account).get("username"))
+                    or "me"
+                )
+                channels = {
+                    found["channel"]: name
+                    for name in sorted(tree.names)
+                    if (found := _PACKAGE_MESSAGES.fullmatch(name))
+                }
+                if not channels:
+                    raise InvalidParams("package: expected folders with messages.json, found none")
+                for folder, name in channels.items():
+                    try:
+                        yield from _read_own_messages(tree, folder, name, author, limits)
+                    except InvalidParams as error:
+                        yield FailedItem(name, error.message)
             return
         with open_file(path) as file:
             yield from _read_channel(count_reads(file, limits, progress), limits)
@@ -133,19 +150,6 @@ def _is_package_folder(probe: FileProbe) -> bool:
     """Looks two levels down, because the folder itself only contains folders."""
     messages = next((name for name in probe.names if name.lower() == "messages"), None)
     return messages is not None and (probe.path / messages / "index.json").is_file()
-
-
-def _read_package(tree: FileTree, limits: ImportLimits) -> Iterator[ImportEvent]:
-    account: Any = next((_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name)), {})
-    author = clean_line(_object(account).get("global_name")) or clean_line(_object(account).get("username")) or "me"
-    channels = {found["channel"]: name for name in sorted(tree.names) if (found := _PACKAGE_MESSAGES.fullmatch(name))}
-    if not channels:
-        raise InvalidParams("package: expected folders with messages.json, found none")
-    for folder, name in channels.items():
-        try:
-            yield from _read_own_messages(tree, folder, name, author, limits)
-        except InvalidParams as error:
-            yield FailedItem(name, error.message)
 
 
 def _read_own_messages(

@@ -42,19 +42,40 @@ class EmbeddedDocument(Struct, frozen=True):
 
 def is_document(name: str, data: bytes) -> bool:
     """Returns whether the file can be read as a document, judged by its content."""
-    return _kind(name, data) is not None or _is_plain_text(name, data)
+    return _kind(name, data) is not None or (
+        PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and is_text(data[:HEAD_BYTES])
+    )
 
 
 def read_embedded(
     document: EmbeddedDocument, parse: DocumentParser, limits: ImportLimits
 ) -> ImportedMedia | SkippedItem | FailedItem:
     try:
-        parsed = _parsed(document, parse, limits)
+        kind = _kind(document.name, document.data)
+        if kind is not None:
+            parsed = parse(document.data, kind, limits)
+        elif len(document.data) > text_max_bytes(limits):
+            raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
+        else:
+            parsed = ParsedDocument(text=decode_text(document.data, limits, document.name).strip())
     except InvalidParams as error:
         return FailedItem(document.name, error.message)
     if not parsed.text:
         return SkippedItem("document without text")
-    return ImportedMedia(_media_draft(document, parsed))
+    path = PurePosixPath(document.name)
+    media_draft_kind = _kind(document.name, document.data)
+    media_draft = MediaDraft(
+        title=short_title(parsed.title) or short_title(clean_line(path.stem)),
+        media_type=media_draft_kind or "text",
+        author=short_title(parsed.author),
+        url=parsed.url or UNSET,
+        content=parsed.text,
+        tags=clean_tags(split_words(parsed.metadata.get("keywords"))),
+        metadata=compact_metadata(file=clean_line(path.name), **document.metadata, **parsed.metadata),
+        uuid=stable_uuid(document.owner, "media", document.key),
+        created_at=stored_date(parsed.created) or document.created_at,
+    )
+    return ImportedMedia(media_draft)
 
 
 def _kind(name: str, data: bytes) -> DocumentKind | None:
@@ -70,32 +91,3 @@ def _zip_names(data: bytes) -> tuple[str, ...]:
             return tuple(archive.namelist())
     except ZIP_ERRORS:
         return ()
-
-
-def _is_plain_text(name: str, data: bytes) -> bool:
-    return PurePosixPath(name).suffix.lower() in TEXT_SUFFIXES and is_text(data[:HEAD_BYTES])
-
-
-def _parsed(document: EmbeddedDocument, parse: DocumentParser, limits: ImportLimits) -> ParsedDocument:
-    kind = _kind(document.name, document.data)
-    if kind is not None:
-        return parse(document.data, kind, limits)
-    if len(document.data) > text_max_bytes(limits):
-        raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
-    return ParsedDocument(text=decode_text(document.data, limits, document.name).strip())
-
-
-def _media_draft(document: EmbeddedDocument, parsed: ParsedDocument) -> MediaDraft:
-    path = PurePosixPath(document.name)
-    kind = _kind(document.name, document.data)
-    return MediaDraft(
-        title=short_title(parsed.title) or short_title(clean_line(path.stem)),
-        media_type=kind or "text",
-        author=short_title(parsed.author),
-        url=parsed.url or UNSET,
-        content=parsed.text,
-        tags=clean_tags(split_words(parsed.metadata.get("keywords"))),
-        metadata=compact_metadata(file=clean_line(path.name), **document.metadata, **parsed.metadata),
-        uuid=stable_uuid(document.owner, "media", document.key),
-        created_at=stored_date(parsed.created) or document.created_at,
-    )

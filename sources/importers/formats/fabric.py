@@ -55,7 +55,19 @@ class FabricImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if is_zip_file(path):
-            yield from _read_archive(path, limits, progress)
+            key = file_key(path, limits) if limits.has_stable_path else None
+            with open_tree(path, limits, progress) as tree:
+                folders = dict.fromkeys(name.rpartition("/")[0] for name in tree.names if _IN_ARCHIVE.search(name))
+                for folder in folders:
+                    try:
+                        system, user = (_part_text(tree, f"{folder}/{name}", limits) for name in (_SYSTEM, _USER))
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(folder, error.message)
+                        continue
+                    own_key = sha256(f"{system}\0{user}".encode()).hexdigest() if key is None else f"{key}/{folder}"
+                    yield _prompt(folder.rpartition("/")[2], own_key, system, user)
+                others = len(tree.names) - sum(1 for name in tree.names if _IN_ARCHIVE.search(name))
+                yield from (SkippedItem("file in the archive not containing a pattern") for _ in range(others))
         else:
             yield _read_pattern(path, limits)
         progress(file_size(path))
@@ -73,22 +85,6 @@ def _read_pattern(path: Path, limits: ImportLimits) -> ImportEvent:
     # The folder of an upload has a random name.
     name = path.resolve().parent.name if limits.has_stable_path else path.stem
     return _prompt(printable_name(name), file_key(path, limits), system_text, user_text)
-
-
-def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
-    key = file_key(path, limits) if limits.has_stable_path else None
-    with open_tree(path, limits, progress) as tree:
-        folders = dict.fromkeys(name.rpartition("/")[0] for name in tree.names if _IN_ARCHIVE.search(name))
-        for folder in folders:
-            try:
-                system, user = (_part_text(tree, f"{folder}/{name}", limits) for name in (_SYSTEM, _USER))
-            except (InvalidParams, TooLarge) as error:
-                yield FailedItem(folder, error.message)
-                continue
-            own_key = sha256(f"{system}\0{user}".encode()).hexdigest() if key is None else f"{key}/{folder}"
-            yield _prompt(folder.rpartition("/")[2], own_key, system, user)
-        others = len(tree.names) - sum(1 for name in tree.names if _IN_ARCHIVE.search(name))
-        yield from (SkippedItem("file in the archive not containing a pattern") for _ in range(others))
 
 
 def _part_text(tree: FileTree, name: str, limits: ImportLimits) -> str:

@@ -115,7 +115,8 @@ def _read_activity(activity: _GeminiActivity, limits: ImportLimits) -> _GeminiEx
     if not names & _PRODUCTS:
         return SkippedItem("activity of another product")
     time = stored_time(activity.time)
-    answer = _answer(activity, limits)
+    pages = (text_or_empty(item.get("html")) for item in objects(activity.safeHtmlItem))
+    answer = "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
     if not time or not answer.strip():
         # Feedback, deleted chats and settings are activities, too.
         return SkippedItem("activity without an answer")
@@ -147,11 +148,6 @@ def _messages(exchange: _GeminiExchange) -> Iterator[ChatMessage]:
     time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
     yield ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments)
     yield ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key)
-
-
-def _answer(activity: _GeminiActivity, limits: ImportLimits) -> str:
-    pages = (text_or_empty(item.get("html")) for item in objects(activity.safeHtmlItem))
-    return "\n\n".join(html_text(page, limits.item_max_chars) for page in pages if page.strip())
 
 
 def _attachments(activity: _GeminiActivity) -> tuple[Mapping[str, Any], ...]:

@@ -64,7 +64,16 @@ class GoogleKeepImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if is_zip_file(path):
-            yield from _read_archive(path, limits, progress)
+            with open_tree(path, limits, progress) as tree:
+                for name in tree.names:
+                    if not _is_note_entry(name):
+                        yield SkippedItem("file in the archive not containing a Keep note")
+                        continue
+                    try:
+                        data = parse_json(tree.read(name, limits.line_max_bytes), limits)
+                        yield _read_note(data, name.rpartition("/")[2].removesuffix(".json"))
+                    except InvalidParams as error:
+                        yield FailedItem(name, error.message)
         elif path.suffix.lower() == _PAGE_SUFFIX:
             yield SkippedItem("web page of a note that is also there as JSON")
         else:
@@ -89,19 +98,6 @@ def _has_keep_note(path: Path) -> bool:
             return path.is_file() and _is_keep_note(file.read(HEAD_BYTES))
     except OSError:
         return False
-
-
-def _read_archive(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
-    with open_tree(path, limits, progress) as tree:
-        for name in tree.names:
-            if not _is_note_entry(name):
-                yield SkippedItem("file in the archive not containing a Keep note")
-                continue
-            try:
-                data = parse_json(tree.read(name, limits.line_max_bytes), limits)
-                yield _read_note(data, name.rpartition("/")[2].removesuffix(".json"))
-            except InvalidParams as error:
-                yield FailedItem(name, error.message)
 
 
 def _read_note(note: Any, file_stem: str) -> ImportEvent:

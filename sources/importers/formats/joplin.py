@@ -173,31 +173,28 @@ def _read_item(name: str, item: _JoplinItem, index: _JoplinIndex, limits: Import
     if item.properties.get("deleted_time", "0") not in ("", "0"):
         return SkippedItem("note in the trash")
     try:
-        return ImportedNote(_note_draft(item, note_id, index, limits))
+        title, _, body = item.text.partition("\n")
+        properties = item.properties
+        is_html = properties.get("markup_language") == _HTML
+        updated = stored_time(properties.get("user_updated_time") or properties.get("updated_time"))
+        note_draft = NoteDraft(
+            title=short_title(title) or "Untitled",
+            content=html_text(body, limits.item_max_chars) if is_html else body.strip("\n"),
+            tags=clean_tags(index.tags(note_id)),
+            metadata=compact_metadata(
+                notebook=index.notebook(properties.get("parent_id", "")),
+                updated=updated,
+                url=properties.get("source_url"),
+                author=properties.get("author"),
+                todo=_todo_state(properties),
+            ),
+            uuid=str(UUID(note_id)),
+            created_at=stored_time(properties.get("user_created_time") or properties.get("created_time")) or UNSET,
+            last_modified=updated or UNSET,
+        )
+        return ImportedNote(note_draft)
     except (InvalidParams, TooLarge) as error:
         return FailedItem(name, error.message)
-
-
-def _note_draft(item: _JoplinItem, note_id: str, index: _JoplinIndex, limits: ImportLimits) -> NoteDraft:
-    title, _, body = item.text.partition("\n")
-    properties = item.properties
-    is_html = properties.get("markup_language") == _HTML
-    updated = stored_time(properties.get("user_updated_time") or properties.get("updated_time"))
-    return NoteDraft(
-        title=short_title(title) or "Untitled",
-        content=html_text(body, limits.item_max_chars) if is_html else body.strip("\n"),
-        tags=clean_tags(index.tags(note_id)),
-        metadata=compact_metadata(
-            notebook=index.notebook(properties.get("parent_id", "")),
-            updated=updated,
-            url=properties.get("source_url"),
-            author=properties.get("author"),
-            todo=_todo_state(properties),
-        ),
-        uuid=str(UUID(note_id)),
-        created_at=stored_time(properties.get("user_created_time") or properties.get("created_time")) or UNSET,
-        last_modified=updated or UNSET,
-    )
 
 
 def _todo_state(properties: Mapping[str, str]) -> str | None:

@@ -51,7 +51,9 @@ class JupyterImporter(Importer):
         notebook = read_json(path, limits)
         if not isinstance(notebook, Mapping) or "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
-        language = _language(notebook)
+        metadata = _object(notebook.get("metadata"))
+        info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
+        language = clean_line(info.get("name")) or clean_line(kernel.get("language"))
         content = "\n\n".join(part for cell in _cells(notebook) for part in _cell_parts(cell, language))
         if content:
             yield ImportedNote(_note_draft(path, notebook, replace_unstorable(content), language, limits))
@@ -67,12 +69,6 @@ def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Until version 4, cells were inside worksheets."""
     worksheets = objects(notebook.get("worksheets"))
     return [*objects(notebook.get("cells")), *(cell for sheet in worksheets for cell in objects(sheet.get("cells")))]
-
-
-def _language(notebook: Mapping[str, Any]) -> str:
-    metadata = _object(notebook.get("metadata"))
-    info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
-    return clean_line(info.get("name")) or clean_line(kernel.get("language"))
 
 
 def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:

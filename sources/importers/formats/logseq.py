@@ -86,18 +86,25 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
     draft = _org_draft(path, text) if path.suffix.lower() == ".org" else _markdown_draft(path, text)
     if not draft.content:
         return SkippedItem("empty page")
-    return ImportedNote(_with_id(draft, f"{graph}/{path}", _journal_date(path) or tree.modified_at(name)))
-
-
-def _with_id(draft: NoteDraft, key: str, created_at: object) -> NoteDraft:
+    key = f"{graph}/{path}"
+    created_at = _journal_date(path) or tree.modified_at(name)
     changes = {"uuid": stable_uuid("logseq", "notes", key), "created_at": created_at}
-    return replace(draft, **changes)
+    return ImportedNote(replace(draft, **changes))
 
 
 def _markdown_draft(path: PurePosixPath, text: str) -> NoteDraft:
-    properties = _page_properties(text)
+    # The properties of the page: the lines with `::` at its top.
+    properties: dict[str, str] = {}
+    for line in text.lstrip("\n").split("\n", _PROPERTIES_MAX)[:_PROPERTIES_MAX]:
+        match = _PROPERTY.fullmatch(line.rstrip())
+        if match is None:
+            break
+        properties[match[1].lower()] = match[2].strip()
     prose = remove_code(text)
-    tags = [_without_brackets(tag) for tag in properties.get("tags", "").split(",")]
+    tags = [
+        tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]")
+        for tag in properties.get("tags", "").split(",")
+    ]
     return NoteDraft(
         title=short_title(properties.get("title", "")) or _page_name(path),
         content=text.strip("\n"),
@@ -114,21 +121,6 @@ def _org_draft(path: PurePosixPath, text: str) -> NoteDraft:
         tags=clean_tags(header.tags),
         metadata=compact_metadata(path=str(path)),
     )
-
-
-def _page_properties(text: str) -> dict[str, str]:
-    """Returns the properties of the page: the lines with `::` at its top."""
-    properties: dict[str, str] = {}
-    for line in text.lstrip("\n").split("\n", _PROPERTIES_MAX)[:_PROPERTIES_MAX]:
-        match = _PROPERTY.fullmatch(line.rstrip())
-        if match is None:
-            break
-        properties[match[1].lower()] = match[2].strip()
-    return properties
-
-
-def _without_brackets(tag: str) -> str:
-    return tag.strip().removeprefix("#").removeprefix("[[").removesuffix("]]")
 
 
 def _journal_date(path: PurePosixPath) -> str | None:

@@ -82,7 +82,15 @@ class MarkdownImporter(Importer):
         if probe.is_folder:
             return 1.0 if _SETTINGS_FOLDER in probe.names else 0.0
         if is_zip(probe.head):
-            return _archive_confidence(probe.names)
+            # Stays below other importers. An archive that is not a vault must consist mostly of notes, because most
+            # source archives contain a README.
+            files = [name for name in probe.names if is_visible(name) and not name.endswith("/")]
+            notes = sum(map(_is_note, files))
+            if not notes:
+                return 0.0
+            if _vault_folder(probe.names) is not None:
+                return 0.6
+            return 0.3 if 2 * notes >= len(files) else 0.0
         return 0.5 if probe.path.suffix.lower() in _SUFFIXES and is_text(probe.head) else 0.0
 
     def read(
@@ -126,18 +134,6 @@ class _NoteFile(Struct, frozen=True):
     vault_path: str | None
     key: str
     modified_at: str | UnsetType
-
-
-def _archive_confidence(names: Sequence[str]) -> float:
-    """Stays below other importers. An archive that is not a vault must consist mostly of notes, because most source
-    archives contain a README."""
-    files = [name for name in names if is_visible(name) and not name.endswith("/")]
-    notes = sum(map(_is_note, files))
-    if not notes:
-        return 0.0
-    if _vault_folder(names) is not None:
-        return 0.6
-    return 0.3 if 2 * notes >= len(files) else 0.0
 
 
 # -- in a folder -------------------------------------------------------------------------------------------------------
@@ -200,27 +196,28 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
             yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
         else:
             try:
-                note = _archived_note(archive, name, path, vault, limits)
+                # Identifies a note by its path in the vault, as in a folder. Outside a vault it is identified by the
+                # archive's path and its name there, or, without a stable path, by its content, as if it had been
+                # uploaded alone.
+                data = archive.read(name, text_max_bytes(limits))
+                decoded_name = decode_name(name)
+                place = (
+                    None
+                    if vault is None
+                    else _VaultPath(_vault_name(vault, path), decode_name(name.removeprefix(vault)))
+                )
+                key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
+                modified = archive.modified_at(name)
+                note = _NoteFile(
+                    text=decode_item(data, limits),
+                    name=decoded_name.rpartition("/")[2],
+                    vault_path=None if place is None else place.path,
+                    key=key if place is None else place.key,
+                    modified_at=UNSET if modified is None else format_time(modified),
+                )
                 yield from _note_events(location, note, limits, files)
             except InvalidParams as error:
                 yield FailedItem(location, error.message)
-
-
-def _archived_note(archive: Archive, name: str, path: Path, vault: str | None, limits: ImportLimits) -> _NoteFile:
-    """Identifies a note by its path in the vault, as in a folder. Outside a vault it is identified by the archive's
-    path and its name there, or, without a stable path, by its content, as if it had been uploaded alone."""
-    data = archive.read(name, text_max_bytes(limits))
-    decoded_name = decode_name(name)
-    place = None if vault is None else _VaultPath(_vault_name(vault, path), decode_name(name.removeprefix(vault)))
-    key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
-    modified = archive.modified_at(name)
-    return _NoteFile(
-        text=decode_item(data, limits),
-        name=decoded_name.rpartition("/")[2],
-        vault_path=None if place is None else place.path,
-        key=key if place is None else place.key,
-        modified_at=UNSET if modified is None else format_time(modified),
-    )
 
 
 def _vault_folder(names: Sequence[str]) -> str | None:
@@ -247,7 +244,22 @@ def _is_note(name: str) -> bool:
 def _note_events(
     location: str, note: _NoteFile, limits: ImportLimits, files: "_VaultFiles | None" = None
 ) -> Iterator[ImportEvent]:
-    draft = _note_draft(note, limits)
+    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
+    fields = normalize_keys(front_matter)
+    prose = remove_code(body)
+    title, tags = title_and_tags(fields, prose, note.name)
+    draft = NoteDraft(
+        title=title,
+        content=body.strip("\n"),
+        tags=tags,
+        metadata={
+            **_metadata(note.vault_path or note.name, front_matter, fields, prose),
+            **encoding_metadata(note.text.encoding),
+        },
+        uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
+        created_at=_first_date(fields, _CREATED_FIELDS) or note.modified_at,
+        last_modified=_first_date(fields, _MODIFIED_FIELDS) or UNSET,
+    )
     yield from encoding_doubts(location, note.text.encoding, is_doubtful=note.text.is_doubtful)
     images = None
     if files is not None and note.vault_path is not None:
@@ -349,25 +361,6 @@ def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[st
         *inline_tags(prose),
     ]
     return short_title(title), tuple(clean_tags(tags))
-
-
-def _note_draft(note: _NoteFile, limits: ImportLimits) -> NoteDraft:
-    front_matter, body = split_front_matter(note.text.text, limits.depth_max)
-    fields = normalize_keys(front_matter)
-    prose = remove_code(body)
-    title, tags = title_and_tags(fields, prose, note.name)
-    return NoteDraft(
-        title=title,
-        content=body.strip("\n"),
-        tags=tags,
-        metadata={
-            **_metadata(note.vault_path or note.name, front_matter, fields, prose),
-            **encoding_metadata(note.text.encoding),
-        },
-        uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
-        created_at=_first_date(fields, _CREATED_FIELDS) or note.modified_at,
-        last_modified=_first_date(fields, _MODIFIED_FIELDS) or UNSET,
-    )
 
 
 def _first_date(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -27,7 +27,7 @@ from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, file_key, stable_uuid
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
+from sources.importers.engine.json_stream import element_object, iter_objects
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, to_json, valid_uuid
@@ -63,7 +63,12 @@ class MessageListsImporter(Importer):
         key = file_key(path, limits)
         with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
-                yield from _read_element(element, key, limits)
+                location = f"conversation {element.number}"
+                try:
+                    value = element_object(element, limits)
+                    yield from _read_conversation(value, f"{key}\0{element.number}", key, limits)
+                except InvalidParams as error:
+                    yield FailedItem(location, error.message)
 
 
 IMPORTER = MessageListsImporter()
@@ -78,15 +83,6 @@ def _starts_with_messages(head: bytes) -> bool:
     first = next(objects(value if isinstance(value, list) else [value]), {})
     listed: Any = next((first[name] for name in _LISTS if isinstance(first.get(name), list)), [])
     return any(is_role(message.get("role", message.get("from"))) for message in objects(listed))
-
-
-def _read_element(element: JsonElement, file: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    location = f"conversation {element.number}"
-    try:
-        value = element_object(element, limits)
-        yield from _read_conversation(value, f"{file}\0{element.number}", file, limits)
-    except InvalidParams as error:
-        yield FailedItem(location, error.message)
 
 
 def _read_conversation(

@@ -4,7 +4,7 @@ Every page becomes a note with the id it has in Notion. Notion writes that id at
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
@@ -96,7 +96,9 @@ def _read_part(archive: Archive, name: str, key: str, limits: ImportLimits) -> I
 
 
 def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    databases = _databases(tree.names)
+    # The folders with the rows of databases: next to each is a table with the same name.
+    tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
+    databases = frozenset(_without_id(table) for table in tables)
     for name in tree.names:
         path = PurePosixPath(name)
         suffix = path.suffix.lower()
@@ -109,12 +111,6 @@ def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[Impor
             yield SkippedItem("table of a database whose rows are pages")
         elif suffix != ".zip":
             yield SkippedItem("file in the export not containing a page")
-
-
-def _databases(names: Sequence[str]) -> frozenset[str]:
-    """Returns the folders with the rows of databases: next to each is a table with the same name."""
-    tables = (name.removesuffix(_TABLE_SUFFIX) for name in names if name.lower().endswith(_TABLE_SUFFIX))
-    return frozenset(_without_id(table) for table in tables)
 
 
 def _without_id(name: str) -> str:

@@ -29,7 +29,7 @@ from sources.importers.engine.files import (
     stable_uuid,
 )
 from sources.importers.engine.importer import Importer
-from sources.importers.engine.json_stream import JsonElement, element_object, iter_objects
+from sources.importers.engine.json_stream import element_object, iter_objects
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import (
@@ -88,7 +88,10 @@ class OpenWebUiImporter(Importer):
             if is_json(file.read(64)):
                 file.seek(0)
                 for element in iter_objects(count_reads(file, limits, progress), limits):
-                    yield from _read_element(element, limits)
+                    try:
+                        yield from _read_chat(element_object(element, limits), limits, "")
+                    except InvalidParams as error:
+                        yield FailedItem(f"chat {element.number}", error.message)
                 return
         with open_database(path, limits) as connection:
             reader = TableReader(connection, limits)
@@ -98,13 +101,6 @@ class OpenWebUiImporter(Importer):
 
 
 IMPORTER = OpenWebUiImporter()
-
-
-def _read_element(element: JsonElement, limits: ImportLimits) -> Iterator[ImportEvent]:
-    try:
-        yield from _read_chat(element_object(element, limits), limits, "")
-    except InvalidParams as error:
-        yield FailedItem(f"chat {element.number}", error.message)
 
 
 # -- the database ------------------------------------------------------------------------------------------------------

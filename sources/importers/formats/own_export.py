@@ -60,7 +60,15 @@ class OwnExportImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         """The limit on lines follows from that on items: an item of the maximum size is one line."""
-        _require_complete(path, limits)
+        if path.is_dir():
+            is_unfinished = (path / UNFINISHED_MANIFEST).exists()
+        elif is_zip_file(path):
+            with open_archive(path, limits) as archive:
+                is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.names)
+        else:
+            is_unfinished = False
+        if is_unfinished:
+            raise InvalidParams("the export is incomplete because it was interrupted; export again")
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
@@ -70,18 +78,6 @@ class OwnExportImporter(Importer):
 
         yield from read_export(path, limits, progress, _is_export_file, "line", read)
         yield from conversation.end()
-
-
-def _require_complete(path: Path, limits: ImportLimits) -> None:
-    if path.is_dir():
-        is_unfinished = (path / UNFINISHED_MANIFEST).exists()
-    elif is_zip_file(path):
-        with open_archive(path, limits) as archive:
-            is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.names)
-    else:
-        is_unfinished = False
-    if is_unfinished:
-        raise InvalidParams("the export is incomplete because it was interrupted; export again")
 
 
 IMPORTER = OwnExportImporter()

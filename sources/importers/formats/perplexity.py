@@ -132,7 +132,19 @@ def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
         threads.setdefault(key or clean_line(entry.get("backend_uuid")), []).append(entry)
     for number, (key, thread) in enumerate(threads.items(), 1):
         if key:
-            yield from _thread(key, thread, limits)
+            first, last = thread[0], thread[-1]
+            draft = conversation_draft(
+                _NAME,
+                valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
+                clean_line(first.get("thread_title")) or title_of(text_or_empty(first.get("query_str"))),
+                created=_time(first),
+                modified=_time(last),
+                slug=clean_line(first.get("thread_url_slug")),
+            )
+            messages = (
+                message for number, entry in enumerate(thread, 1) for message in _entry_messages(entry, number, limits)
+            )
+            yield from conversation_in_order(_NAME, draft, messages, limits)
         else:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
 
@@ -146,22 +158,6 @@ def _entries(value: object) -> Iterator[Mapping[str, Any]]:
     for found in values:
         for item in objects(found):
             yield from _entries(item)
-
-
-def _thread(key: str, entries: Sequence[Mapping[str, Any]], limits: ImportLimits) -> Iterator[ImportEvent]:
-    first, last = entries[0], entries[-1]
-    draft = conversation_draft(
-        _NAME,
-        valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
-        clean_line(first.get("thread_title")) or title_of(text_or_empty(first.get("query_str"))),
-        created=_time(first),
-        modified=_time(last),
-        slug=clean_line(first.get("thread_url_slug")),
-    )
-    messages = (
-        message for number, entry in enumerate(entries, 1) for message in _entry_messages(entry, number, limits)
-    )
-    yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
 def _entry_messages(entry: Mapping[str, Any], number: int, limits: ImportLimits) -> Iterator[ChatMessage]:

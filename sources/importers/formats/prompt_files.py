@@ -209,15 +209,11 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
         return FailedItem(location, "the prompt has no name")
     # The only prompt of a file is identified by the file, so that it can be renamed.
     key = keys.key("" if is_whole_file else name, (name, system, user))
-    return ImportedPrompt(_prompt_draft(fields, name, system, user, key))
-
-
-def _prompt_draft(fields: Mapping[str, Any], name: str, system: str, user: str, key: str) -> PromptDraft:
     argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
     date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
     text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
     used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
-    return PromptDraft(
+    prompt_draft = PromptDraft(
         name=name,
         author=short_title(_first_text(fields, _AUTHOR_FIELDS)),
         details=_first_text(fields, _DETAILS_FIELDS),
@@ -229,6 +225,7 @@ def _prompt_draft(fields: Mapping[str, Any], name: str, system: str, user: str, 
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
         created_at=stored_date(fields.get(date_field)) or UNSET,
     )
+    return ImportedPrompt(prompt_draft)
 
 
 def _first_text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -74,14 +74,10 @@ def _read_page(page: Any) -> ImportEvent:
         raise InvalidParams("the page has no title")
     if not page.get("children"):
         return SkippedItem("page without blocks")
-    return ImportedNote(_note_draft(page, title))
-
-
-def _note_draft(page: Mapping[str, Any], title: str) -> NoteDraft:
     content = "\n".join(_outline(page))
     prose = remove_code(content)
     created, edited = page.get("create-time"), stored_time(page.get("edit-time"))
-    return NoteDraft(
+    note_draft = NoteDraft(
         title=short_title(title),
         content=content,
         tags=clean_tags([*inline_tags(prose), *_WORDS_TAG.findall(prose)]),
@@ -91,6 +87,7 @@ def _note_draft(page: Mapping[str, Any], title: str) -> NoteDraft:
         created_at=stored_time(created) or edited or UNSET,
         last_modified=edited or UNSET,
     )
+    return ImportedNote(note_draft)
 
 
 def _outline(page: Mapping[str, Any]) -> Iterator[str]:

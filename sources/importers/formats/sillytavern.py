@@ -60,8 +60,24 @@ class SillyTavernImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        chat = _chat_draft(_read_first_line(path, limits), path)
-        if _integrity(chat):
+        # A chat is identified by its integrity id, which its backups share. In older versions, which have none, the
+        # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
+        # a message.
+        first = _read_first_line(path, limits)
+        character, user = clean_line(first.character_name), clean_line(first.user_name)
+        stem = printable_name(path.stem)
+        integrity, main_chat = (clean_line(_field(first.chat_metadata, name)) for name in ("integrity", "main_chat"))
+        # Some versions copied the id to the branches of a chat, which name their origin.
+        key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
+        metadata = {"character_name": character, "user_name": user, "integrity": integrity}
+        chat = ConversationDraft(
+            uuid=stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+            # A backup is named after the character and the time of the backup.
+            title=(character if _is_backup(path) else "") or clean_line(stem),
+            metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
+            created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
+        )
+        if str(chat.metadata.get("integrity", "")) if isinstance(chat.metadata, Mapping) else "":
             chat = replace(chat, last_modified=_last_modified(path, limits, chat))
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
@@ -163,31 +179,8 @@ def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
     return _decode_line(data, limits)
 
 
-def _chat_draft(first: _TavernLine, path: Path) -> ConversationDraft:
-    """A chat is identified by its integrity id, which its backups share. In older versions, which have none, the file
-    name is part of the key, because a branched chat has the first line of the original. Old chats start with a
-    message."""
-    character, user = clean_line(first.character_name), clean_line(first.user_name)
-    stem = printable_name(path.stem)
-    integrity, main_chat = (clean_line(_field(first.chat_metadata, name)) for name in ("integrity", "main_chat"))
-    # Some versions copied the id to the branches of a chat, which name their origin.
-    key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
-    metadata = {"character_name": character, "user_name": user, "integrity": integrity}
-    return ConversationDraft(
-        uuid=stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
-        # A backup is named after the character and the time of the backup.
-        title=(character if _is_backup(path) else "") or clean_line(stem),
-        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-        created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
-    )
-
-
 def _is_backup(path: Path) -> bool:
     return path.resolve().parent.name.lower() == _BACKUPS
-
-
-def _integrity(chat: ConversationDraft) -> str:
-    return str(chat.metadata.get("integrity", "")) if isinstance(chat.metadata, Mapping) else ""
 
 
 def _last_modified(path: Path, limits: ImportLimits, chat: ConversationDraft) -> str | UnsetType:

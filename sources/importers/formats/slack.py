@@ -108,7 +108,11 @@ class _SlackExport:
     def _title(self, channel: Mapping[str, Any], kind: str) -> str:
         if kind in ("direct", "group"):
             members = channel.get("members")
-            return ", ".join(self._name(member) for member in members) if isinstance(members, list) else kind
+            return (
+                ", ".join((self._names.get(clean_line(member), "") or clean_line(member)) for member in members)
+                if isinstance(members, list)
+                else kind
+            )
         return f"#{clean_line(channel.get('name'))}"
 
     def _messages(self, names: list[str]) -> Iterator[ChatMessage | MessageReport]:
@@ -128,30 +132,25 @@ class _SlackExport:
             return SkippedItem("message about joining or leaving")
         thread = clean_line(message.get("thread_ts"))
         is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+        profile = message.get("user_profile")
+        named = _profile_name(profile) if isinstance(profile, Mapping) else ""
+        sender = (
+            self._names.get(clean_line(message.get("user")))
+            or named
+            or clean_line(message.get("username"))
+            or "unknown"
+        )
         return ChatMessage(
             # The time is Slack's own id of a message in its channel.
             key=time,
             role="assistant" if is_bot else "user",
-            sender=self._sender(message),
+            sender=sender,
             text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
             time=stored_time(time),
             parent=thread if thread != time else None,
             attachments=tuple({"name": clean_line(file.get("name"))} for file in objects(message.get("files"))),
             metadata=compact_metadata(reactions=[_reaction(each) for each in objects(message.get("reactions"))][:50]),
         )
-
-    def _sender(self, message: Mapping[str, Any]) -> str:
-        profile = message.get("user_profile")
-        named = _profile_name(profile) if isinstance(profile, Mapping) else ""
-        return (
-            self._names.get(clean_line(message.get("user")))
-            or named
-            or clean_line(message.get("username"))
-            or "unknown"
-        )
-
-    def _name(self, user: object) -> str:
-        return self._names.get(clean_line(user), "") or clean_line(user)
 
     def _plain_text(self, text: str) -> str:
         """Replaces Slack's markup of people, channels and links by what a reader sees."""

@@ -70,7 +70,14 @@ class SubtitlesImporter(Importer):
         if head.startswith(b"WEBVTT"):
             return 1.0
         if head.startswith((b"{", b"[")):
-            return _json_confidence(head)
+            if b'"tStartMs"' in head and b'"events"' in head:
+                return 1.0
+            if b'"transcription"' in head and b'"offsets"' in head:
+                return 0.9
+            if head.startswith(b"[") and all(field in head for field in (b'"start"', b'"duration"', b'"text"')):
+                return 0.8
+            has_times = all(field in head for field in (b'"start"', b'"end"', b'"text"'))
+            return 0.7 if has_times and (b'"segments"' in head or head.startswith(b"[")) else 0.0
         if head.startswith(_TSV_START) or _SBV_START.match(head):
             return 0.9
         return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
@@ -96,17 +103,6 @@ class _TimedTranscript(Struct, frozen=True):
     language: str = ""
     encoding: str = ""
     is_encoding_doubtful: bool = False
-
-
-def _json_confidence(head: bytes) -> float:
-    if b'"tStartMs"' in head and b'"events"' in head:
-        return 1.0
-    if b'"transcription"' in head and b'"offsets"' in head:
-        return 0.9
-    if head.startswith(b"[") and all(field in head for field in (b'"start"', b'"duration"', b'"text"')):
-        return 0.8
-    has_times = all(field in head for field in (b'"start"', b'"end"', b'"text"'))
-    return 0.7 if has_times and (b'"segments"' in head or head.startswith(b"[")) else 0.0
 
 
 def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
@@ -184,15 +180,11 @@ def _cues(lines: Sequence[str], *, is_vtt: bool) -> Iterator[_SubtitleCue]:
         if is_vtt:
             text = text[: text.index("")] if "" in text else text
         elif end < len(lines):
-            text = _without_cue_number(text)
+            # Removes a line of digits directly before the next timing: it is the number of that cue.
+            text = text[:-1] if text and text[-1].isdigit() else text
         start_ms = _clock_milliseconds(*timing.groups()[:4])
         end_ms = max(start_ms, _clock_milliseconds(*timing.groups()[4:]))
         yield _SubtitleCue(start_ms, end_ms, [line for line in text if line])
-
-
-def _without_cue_number(lines: list[str]) -> list[str]:
-    """Removes a line of digits directly before the next timing: it is the number of that cue."""
-    return lines[:-1] if lines and lines[-1].isdigit() else lines
 
 
 def _clock_milliseconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> int:
@@ -205,15 +197,11 @@ def _segments(cues: Iterable[_SubtitleCue]) -> Iterator[Segment]:
     is_scrolling = False
     for cue in cues:
         is_scrolling = is_scrolling or any(_SCROLLING.search(line) for line in cue.lines)
-        lines = [_without_markup(line) for line in cue.lines]
+        lines = [" ".join(unescape(_MARKUP.sub("", line)).replace("\0", "").split()) for line in cue.lines]
         new = [line for line in lines if line not in previous] if is_scrolling else lines
         previous = lines
         voice = next((match[1].strip() for line in cue.lines if (match := _VOICE.search(line))), None)
         yield Segment(start_ms=cue.start_ms, end_ms=cue.end_ms, text=" ".join(new).strip(), speaker=voice)
-
-
-def _without_markup(line: str) -> str:
-    return " ".join(unescape(_MARKUP.sub("", line)).replace("\0", "").split())
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from config.times import format_time
-from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.batches import require_messages
 from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order
 from sources.importers.engine.encodings import DecodedText
@@ -87,7 +87,12 @@ class WhatsAppImporter(Importer):
             progress(file_size(path))
             return
         with open_archive(path, limits, progress) as archive:
-            yield from _read_archive(archive, path, limits)
+            chats = [name for name in archive.names if _is_chat_file(name)]
+            if not chats:
+                raise InvalidParams("export: expected _chat.txt, found no such file")
+            for name in chats:
+                yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes), limits), limits)
+            yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
 
 
 IMPORTER = WhatsAppImporter()
@@ -117,15 +122,6 @@ def _clean(text: str) -> str:
     return _SPACES.sub(" ", _MARKS.sub("", _WRITTEN_BY_PROGRAM.sub(_BY_PROGRAM, text))).replace("\r\n", "\n")
 
 
-def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
-    chats = [name for name in archive.names if _is_chat_file(name)]
-    if not chats:
-        raise InvalidParams("export: expected _chat.txt, found no such file")
-    for name in chats:
-        yield from _read_chat(path, name, decode(archive.read(name, limits.line_max_bytes), limits), limits)
-    yield from (SkippedItem("media file of a chat") for name in archive.names if name not in chats)
-
-
 def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Iterator[ImportEvent]:
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
     cleaned = _clean(text.text)
@@ -141,30 +137,20 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
     messages = list(_messages(lines, order))
     yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
     if messages:
-        yield from _conversation(path, entry, messages, limits)
-
-
-def _conversation(
-    path: Path, entry: str, messages: Sequence[ChatMessage], limits: ImportLimits
-) -> Iterator[ImportEvent]:
-    name = _chat_name(path, entry)
-    speakers = Counter(message.sender for message in messages if message.sender)
-    draft = conversation_draft(
-        _NAME,
-        stable_uuid(_NAME, "conversation", name or f"{file_key(path, limits)}\0{entry}"),
-        _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
-        created=next((message.time for message in messages if message.time), None),
-        modified=max((message.time for message in messages if message.time), default=None),
-        participants=sorted(speakers)[:100],
-    )
-    yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _chat_name(path: Path, entry: str) -> str:
-    """Returns the name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number."""
-    candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
-    names = (_COPY.sub("", printable_name(name)).strip() for name in candidates)
-    return clean_line(next((name for name in names if "whatsapp" in name.lower()), ""))
+        # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
+        candidates = (PurePosixPath(entry).stem, path.stem, path.resolve().parent.name)
+        names = (_COPY.sub("", printable_name(name)).strip() for name in candidates)
+        name = clean_line(next((name for name in names if "whatsapp" in name.lower()), ""))
+        speakers = Counter(message.sender for message in messages if message.sender)
+        draft = conversation_draft(
+            _NAME,
+            stable_uuid(_NAME, "conversation", name or f"{file_key(path, limits)}\0{entry}"),
+            _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
+            created=next((message.time for message in messages if message.time), None),
+            modified=max((message.time for message in messages if message.time), default=None),
+            participants=sorted(speakers)[:100],
+        )
+        yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
 def _lines(text: str) -> Iterator[_WhatsAppLine]:

@@ -43,16 +43,6 @@ def _parse(kind: str, path: Path, limits: ImportLimits) -> ParsedDocument | Pars
     return document
 
 
-def _apply_limits(limits: ImportLimits) -> None:
-    """Sets the limits that the system supports. The parent enforces the deadline in any case."""
-    # The soft limit already ends the process; the hard limit is one second higher.
-    _set_limit(resource.RLIMIT_CPU, limits.parser_cpu_s, limits.parser_cpu_s + 1)
-    _set_limit(resource.RLIMIT_AS, limits.parser_memory_max_bytes, limits.parser_memory_max_bytes)
-    # The process writes to a pipe only: no files, and no core dump.
-    _set_limit(resource.RLIMIT_FSIZE, 0, 0)
-    _set_limit(resource.RLIMIT_CORE, 0, 0)
-
-
 def _set_limit(kind: int, soft: int, hard: int) -> None:
     with suppress(ValueError, OSError):
         resource.setrlimit(kind, (soft, hard))
@@ -60,7 +50,13 @@ def _set_limit(kind: int, soft: int, hard: int) -> None:
 
 def _main(kind: str, path: str, encoded_limits: str) -> None:
     limits = msgspec.json.decode(encoded_limits, type=ImportLimits)
-    _apply_limits(limits)
+    # Sets the limits that the system supports. The parent enforces the deadline in any case.
+    # The soft limit already ends the process; the hard limit is one second higher.
+    _set_limit(resource.RLIMIT_CPU, limits.parser_cpu_s, limits.parser_cpu_s + 1)
+    _set_limit(resource.RLIMIT_AS, limits.parser_memory_max_bytes, limits.parser_memory_max_bytes)
+    # The process writes to a pipe only: no files, and no core dump.
+    _set_limit(resource.RLIMIT_FSIZE, 0, 0)
+    _set_limit(resource.RLIMIT_CORE, 0, 0)
     # The document was opened by the parent, so the sandbox need not allow any file.
     confine([], limits.sandbox)
     try:

@@ -20,7 +20,12 @@ _PROPERTIES = frozenset(["title", "creator", "date", "language", "publisher", "i
 
 def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
-        package = _EpubPackage(archive, _package_name(archive))
+        root_files = _AttributeCollector("rootfile", "full-path")
+        with archive.open(_CONTAINER) as file:
+            read_xml(file, root_files)
+        if not root_files.values:
+            raise InvalidParams("EPUB container names no package")
+        package = _EpubPackage(archive, root_files.values[0])
         chapters = package.chapters()
         if not chapters:
             raise InvalidParams("EPUB has no chapters")
@@ -31,15 +36,6 @@ def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
             read_page(decode_page(archive.read(name, limits.line_max_bytes), limits), text)
             text.end_paragraph()
         return package.parsed_document(text, len(chapters))
-
-
-def _package_name(archive: Archive) -> str:
-    root_files = _AttributeCollector("rootfile", "full-path")
-    with archive.open(_CONTAINER) as file:
-        read_xml(file, root_files)
-    if not root_files.values:
-        raise InvalidParams("EPUB container names no package")
-    return root_files.values[0]
 
 
 def _encrypted_files(archive: Archive) -> set[str]:

@@ -36,7 +36,14 @@ def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
 def parse_slides(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         text = TextBuilder(limits.item_max_chars)
-        slides = _slides(archive)
+        # The slides in the order of the presentation, or by number if it defines no order.
+        main = _main_part(archive, _PRESENTATION)
+        order = _SlideOrder(_related_parts(archive, main, "slide"))
+        with archive.open(main) as file:
+            read_xml(file, order)
+        numbered = [(int(slide[1]), name) for name in archive.names if (slide := _SLIDE.fullmatch(name))]
+        # A slide listed twice is read once: a few bytes could otherwise request it without end.
+        slides = list(dict.fromkeys(order.slides)) or [name for _, name in sorted(numbered)]
         for number, name in enumerate(slides, 1):
             text.end_paragraph()
             text.write(f"# Slide {number}")
@@ -73,17 +80,6 @@ def _note_parts(archive: Archive, main: str) -> Iterator[str]:
     for kind in _WORD_NOTES:
         usual = join(dirname(main), f"{kind}.xml")
         yield from _related_parts(archive, main, kind).values() or ([usual] if usual in archive else ())
-
-
-def _slides(archive: Archive) -> list[str]:
-    """Returns the slides in the order of the presentation, or by number if it defines no order."""
-    main = _main_part(archive, _PRESENTATION)
-    order = _SlideOrder(_related_parts(archive, main, "slide"))
-    with archive.open(main) as file:
-        read_xml(file, order)
-    numbered = [(int(slide[1]), name) for name in archive.names if (slide := _SLIDE.fullmatch(name))]
-    # A slide listed twice is read once: a few bytes could otherwise request it without end.
-    return list(dict.fromkeys(order.slides)) or [name for _, name in sorted(numbered)]
 
 
 class _SlideOrder(XmlHandler):
@@ -150,7 +146,20 @@ class _OfficeText(XmlHandler):
         elif self._properties:
             self._apply_style(name, attributes)
         else:
-            self._start_content(name)
+            match name:
+                case "t":
+                    self._is_text = True
+                case "p":
+                    self._start_paragraph()
+                case "tbl":
+                    self._tables += 1
+                    self._text.end_paragraph()
+                case "tr":
+                    self._text.end_line()
+                case "tc" | "tab":
+                    self._text.write("\t")
+                case "br" | "cr":
+                    self._text.end_line()
 
     def end(self, name: str) -> None:
         if self._hidden_element:
@@ -167,22 +176,6 @@ class _OfficeText(XmlHandler):
     def data(self, text: str) -> None:
         if self._is_text and not self._hidden_element:
             self._text.write(text.replace("\t", " "))
-
-    def _start_content(self, name: str) -> None:
-        match name:
-            case "t":
-                self._is_text = True
-            case "p":
-                self._start_paragraph()
-            case "tbl":
-                self._tables += 1
-                self._text.end_paragraph()
-            case "tr":
-                self._text.end_line()
-            case "tc" | "tab":
-                self._text.write("\t")
-            case "br" | "cr":
-                self._text.end_line()
 
     def _start_paragraph(self) -> None:
         """Within a table cell, paragraphs are on one line."""

@@ -34,7 +34,29 @@ def parse_in_subprocess(
     """Parses one document. With a process group, killing that group also ends the parser. The file is opened here, so
     that the parser need not open any."""
     with open_file(document) if isinstance(document, Path) else _memory_file(document) as file:
-        return _parse(file.fileno(), kind, limits, process_group)
+        descriptor = file.fileno()
+        path = f"{DESCRIPTOR_FOLDER}{descriptor}"
+        command = [sys.executable, "-P", "-m", _MODULE, kind, path, msgspec.json.encode(limits).decode()]
+        try:
+            process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
+                command,
+                pass_fds=(descriptor,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=limits.parser_deadline_s,
+                env=child_environment(),
+                process_group=process_group,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise InvalidParams(f"parsing took longer than {limits.parser_deadline_s:g} s") from error
+        if process.returncode:
+            raise InvalidParams(_exit_problem(process.returncode, limits))
+        result = msgspec.json.decode(process.stdout, type=ParsedDocument | ParseFailure)
+        if isinstance(result, ParseFailure):
+            raise InvalidParams(result.problem)
+        return result
 
 
 def _memory_file(content: bytes) -> IO[bytes]:
@@ -47,35 +69,6 @@ def _memory_file(content: bytes) -> IO[bytes]:
     file.write(content)
     file.flush()
     return file
-
-
-def _parse(descriptor: int, kind: DocumentKind, limits: ImportLimits, process_group: int | None) -> ParsedDocument:
-    path = f"{DESCRIPTOR_FOLDER}{descriptor}"
-    command = [sys.executable, "-P", "-m", _MODULE, kind, path, msgspec.json.encode(limits).decode()]
-    try:
-        process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
-            command,
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=limits.parser_deadline_s,
-            env=child_environment(),
-            process_group=process_group,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InvalidParams(f"parsing took longer than {limits.parser_deadline_s:g} s") from error
-    return _result(process, limits)
-
-
-def _result(process: "subprocess.CompletedProcess[bytes]", limits: ImportLimits) -> ParsedDocument:
-    if process.returncode:
-        raise InvalidParams(_exit_problem(process.returncode, limits))
-    result = msgspec.json.decode(process.stdout, type=ParsedDocument | ParseFailure)
-    if isinstance(result, ParseFailure):
-        raise InvalidParams(result.problem)
-    return result
 
 
 def _exit_problem(code: int, limits: ImportLimits) -> str:

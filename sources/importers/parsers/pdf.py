@@ -28,7 +28,20 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
         raise InvalidParams("PDF support is not installed: pip install 'florilegium[pdf]'") from error
     try:
         with open_file(path) as file, pypdfium2.PdfDocument(file) as document:
-            return _parse_document(document, limits)
+            if len(document) > _PAGES_MAX:
+                raise InvalidParams(f"PDF: expected at most {_PAGES_MAX} pages, got {len(document)}")
+            text = TextBuilder(limits.item_max_chars)
+            for page_text in _page_texts(document):
+                text.write_verbatim(page_text)
+                text.end_paragraph()
+            fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
+            return ParsedDocument(
+                text=text.build(),
+                title=_property(document, "Title"),
+                author=_property(document, "Author"),
+                created=_iso_date(_property(document, "CreationDate")),
+                metadata={"pages": len(document), **{name: value for name, value in fields.items() if value}},
+            )
     except pypdfium2.PdfiumError as error:
         raise InvalidParams(_problem(error.err_code)) from error
 
@@ -46,23 +59,6 @@ def _problem(code: int | None) -> str:
             return "PDF uses an unsupported protection scheme"
         case _:
             return "PDF is damaged"
-
-
-def _parse_document(document: Any, limits: ImportLimits) -> ParsedDocument:
-    if len(document) > _PAGES_MAX:
-        raise InvalidParams(f"PDF: expected at most {_PAGES_MAX} pages, got {len(document)}")
-    text = TextBuilder(limits.item_max_chars)
-    for page_text in _page_texts(document):
-        text.write_verbatim(page_text)
-        text.end_paragraph()
-    fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
-    return ParsedDocument(
-        text=text.build(),
-        title=_property(document, "Title"),
-        author=_property(document, "Author"),
-        created=_iso_date(_property(document, "CreationDate")),
-        metadata={"pages": len(document), **{name: value for name, value in fields.items() if value}},
-    )
 
 
 def _page_texts(document: Any) -> Iterator[str]:

@@ -63,7 +63,25 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_file(path) as file:
         try:
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            return _parse_workbook(workbook, limits)
+            sheets = workbook.worksheets
+            if len(sheets) > _SHEETS_MAX:
+                raise InvalidParams(f"spreadsheet: expected at most {_SHEETS_MAX} sheets, got {len(sheets)}")
+            text = TextBuilder(limits.item_max_chars)
+            cells_left = _CELLS_MAX
+            for sheet in sheets:
+                text.end_paragraph()
+                text.write(f"# {sheet.title}")
+                text.end_paragraph()
+                cells_left = _write_sheet(sheet, text, cells_left)
+            properties = workbook.properties
+            fields = {name: str(getattr(properties, name) or "") for name in _PROPERTIES}
+            return ParsedDocument(
+                text=text.build(),
+                title=str(properties.title or ""),
+                author=str(properties.creator or ""),
+                created=properties.created.isoformat() if properties.created else "",
+                metadata={"sheets": len(sheets), **{name: value for name, value in fields.items() if value}},
+            )
         except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
 
@@ -84,28 +102,6 @@ def _require_no_declarations(archive: Archive) -> None:
             with archive.open(name) as part:
                 if b"<!DOCTYPE" in part.read(_PROLOG_BYTES).replace(b"\0", b""):
                     raise InvalidParams("XML contains a document type, which is not supported")
-
-
-def _parse_workbook(workbook: Any, limits: ImportLimits) -> ParsedDocument:
-    sheets = workbook.worksheets
-    if len(sheets) > _SHEETS_MAX:
-        raise InvalidParams(f"spreadsheet: expected at most {_SHEETS_MAX} sheets, got {len(sheets)}")
-    text = TextBuilder(limits.item_max_chars)
-    cells_left = _CELLS_MAX
-    for sheet in sheets:
-        text.end_paragraph()
-        text.write(f"# {sheet.title}")
-        text.end_paragraph()
-        cells_left = _write_sheet(sheet, text, cells_left)
-    properties = workbook.properties
-    fields = {name: str(getattr(properties, name) or "") for name in _PROPERTIES}
-    return ParsedDocument(
-        text=text.build(),
-        title=str(properties.title or ""),
-        author=str(properties.creator or ""),
-        created=properties.created.isoformat() if properties.created else "",
-        metadata={"sheets": len(sheets), **{name: value for name, value in fields.items() if value}},
-    )
 
 
 def _write_sheet(sheet: Any, text: TextBuilder, cells_left: int) -> int:

@@ -135,19 +135,16 @@ class PageReader:
         elif self._hidden:
             return
         else:
-            self._start_visible(tag, attributes)
-
-    def _start_visible(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self.text.start_element(tag, attributes)
-        if tag in ("meta", "link"):
-            self._add_meta(tag, attributes)
-        elif tag == "title":
-            self._is_title = not self.title
-        elif tag == "pre":
-            self.text.end_paragraph()
-            self._code = []
-        else:
-            self._start_content(tag)
+            self.text.start_element(tag, attributes)
+            if tag in ("meta", "link"):
+                self._add_meta(tag, attributes)
+            elif tag == "title":
+                self._is_title = not self.title
+            elif tag == "pre":
+                self.text.end_paragraph()
+                self._code = []
+            else:
+                self._start_content(tag)
 
     def end(self, tag: str) -> None:
         self._depth -= 1
@@ -155,16 +152,16 @@ class PageReader:
             if tag == self._hidden[-1]:
                 self._hidden.pop()
         else:
-            self._end_visible(tag)
-
-    def _end_visible(self, tag: str) -> None:
-        if tag == "title":
-            self._is_title = False
-        elif tag == "pre":
-            self._end_code()
-        elif _BLOCK.fullmatch(tag):
-            self.text.end_paragraph()
-        self.text.end_element()
+            if tag == "title":
+                self._is_title = False
+            elif tag == "pre":
+                if self._code is not None:
+                    self.text.write_verbatim("".join(self._code))
+                    self._code = None
+                    self.text.end_paragraph()
+            elif _BLOCK.fullmatch(tag):
+                self.text.end_paragraph()
+            self.text.end_element()
 
     def data(self, text: str) -> None:
         if self._hidden:
@@ -186,22 +183,13 @@ class PageReader:
             self.text.end_line()
             self.text.write("- ")
         elif tag in _LINE:
-            self._break_line()
+            if self._code is None:
+                self.text.end_line()
+            else:
+                self._code.append("\n")
         elif tag in ("td", "th"):
             self.text.write("\t")
         elif _BLOCK.fullmatch(tag):
-            self.text.end_paragraph()
-
-    def _break_line(self) -> None:
-        if self._code is None:
-            self.text.end_line()
-        else:
-            self._code.append("\n")
-
-    def _end_code(self) -> None:
-        if self._code is not None:
-            self.text.write_verbatim("".join(self._code))
-            self._code = None
             self.text.end_paragraph()
 
     def _add_meta(self, tag: str, attributes: Mapping[str, str]) -> None:

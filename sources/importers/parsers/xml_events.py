@@ -47,7 +47,9 @@ def read_xml_blocks(file: IO[bytes], handler: XmlHandler) -> Iterator[None]:
         while block := file.read(_BLOCK_BYTES):
             parser.Parse(block, False)
             bytes_read += len(block)
-            _require_progress(bytes_read - parser.CurrentByteIndex)
+            pending_bytes = bytes_read - parser.CurrentByteIndex
+            if pending_bytes > _TOKEN_MAX_BYTES:
+                raise InvalidParams(f"XML contains a tag or comment of more than {_TOKEN_MAX_BYTES} bytes")
             yield
         parser.Parse(b"", True)
     except expat.ExpatError as error:
@@ -61,11 +63,6 @@ def attribute(attributes: Mapping[str, str], name: str) -> str:
 
 def _local_name(name: str) -> str:
     return name.rpartition(_SEPARATOR)[2]
-
-
-def _require_progress(pending_bytes: int) -> None:
-    if pending_bytes > _TOKEN_MAX_BYTES:
-        raise InvalidParams(f"XML contains a tag or comment of more than {_TOKEN_MAX_BYTES} bytes")
 
 
 def _reject_declarations(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:

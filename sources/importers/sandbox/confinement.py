@@ -126,16 +126,12 @@ def drop_capabilities() -> str:
 
 def _reading_capability() -> int:
     """Returns the weakest permitted capability that opens files of other users, as a bit mask; 0 if there is none."""
-    permitted = _permitted()
-    return next((1 << bit for bit in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE) if permitted >> bit & 1), 0)
-
-
-def _permitted() -> int:
-    """Returns the permitted capabilities as a bit mask."""
+    # The permitted capabilities as a bit mask.
     data = ctypes.create_string_buffer(24)
     system_call(_capability_calls()[0], _header(), data)
     _, low, _, _, high, _ = struct.unpack("=6I", data.raw)
-    return int(low) | int(high) << 32
+    permitted = int(low) | int(high) << 32
+    return next((1 << bit for bit in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE) if permitted >> bit & 1), 0)
 
 
 def _set_capabilities(mask: int) -> None:
@@ -224,9 +220,8 @@ def _python_files() -> Sequence[Path]:
     """Returns the folders of Python's modules, which are loaded when a format needs them. Of the folder with our own
     packages only these are included, because it may also contain a data directory."""
     folders = [Path(entry).resolve() for entry in sys.path if entry]
-    return [*(folder for folder in folders if folder != _ROOT or _is_site(folder)), *_OWN_PACKAGES]
-
-
-def _is_site(folder: Path) -> bool:
-    """Whether we are installed, next to the packages that the parsers need."""
-    return folder.name in ("site-packages", "dist-packages")
+    # Whether we are installed, next to the packages that the parsers need.
+    return [
+        *(folder for folder in folders if folder != _ROOT or (folder.name in ("site-packages", "dist-packages"))),
+        *_OWN_PACKAGES,
+    ]

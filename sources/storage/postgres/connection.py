@@ -306,23 +306,20 @@ class LibraryConnection(PostgresConnection):
         try:
             self.begin(transaction)
             job.check()  # an interruption before the transaction began had no effect
-            return self._run_work(job.work)
+            try:
+                try:
+                    result = job.work(self)
+                except FlorilegiumError:
+                    # An item that was to be inserted before may exist already, which is then the first error.
+                    self._pending.send(self)
+                    raise
+                self._pending.send(self)
+            except PendingConflict as error:
+                raise Conflict(str(error)) from None
+            return result
         finally:
             job.set_connection(None)
             self.job = None
-
-    def _run_work(self, work: LibraryWork[T]) -> T:
-        try:
-            try:
-                result = work(self)
-            except FlorilegiumError:
-                # An item that was to be inserted before may exist already, which is then the first error.
-                self._pending.send(self)
-                raise
-            self._pending.send(self)
-        except PendingConflict as error:
-            raise Conflict(str(error)) from None
-        return result
 
     def _prepare_statement(self) -> None:
         if self.job is not None:
@@ -394,7 +391,7 @@ class StatementTimeout(SourceTimeout):
 
     def __init__(self, source: str, limit_ms: int) -> None:
         super().__init__(source, limit_ms)
-        self.message = f"{source}: a statement took longer than {limit_ms} ms (postgres_statement_timeout_ms)"
+        self.message = f"{source}: a statement took longer than {limit_ms} ms"
 
 
 def job_errors() -> tuple[type[Exception], ...]:

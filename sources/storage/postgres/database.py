@@ -16,7 +16,7 @@ from config.paths import UserId
 from config.postgres.connection import Transaction
 from config.tracing import span
 from sources.installed import ITEM_KINDS
-from sources.storage.job_queue import CallGroup, JobGroup, JobLane, current_call, current_job_group, job_group
+from sources.storage.job_queue import JobGroup, JobLane, current_call, current_job_group, job_group
 from sources.storage.postgres.connection import (
     LibraryConnection,
     LibraryWork,
@@ -167,15 +167,14 @@ class PostgresDatabase:
             call = current_call()
             if call is not None:
                 with suppress(RunAlone):
-                    return await self._read_jointly(source, call, work, deadline_ms)
+                    # Runs the work together with other reads of the call, or raises RunAlone.
+                    try:
+                        return await self._joint_reads.read(call, work, deadline_ms / 1000)
+                    except job_errors() as error:
+                        raise translate(
+                            error, source, deadline_ms, self._statement_timeout_ms(Transaction, deadline_ms)
+                        ) from error
             return await self._run(source, None, work, deadline_ms, Transaction)
-
-    async def _read_jointly(self, source: str, call: CallGroup, work: LibraryWork[T], deadline_ms: int) -> T:
-        """Runs the work together with other reads of the call, or raises RunAlone."""
-        try:
-            return await self._joint_reads.read(call, work, deadline_ms / 1000)
-        except job_errors() as error:
-            raise translate(error, source, deadline_ms, self._statement_timeout_ms(Transaction, deadline_ms)) from error
 
     async def _run_joint_job(self, work: LibraryWork[None], limit_s: float) -> None:
         """Its parts are repeated as jobs of their own, not the job. A library that exists is opened in the same

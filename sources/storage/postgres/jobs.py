@@ -88,18 +88,15 @@ class JobThreads:
         finally:
             if timer is not None:
                 timer.stop()
-            self._leave(queued, job)
-
-    def _leave(self, queued: QueuedJob, job: LibraryJob[Any]) -> None:
-        self._running.discard(job)
-        self._pending[queued.user_id] -= 1
-        if not self._pending[queued.user_id]:
-            del self._pending[queued.user_id]
-        is_waiting = self.jobs.leave(queued)
-        # It refers to the job, which refers to it.
-        queued.begin = _do_nothing
-        if not is_waiting and not job.is_finished:
-            job.stop()
+            self._running.discard(job)
+            self._pending[queued.user_id] -= 1
+            if not self._pending[queued.user_id]:
+                del self._pending[queued.user_id]
+            is_waiting = self.jobs.leave(queued)
+            # It refers to the job, which refers to it.
+            queued.begin = _do_nothing
+            if not is_waiting and not job.is_finished:
+                job.stop()
 
     def _finish(self, queued: QueuedJob, cost_s: float) -> None:
         queued.cost_s = cost_s

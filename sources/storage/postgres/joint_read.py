@@ -114,7 +114,14 @@ class JointRead:
             return await part.result
         finally:
             timer.stop()
-            self._leave(part)
+            # Stops the job if it is running a read whose caller has given up, or if no read is left.
+            with self._lock:
+                part.is_waiting = False
+            result = part.result
+            is_abandoned = not result.done() or result.cancelled() or isinstance(result.exception(), TimeoutError)
+            is_last = all(other.result.done() for other in self._parts)
+            if self._task is not None and is_abandoned and (part.started_at is not None or is_last):
+                self._task.cancel()
 
     def start(self) -> None:
         waiting = [part for part in self._parts if part.is_waiting]
@@ -173,16 +180,6 @@ class JointRead:
                 return False
             part.is_waiting, part.started_at = False, time.monotonic()
             return True
-
-    def _leave(self, part: ReadPart[Any]) -> None:
-        """Stops the job if it is running a read whose caller has given up, or if no read is left."""
-        with self._lock:
-            part.is_waiting = False
-        result = part.result
-        is_abandoned = not result.done() or result.cancelled() or isinstance(result.exception(), TimeoutError)
-        is_last = all(other.result.done() for other in self._parts)
-        if self._task is not None and is_abandoned and (part.started_at is not None or is_last):
-            self._task.cancel()
 
     def _release_if_held_up(self) -> None:
         now = time.monotonic()

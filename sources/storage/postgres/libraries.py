@@ -20,7 +20,7 @@ from sources.semantic.service import SemanticService
 from sources.storage.collections.searchable import SearchSettings
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.postgres.database import DatabaseOptions, PostgresDatabase, stored_bytes
 from sources.storage.postgres.index.index_update import reindex_library
 from sources.storage.postgres.jobs import IndexBuilds, JobThreads
@@ -29,7 +29,7 @@ from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.postgres.vectors.library_vectors import EmbeddingTakeover, LibraryVectors, VectorOptions
 from sources.storage.postgres.vectors.vector_tables import VectorExtensionMemory
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
 
@@ -72,7 +72,7 @@ class PostgresLibraries:
         self._connection_options = options
         # The queue may run twice as many jobs as it has slots, and one in the background.
         jobs = JobQueue(max(1, (options.connections - 1) // 2))
-        self._threads = JobThreads(options, jobs, options.connections, settings.library_queue_max)
+        self._threads = JobThreads(options, jobs, options.connections, LIBRARY_QUEUE_MAX)
         self._options = DatabaseOptions(
             threads=self._threads,
             schemas=schemas or LibrarySchemas(),
@@ -81,7 +81,7 @@ class PostgresLibraries:
             statement_timeout_ms=options.statement_timeout_ms,
             lock_timeout_ms=options.lock_timeout_ms,
             idle_timeout_ms=options.idle_timeout_ms,
-            vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
+            vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
             extension=VectorExtensionMemory(),
             index_builds=IndexBuilds(options),
             process_id=secrets.token_hex(8),
@@ -89,15 +89,15 @@ class PostgresLibraries:
         )
         self._settings = SearchSettings(
             limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
-            ranked_rows_max=settings.search_ranked_rows_max,
-            near_words_max=settings.search_near_words_max,
-            scanned_rows_max=settings.message_scan_max_rows,
+            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
+            ranked_rows_max=settings.fixed.search_ranked_rows_max,
+            near_words_max=NEAR_WORDS_MAX,
+            scanned_rows_max=settings.fixed.message_scan_max_rows,
             semantic=semantic,
             clock=clock,
             steady_clock=steady_clock,
         )
-        self._vector_options = VectorOptions(index_min_passages=settings.postgres_hnsw_min_passages)
+        self._vector_options = VectorOptions(index_min_passages=settings.fixed.postgres_hnsw_min_passages)
         self._embeds_in_background = embeds_in_background
         self._embedding = (
             EmbeddingScheduler(semantic, partial(self._embed_next, semantic)) if semantic is not None else None
@@ -109,7 +109,7 @@ class PostgresLibraries:
         )
         # Without them, the quotas of the settings apply to every user.
         self._quotas = quotas
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
         # Least recently used first.
         self._open: OrderedDict[UserId, PostgresDatabase] = OrderedDict()
         self._preparing = asyncio.Lock()
@@ -227,17 +227,14 @@ class PostgresLibraries:
             await self._removals[user_id].wait()
         database = self._open.get(user_id)
         if database is None:
-            self._forget_oldest()
+            if len(self._open) >= _OPEN_MAX:
+                idle = next((user_id for user_id, database in self._open.items() if not database.lease_count), None)
+                if idle is None:
+                    raise Unavailable(f"the libraries of {_OPEN_MAX} users are in use; try again in a moment")
+                del self._open[idle]
             database = self._open[user_id] = PostgresDatabase(user_id, self._options)
         self._open.move_to_end(user_id)
         return database
-
-    def _forget_oldest(self) -> None:
-        if len(self._open) >= _OPEN_MAX:
-            idle = next((user_id for user_id, database in self._open.items() if not database.lease_count), None)
-            if idle is None:
-                raise Unavailable(f"the libraries of {_OPEN_MAX} users are in use; try again in a moment")
-            del self._open[idle]
 
     async def _prepare(self) -> None:
         """Creates the control tables, which a server has done already, but a command may not."""

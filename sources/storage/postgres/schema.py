@@ -340,7 +340,9 @@ class LibrarySchemas:
         return schema
 
     def _create_tables(self, connection: LibraryConnection) -> LibrarySchema:
-        schema = LibrarySchema(_new_name(), self._newest, _current_kinds())
+        schema = LibrarySchema(
+            "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower(), self._newest, _current_kinds()
+        )
         connection.run_script(f"CREATE SCHEMA {quote_schema(schema.name)}")
         added = (sql for migration in self._migrations for sql in migration.statements)
         _run_statements(connection, schema, (*LIBRARY_STATEMENTS, *added))
@@ -399,7 +401,3 @@ def _in_schema(connection: LibraryConnection, schema: LibrarySchema) -> Iterator
 def _save_state(connection: LibraryConnection, schema: LibrarySchema, state: Mapping[str, int | str]) -> None:
     with _in_schema(connection, schema):
         connection.executemany(_SAVE_STATE, [(name, str(value)) for name, value in state.items()])
-
-
-def _new_name() -> str:
-    return "u_" + base64.b32encode(os.urandom(_ID_BYTES)).decode().rstrip("=").lower()

@@ -8,7 +8,7 @@ from itertools import takewhile
 from operator import attrgetter
 
 from sources.query import Term
-from sources.search.scoring import QueryBoosts, Scorer, TermTally, title_share
+from sources.search.scoring import QueryBoosts, Scorer, title_share
 from sources.search.term_matching import JoinedForms, TermCounter, TermCounts
 from sources.storage.contract import Search
 from sources.storage.search.candidates import HitCandidate
@@ -65,7 +65,23 @@ class ComparableScoring(BlockScoring):
         elif block[0].has_authors:
             names = self._remove_authors(block, counts)
         tally = self._scorer.tally(counts, [candidate.chars for candidate in block], plain)
-        scores = self._scorer.scores(tally, self._title_shares(block, forms, tally), self._opening_shares(block, forms))
+        # The share of a title that the query contains, for candidates with a title that matches.
+        title_shares = {
+            index: self._title_share(block[index], forms.form(index))
+            for index, terms in enumerate(tally.prominent)
+            if terms and block[index].has_title
+        }
+        # The share of a title that the opening of the query is, for candidates whose title begins with it. Words such
+        # as "who is" or "how to" are too common to be searched for, but such a title announces an answer.
+        if not self._opening or not block[0].has_title:
+            opening_shares = {}
+        else:
+            opening_shares = {
+                index: self._opening.count(" ") / max(1, form.count(" "))
+                for index in range(len(block))
+                if (form := forms.form(index).strip() + " ").startswith(self._opening)
+            }
+        scores = self._scorer.scores(tally, title_shares, opening_shares)
         for index, in_name in names.items():
             scores[index] = self._scorer.name_score(in_name)
             block[index].is_only_named = not self._own_terms & ~sum(1 << term for term in in_name)
@@ -83,25 +99,6 @@ class ComparableScoring(BlockScoring):
         if self._is_sorted:
             block.sort(key=_sort_key)
             block.sort(key=self._rank, reverse=True)
-
-    def _title_shares(self, block: Sequence[HitCandidate], forms: JoinedForms, tally: TermTally) -> dict[int, float]:
-        """Returns the share of a title that the query contains, for candidates with a title that matches."""
-        return {
-            index: self._title_share(block[index], forms.form(index))
-            for index, terms in enumerate(tally.prominent)
-            if terms and block[index].has_title
-        }
-
-    def _opening_shares(self, block: Sequence[HitCandidate], forms: JoinedForms) -> dict[int, float]:
-        """Returns the share of a title that the opening of the query is, for candidates whose title begins with it.
-        Words such as "who is" or "how to" are too common to be searched for, but such a title announces an answer."""
-        if not self._opening or not block[0].has_title:
-            return {}
-        return {
-            index: self._opening.count(" ") / max(1, form.count(" "))
-            for index in range(len(block))
-            if (form := forms.form(index).strip() + " ").startswith(self._opening)
-        }
 
     def _title_share(self, candidate: HitCandidate, prominent_form: str) -> float:
         # Tags may be indexed with the title, but are not part of it.

@@ -313,7 +313,9 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
 
     def _best_field(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
         assert self.field_choice is not None
-        searched = self._searched(fields, self.field_choice.searched)
+        requested = {name: text for name, text in fields.items() if name in self.field_choice.searched}
+        unsearched = self.unsearched
+        searched = requested or {name: text for name, text in fields.items() if name not in unsearched}
         return best_field(searched, self.field_choice.counter)
 
     def _nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str, tuple[int, int] | None]:
@@ -323,8 +325,3 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
         start, end = self.passage
         index, offset = field_at([fields[name] for name in self.embedded], start)
         return self.embedded[index], fields[self.embedded[index]], (offset, offset + end - start)
-
-    def _searched(self, fields: Mapping[str, str], searched: Sequence[str]) -> Mapping[str, str]:
-        requested = {name: text for name, text in fields.items() if name in searched}
-        unsearched = self.unsearched
-        return requested or {name: text for name, text in fields.items() if name not in unsearched}

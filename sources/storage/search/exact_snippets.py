@@ -74,21 +74,33 @@ class ExactHighlighter:
     def snippet(self, text: str) -> str:
         """Returns HTML: at most twenty words, with the most different phrases and then the most matches."""
         region = self._region(text)
-        first = region.window_start(self._best_window(region.matches))
+        # The first token and the end of the best matches that fit into a snippet.
+        best, span = 0, (0, 0)
+        counts = Counter[int]()
+        left = score = 0
+        for right, (_, end, phrase) in enumerate(region.matches):
+            counts[phrase] += 1
+            score += 1 if counts[phrase] > 1 else _NEW_PHRASE_SCORE
+            while left < right and end - region.matches[left][0] > _SNIPPET_TOKENS:
+                dropped = region.matches[left][2]
+                counts[dropped] -= 1
+                score -= 1 if counts[dropped] else _NEW_PHRASE_SCORE
+                left += 1
+            if score > best:
+                best, span = score, (region.matches[left][0], end)
+        first = region.window_start(span)
         return region.render(first)
 
     def _region(self, text: str) -> "_SnippetRegion":
         region = _SnippetRegion(text, 0, self._find)
         if region.matches or len(text) <= _SCAN_MAX_CHARS:
             return region
-        later = _SnippetRegion(text, self._promising_start(text), self._find)
-        return later if later.matches else region
-
-    def _promising_start(self, text: str) -> int:
-        """Returns a position shortly before an occurrence of a phrase as it is usually written."""
+        # A position shortly before an occurrence of a phrase as it is usually written.
         firsts = {phrase.tokens[0] for phrase in self._phrases}
         found = [text.find(variant) for first in firsts for variant in (first, first.capitalize(), first.upper())]
-        return max(0, min((at for at in found if at >= 0), default=0) - _SCAN_MAX_CHARS // 2)
+        promising_start = max(0, min((at for at in found if at >= 0), default=0) - _SCAN_MAX_CHARS // 2)
+        later = _SnippetRegion(text, promising_start, self._find)
+        return later if later.matches else region
 
     def _find(self, tokens: Sequence[str]) -> Iterator[_PhraseMatch]:
         for position, token in enumerate(tokens):
@@ -98,25 +110,15 @@ class ExactHighlighter:
                 candidates = [*candidates, *chain.from_iterable(opened)]
             for index in candidates:
                 phrase = self._phrases[index]
-                if _continues(phrase, tokens, position):
+                # Whether the tokens after the first one match as well.
+                *middle, last = phrase.tokens
+                found = tokens[position : position + len(phrase.tokens)]
+                if len(found) < len(phrase.tokens) or list(found[:-1]) != middle:
+                    continues = False
+                else:
+                    continues = found[-1].startswith(last) if phrase.is_prefix else found[-1] == last
+                if continues:
                     yield position, position + len(phrase.tokens), index
-
-    def _best_window(self, matches: Sequence[_PhraseMatch]) -> tuple[int, int]:
-        """Returns the first token and the end of the best matches that fit into a snippet."""
-        best, span = 0, (0, 0)
-        counts = Counter[int]()
-        left = score = 0
-        for right, (_, end, phrase) in enumerate(matches):
-            counts[phrase] += 1
-            score += 1 if counts[phrase] > 1 else _NEW_PHRASE_SCORE
-            while left < right and end - matches[left][0] > _SNIPPET_TOKENS:
-                dropped = matches[left][2]
-                counts[dropped] -= 1
-                score -= 1 if counts[dropped] else _NEW_PHRASE_SCORE
-                left += 1
-            if score > best:
-                best, span = score, (matches[left][0], end)
-        return span
 
 
 class _SnippetRegion:
@@ -134,7 +136,13 @@ class _SnippetRegion:
         first, end = span
         slack = max(0, _SNIPPET_TOKENS - (end - first))
         for start in range(first, max(0, first - slack) - 1, -1):
-            if self._starts_sentence(start):
+            if start == 0:
+                starts_sentence = self._is_start
+            else:
+                starts_sentence = bool(
+                    _SENTENCE_END.match(self._text[self._spans[start - 1][1] : self._spans[start][0]])
+                )
+            if starts_sentence:
                 return start
         return max(0, min(first - slack // 2, len(self._spans) - _SNIPPET_TOKENS))
 
@@ -158,11 +166,6 @@ class _SnippetRegion:
             position = mark_end
         yield escape(self._text[position:stop])
 
-    def _starts_sentence(self, token: int) -> bool:
-        if token == 0:
-            return self._is_start
-        return bool(_SENTENCE_END.match(self._text[self._spans[token - 1][1] : self._spans[token][0]]))
-
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _TOKEN.finditer(text):
@@ -174,15 +177,6 @@ def _fold(token: str) -> str:
     if token.isascii():
         return token.lower()
     return "".join(c for c in unicodedata.normalize("NFD", token.lower()) if not unicodedata.combining(c))
-
-
-def _continues(phrase: ExactPhrase, tokens: Sequence[str], position: int) -> bool:
-    """Whether the tokens after the first one match as well."""
-    *middle, last = phrase.tokens
-    found = tokens[position : position + len(phrase.tokens)]
-    if len(found) < len(phrase.tokens) or list(found[:-1]) != middle:
-        return False
-    return found[-1].startswith(last) if phrase.is_prefix else found[-1] == last
 
 
 def _merged(matches: Iterable[_PhraseMatch]) -> Iterator[tuple[int, int]]:

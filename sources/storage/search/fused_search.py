@@ -146,7 +146,14 @@ class FusedSearch(TextSearch):
             candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine
             candidate.score = round(candidate.cosine, SCORE_DIGITS)
         has_more = len(entries) > end
-        self._locate(candidates)
+        near = [
+            self._near[locate_candidate.entry]
+            for locate_candidate in candidates
+            if locate_candidate.entry in self._near
+        ]
+        ranges = self._scan.passage_ranges(near) if near else {}
+        for locate_candidate in candidates:
+            locate_candidate.passage = ranges.get(locate_candidate.entry)
         return HitPage(self._complete(candidates), has_more=has_more, total=None if has_more else len(entries))
 
     def _rank(self, tiers: Sequence[MatchTier], scoring: BlockScoring) -> tuple[list[HitCandidate], bool]:
@@ -154,18 +161,7 @@ class FusedSearch(TextSearch):
             return super()._rank(tiers, scoring)
         offset, limit = self._search.offset, self._search.limit
         lexical, has_rest = self._window(tiers, scoring, 0, self._target.lexical_head)
-        head = self._head(lexical, scoring, has_rest=has_rest)
-        window = head[offset : offset + limit]
-        if len(head) > offset + limit or not has_rest:
-            return window, len(head) > offset + limit
-        self._skipped = tuple([candidate.entry >> self._item_bits for candidate in head])
-        fused = _FusedScoring(scoring, self._fuse)
-        rest, has_more = self._window(tiers, fused, max(0, offset - len(head)), limit - len(window))
-        self._skipped = ()
-        return window + rest, has_more
-
-    def _head(self, lexical: Sequence[HitCandidate], scoring: BlockScoring, *, has_rest: bool) -> list[HitCandidate]:
-        """Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words."""
+        # Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words.
         known = {candidate.entry >> self._item_bits for candidate in lexical}
         nearest = self._nearest(NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, self._length * LEAST_COSINE)
         if nearest and nearest[0].cosine < self._floor:
@@ -177,7 +173,14 @@ class FusedSearch(TextSearch):
         head = [*lexical, *near]
         self._fuse(head)
         self._meaning_only = [candidate for candidate in near if not candidate.lexical]
-        return head
+        window = head[offset : offset + limit]
+        if len(head) > offset + limit or not has_rest:
+            return window, len(head) > offset + limit
+        self._skipped = tuple([candidate.entry >> self._item_bits for candidate in head])
+        fused = _FusedScoring(scoring, self._fuse)
+        rest, has_more = self._window(tiers, fused, max(0, offset - len(head)), limit - len(window))
+        self._skipped = ()
+        return window + rest, has_more
 
     def _fuse(self, candidates: list[HitCandidate]) -> None:
         """Adds the cosines to the scores of candidates, and sorts them. Times and people that the query names count in
@@ -203,7 +206,9 @@ class FusedSearch(TextSearch):
         entries = self._scan.nearest(max(count, _FILTERED_NEAREST), least)
         passing = self._passing(entries)
         if len(passing) < count and len(entries) >= _FILTERED_NEAREST:
-            passing = self._passing(self._scan.nearest(count, least, self._allowed_items()))
+            listing = f"{self._statistics.engine.sql(self._target.list_sql(self._search))}{self._filter.sql}"
+            rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
+            passing = self._passing(self._scan.nearest(count, least, [rowid >> self._item_bits for (rowid,) in rows]))
         return passing[:count]
 
     def _passing(self, entries: Sequence[NearEntry]) -> list[NearEntry]:
@@ -216,11 +221,6 @@ class FusedSearch(TextSearch):
         )
         passing = {rowid for (rowid,) in rows}
         return [entry for entry in entries if entry.rowid in passing]
-
-    def _allowed_items(self) -> list[int]:
-        listing = f"{self._statistics.engine.sql(self._target.list_sql(self._search))}{self._filter.sql}"
-        rows = self._connection.execute(f"SELECT number FROM ({listing}) AS listing", self._filter.parameters)
-        return [rowid >> self._item_bits for (rowid,) in rows]
 
     def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:
         candidates = self._fetch([entry.rowid for entry in entries])
@@ -236,12 +236,6 @@ class FusedSearch(TextSearch):
         if matching_items is None:
             return len(self._meaning_only)
         return sum(candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only)
-
-    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
-        near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
-        ranges = self._scan.passage_ranges(near) if near else {}
-        for candidate in candidates:
-            candidate.passage = ranges.get(candidate.entry)
 
 
 class _FusedScoring(BlockScoring):

@@ -101,16 +101,18 @@ class TierPlanner:
             return [MatchTier(match, "rank")]
         words = tuple(term.word for term in search.query.terms)
         if len(words) < 2 or search.query.has_operators:
-            return self._literal_tiers(expression, match, is_one_word=len(words) < 2)
+            is_one_word = len(words) < 2
+            ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
+            if self._counter.count(match) <= ranked_max:
+                return [MatchTier(match, "rank")]
+            in_title = self._counter.match_text(Title(expression)) if isinstance(expression, Word) else ""
+            if in_title and 0 < self._counter.count(in_title) <= ranked_max:
+                return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
+            return [MatchTier(match, "newest")]
         # A phrase that is quoted in a sentence comes before everything else.
         preferred = search.query.preferred
         if not preferred and self._prefers_all_terms:
             preferred = tuple(term.word for term in search.query.own_terms)
-        return self._plain_tiers(match, words, frequencies, preferred)
-
-    def _plain_tiers(
-        self, match: str, words: tuple[Word, ...], frequencies: Sequence[int], preferred: tuple[Word, ...]
-    ) -> list[MatchTier]:
         rare = self._rare_words(words, frequencies)
         if not rare:
             return [MatchTier(match, "newest")]
@@ -123,15 +125,6 @@ class TierPlanner:
             MatchTier(self._counter.both(any_rare, match), "rank", first),
             MatchTier(match, "newest", excluded=any_rare),
         ]
-
-    def _literal_tiers(self, expression: Expression, match: str, *, is_one_word: bool) -> list[MatchTier]:
-        ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
-        if self._counter.count(match) <= ranked_max:
-            return [MatchTier(match, "rank")]
-        in_title = self._counter.match_text(Title(expression)) if isinstance(expression, Word) else ""
-        if in_title and 0 < self._counter.count(in_title) <= ranked_max:
-            return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
-        return [MatchTier(match, "newest")]
 
     def _rare_words(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
         """Returns the rarest words, as many as fit: together they have no more matches than can be ranked."""
@@ -211,7 +204,16 @@ class TextSearch:
         plan = self._statistics.compute_once(self._connection, key, lambda: self._plan(expression))
         self._matches_max = plan.matches_max
         candidates, has_more = self._rank(plan.tiers, plan.scoring)
-        return self._page(candidates, has_more, plan.all_matches)
+        # The page
+        offset = self._search.offset
+        total = offset + len(candidates) if not has_more and (candidates or not offset) else None
+        if self._item_bits and candidates:
+            total = self._count_entries(candidates, plan.all_matches, total)
+            candidates = self._at_matching_text(candidates, plan.all_matches)
+        elif total is None and self._matches_max <= self._ranked_rows_max:
+            total = self._count_hits(plan.all_matches) + self._count_extra(None)
+        self._locate(candidates)
+        return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _plan(self, expression: Expression) -> RankingPlan:
         frequencies = self._matches.count_each(term.word for term in self._search.query.terms)
@@ -247,7 +249,15 @@ class TextSearch:
             first = start - start % BLOCK_ROWS
             size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
             match_sql = self._match_sql(tier)
-            entries, candidates = self._read_candidates(tier, match_sql, size, first)
+            # The candidates, and their entries with one more: it shows that there are more hits.
+            if self._item_bits:
+                matched, rows = self._read_best_entries(tier, match_sql, size + 1, first)
+            else:
+                matched, rows = self._read_entries(match_sql, size + 1, first, size + 1)
+            entries, candidates = (
+                matched,
+                self._candidates([rowid for rowid, _, _ in matched[:size]], rows),
+            )
             scored = self._score(match_sql, entries[:size], candidates, scoring)
             window += scored[start - first :][:wanted]
             if len(window) == limit:
@@ -273,16 +283,6 @@ class TextSearch:
             scoring.score(block)
             scored += block
         return scored
-
-    def _read_candidates(
-        self, tier: MatchTier, match_sql: MatchStatements, limit: int, offset: int
-    ) -> tuple[list[MatchedEntry], list[HitCandidate]]:
-        """Returns the candidates, and their entries with one more: it shows that there are more hits."""
-        if self._item_bits:
-            entries, rows = self._read_best_entries(tier, match_sql, limit + 1, offset)
-        else:
-            entries, rows = self._read_entries(match_sql, limit + 1, offset, limit + 1)
-        return entries, self._candidates([rowid for rowid, _, _ in entries[:limit]], rows)
 
     def _read_entries(
         self, match_sql: MatchStatements, limit: int, offset: int, items_max: int
@@ -349,7 +349,16 @@ class TextSearch:
         if self._search.scoring == "minmax":
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return QueryScoring(self._term_counter, partial(self._statistics.engine.scale_ranks, best, worst))
-        scorer = self._scorer(self._search.query.terms)
+        # A near term weighs less than the term that it may mean, and is no part of the whole query.
+        weights = [*self._term_weights(self._search.query.terms)]
+        near = [index for index, term in enumerate(self._search.query.terms) if term.near is not None]
+        for index in near:
+            # A word that occurs nowhere is only as rare as the term it may mean.
+            stands_for = self._search.query.terms[index].near or 0
+            weights[stands_for] = min(weights[stands_for], weights[index])
+        for index in near:
+            weights[index] = _NEAR_WEIGHT * weights[self._search.query.terms[index].near or 0]
+        scorer = Scorer(weights, self._target.prominence, sum(weights[: len(weights) - len(near)]))
         return ComparableScoring(
             self._term_counter,
             scorer,
@@ -357,18 +366,6 @@ class TextSearch:
             self._boosts,
             prefers_all_terms=self._target.prefers_all_terms,
         )
-
-    def _scorer(self, terms: Sequence[Term]) -> Scorer:
-        """A near term weighs less than the term that it may mean, and is no part of the whole query."""
-        weights = [*self._term_weights(terms)]
-        near = [index for index, term in enumerate(terms) if term.near is not None]
-        for index in near:
-            # A word that occurs nowhere is only as rare as the term it may mean.
-            stands_for = terms[index].near or 0
-            weights[stands_for] = min(weights[stands_for], weights[index])
-        for index in near:
-            weights[index] = _NEAR_WEIGHT * weights[terms[index].near or 0]
-        return Scorer(weights, self._target.prominence, sum(weights[: len(weights) - len(near)]))
 
     def _term_weights(self, terms: Sequence[Term]) -> Sequence[float]:
         if len(terms) == 1:
@@ -378,34 +375,17 @@ class TextSearch:
             self._search.query, self._connection, self._target.index
         )
         statistics = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        return self._with_preference(terms, term_weights(corpus.rows, statistics), corpus.frequencies)
-
-    def _with_preference(
-        self, terms: Sequence[Term], weights: Sequence[float], frequencies: Sequence[int]
-    ) -> Sequence[float]:
-        """Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
-        not outvote it."""
+        # Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
+        # not outvote it.
+        weights = term_weights(corpus.rows, statistics)
         preferred = self._search.query.preferred
         if not preferred:
             return weights
         others = sum(weight for term, weight in zip(terms, weights, strict=True) if term.word not in preferred)
         return [
             max(weight, others) if term.word in preferred and frequency else weight
-            for term, weight, frequency in zip(terms, weights, frequencies, strict=True)
+            for term, weight, frequency in zip(terms, weights, corpus.frequencies, strict=True)
         ]
-
-    # The page
-
-    def _page(self, candidates: Sequence[HitCandidate], has_more: bool, all_matches: MatchTier) -> HitPage:
-        offset = self._search.offset
-        total = offset + len(candidates) if not has_more and (candidates or not offset) else None
-        if self._item_bits and candidates:
-            total = self._count_entries(candidates, all_matches, total)
-            candidates = self._at_matching_text(candidates, all_matches)
-        elif total is None and self._matches_max <= self._ranked_rows_max:
-            total = self._count_hits(all_matches) + self._count_extra(None)
-        self._locate(candidates)
-        return HitPage(self._complete(candidates), has_more=has_more, total=total)
 
     def _at_matching_text(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> list[HitCandidate]:
         """Replaces candidates that match only by the title, which all entries of their item share, by the best entry
@@ -413,7 +393,15 @@ class TextSearch:
         by_title = [one for one in candidates if one.lexical != 0 and not one.is_matched_in_other]
         if not by_title:
             return [*candidates]
-        entries = self._best_texts(by_title, all_matches)
+        # The rowid of the best entry of each item whose text matches, by item.
+        match_sql = self._match_sql(all_matches)
+        entries = {}
+        for item in [int(candidate.id) for candidate in by_title]:
+            rows = self._connection.execute(*match_sql.select_texts_of(item, 2, is_ranked=False)).fetchall()
+            if len(rows) > 1:  # ranking reads all entries of every word, whatever the item
+                rows = self._connection.execute(*match_sql.select_texts_of(item, 1, is_ranked=True)).fetchall()
+            if rows:
+                [(entries[item],)] = rows
         replaced = [candidate for candidate in by_title if int(candidate.id) in entries]
         shown = self._fetch([entries[int(candidate.id)] for candidate in replaced])
         by_id = {candidate.id: candidate for candidate in shown}
@@ -422,18 +410,6 @@ class TextSearch:
                 setattr(by_id[candidate.id], name, getattr(candidate, name))
             by_id[candidate.id].entry = entries[int(candidate.id)]
         return [by_id.get(candidate.id, candidate) for candidate in candidates]
-
-    def _best_texts(self, candidates: Sequence[HitCandidate], all_matches: MatchTier) -> dict[int, int]:
-        """Returns the rowid of the best entry of each item whose text matches, by item."""
-        match_sql = self._match_sql(all_matches)
-        found = {}
-        for item in [int(candidate.id) for candidate in candidates]:
-            rows = self._connection.execute(*match_sql.select_texts_of(item, 2, is_ranked=False)).fetchall()
-            if len(rows) > 1:  # ranking reads all entries of every word, whatever the item
-                rows = self._connection.execute(*match_sql.select_texts_of(item, 1, is_ranked=True)).fetchall()
-            if rows:
-                [(found[item],)] = rows
-        return found
 
     def _count_extra(self, matching_items: Tally[int] | None) -> int:
         """Counts the hits that do not match by their words. `matching_items` has the items that do, if they are

@@ -17,6 +17,12 @@ from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
 
+# Words of an index that are compared with a misspelled word, so that a search stays fast.
+NEAR_WORDS_MAX = 50_000
+
+# Memory for the words of all libraries that misspelled words are compared with.
+SEARCH_VOCABULARY_MIB = 64
+
 # How many near words are tried for a word that is unknown.
 _NEAR_MAX = 3
 # How much of a text is searched for the spelling of a stem.
@@ -239,7 +245,14 @@ class Spelling:
         self._statistics.refresh(self._connection)
         words = [term.word for term in self._query.terms]
         rows = self._counter.count_each(words)
-        if self._is_spelled_correctly(words, rows):
+        # Whether the library contains all words, and enough of a single one. `rows` are those of the target. Counts no
+        # more than it needs, because it is asked for every search.
+        enough = _LITTLE_ROWS if len(words) == 1 else 1
+        if all(
+            count >= enough
+            or self._statistics.count_in_library(self._connection, self._match_text(word), enough) >= enough
+            for word, count in zip(words, rows, strict=True)
+        ):
             return None
         rows = [count or self._count(word) for count, word in zip(rows, words, strict=True)]
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
@@ -256,16 +269,6 @@ class Spelling:
                 notes += _notes(word.text, compounds, similar)
                 near += [Term(one, self._query.terms[index].count, near=index) for one in (*compounds, *similar)]
         return with_near_terms(self._query, near, notes) if near else None
-
-    def _is_spelled_correctly(self, words: Sequence[Word], rows: Sequence[int]) -> bool:
-        """Whether the library contains all words, and enough of a single one. `rows` are those of the target. Counts no
-        more than it needs, because it is asked for every search."""
-        enough = _LITTLE_ROWS if len(words) == 1 else 1
-        return all(
-            count >= enough
-            or self._statistics.count_in_library(self._connection, self._match_text(word), enough) >= enough
-            for word, count in zip(words, rows, strict=True)
-        )
 
     def _matches_little(self, word: Word) -> bool:
         return len(self._query.terms) == 1 and self._count(word) < _LITTLE_ROWS

@@ -28,21 +28,33 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 _MESSAGE_VALUE_CHARS = 80
 
 
+# A title, name, URL or other short text of an item. Browsers accept URLs of about this length.
+TITLE_MAX_CHARS = 2_000
+
+
 class FieldLimits(Struct, frozen=True):
-    """Size limits of the parts of an item. Each is the setting of the same name."""
+    """Size limits of the parts of an item."""
 
     item_max_chars: int
-    title_max_chars: int
-    tags_max: int
-    tag_max_chars: int
     metadata_max_bytes: int
     batch_max_items: int
     chunk_size_chars: int
     chunk_overlap_chars: int
+    # Lists show all of these, and they are part of every hit.
+    title_max_chars: int = TITLE_MAX_CHARS
+    tags_max: int = 100
+    tag_max_chars: int = 100
 
 
 def field_limits(settings: Settings) -> FieldLimits:
-    return FieldLimits(*(getattr(settings, name) for name in FieldLimits.__struct_fields__))
+    fixed = settings.fixed
+    return FieldLimits(
+        item_max_chars=settings.item_max_chars,
+        metadata_max_bytes=settings.metadata_max_bytes,
+        batch_max_items=settings.batch_max_items,
+        chunk_size_chars=fixed.chunk_size_chars,
+        chunk_overlap_chars=fixed.chunk_overlap_chars,
+    )
 
 
 def invalid_field(field: str, *, expected: str, got: str) -> InvalidParams:

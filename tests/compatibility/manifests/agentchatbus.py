@@ -380,7 +380,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CLIENT}test_agents_are_still_registered_after_a_restart",
         ),
         difference=(
-            "A user has at most `bus_agent_max_per_user` agents, and an agent that is idle for `bus_agent_ttl_s` has "
+            "A user has at most 100 agents, and an agent that is idle for 90 days has "
             "to register again. `description`, `capabilities` and `skills` are accepted but not stored."
         ),
     ),
@@ -433,7 +433,7 @@ PROMISES: tuple[Promise, ...] = (
         id="agentchatbus.bus.threads.limit",
         statement="Without `limit`, or with 0, all threads are listed; otherwise at most 200.",
         tests=(f"{_THREADS}test_limit_0_lists_as_many_threads_as_allowed",),
-        difference="At most `conversation_page_max` (200) threads are listed; `has_more` says if there are more.",
+        difference="At most `message_page_max` (200) threads are listed; `has_more` says if there are more.",
     ),
     Promise(
         id="agentchatbus.bus.threads.status",
@@ -570,7 +570,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_reply_token_of_another_thread_is_rejected",
             f"{_BUS}test_expired_reply_token_is_rejected",
         ),
-        difference="It does expire, after `bus_reply_token_ttl_s`.",
+        difference="It does expire, after 1 hour.",
     ),
     Promise(
         id="agentchatbus.bus.sync.optional",
@@ -628,7 +628,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_images_are_listed_as_image_blocks_unless_excluded",
             f"{_TOOLS}test_list_ends_at_the_size_limit",
         ),
-        difference="A last block says if there are more messages. A response ends at `bus_response_max_bytes`.",
+        difference="A last block says if there are more messages. A response ends at 64 KiB.",
     ),
     Promise(
         id="agentchatbus.tools.errors",

@@ -180,7 +180,7 @@ PROMISES: tuple[Promise, ...] = (
         id="agentkit.list.bounds",
         statement="`limit` has no bounds; -1 returns all conversations.",
         tests=(f"{_CONVERSATIONS}test_limit_and_offset_are_clamped_and_returned",),
-        difference="It is clamped to 1..`conversation_page_max`, and the response has the value that was applied.",
+        difference="It is clamped to 1..`message_page_max`, and the response has the value that was applied.",
     ),
     Promise(
         id="agentkit.list.namespace",
@@ -215,7 +215,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_CONVERSATIONS}test_deleted_messages_leave_no_gap",
         ),
         difference=(
-            "A response has up to `conversation_messages_max` messages and `conversation_response_max_bytes`. Beyond "
+            "A response has up to 5,000 messages and `conversation_response_max_bytes`. Beyond "
             "that it has `next_messages_offset`; pass it as `messages_offset`."
         ),
     ),

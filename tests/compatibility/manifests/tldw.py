@@ -589,7 +589,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_KNOWLEDGE}test_duplicate_texts_are_one_hit_with_also_in",
         ),
         difference=(
-            "While other sources have hits, at most `fanout_source_max` (6) of any ten come from one source; the rest "
+            "While other sources have hits, at most 6 of any ten come from one source; the rest "
             "follow later. A conversation is one result. A text that was saved twice is one result that names both."
         ),
     ),

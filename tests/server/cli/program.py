@@ -20,6 +20,7 @@ from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.cli import florilegium
 from server.stores import control_location
+from tests.build_settings import build_settings
 from tests.servers.fork_server import ForkedProcess, run_command, start_command
 from tests.servers.storage import WORDS_ONLY, storage_settings, uses_postgres
 from tests.transport_requests import TRANSPORT_REQUESTS
@@ -67,7 +68,7 @@ class Program(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        return Settings(data_dir=str(self.data_dir), **storage_settings(self.data_dir))
+        return build_settings(data_dir=str(self.data_dir), **storage_settings(self.data_dir))
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
         """Runs a command to its end: in this process, which saves most of the time, unless the command is about its

@@ -36,14 +36,14 @@ def test_no_command_accepts_a_secret() -> None:
 
 
 def test_the_command_line_overrides_environment_and_file(program: Program) -> None:
-    (program.home / "florilegium.toml").write_text("port = 1001\nsession_max = 11\nlist_page_size = 7\n")
+    (program.home / "florilegium.toml").write_text("port = 1001\nsession_max = 11\nmessage_page_max = 7\n")
     outcome = program.run(
         "config", "show", "--json", "--port", "1003", FLORILEGIUM_PORT="1002", FLORILEGIUM_SESSION_MAX="12"
     )
     rows = {row["name"]: (row["value"], row["origin"]) for row in outcome.json}
     assert rows["port"] == ("1003", "command line")
     assert rows["session_max"] == ("12", "environment FLORILEGIUM_SESSION_MAX")
-    assert rows["list_page_size"] == ("7", "file florilegium.toml")
+    assert rows["message_page_max"] == ("7", "file florilegium.toml")
     assert rows["host"] == ('"127.0.0.1"', "default")
 
 
@@ -81,6 +81,15 @@ def test_a_world_readable_secret_file_is_warned_about(program: Program) -> None:
     assert "chmod 600" in outcome.stderr
 
 
+def test_settings_of_earlier_versions_are_ignored_with_a_warning(program: Program) -> None:
+    (program.home / "florilegium.toml").write_text("jwks_ttl_s = 60\nport = 1001\n")
+    outcome = program.run("config", "show", FLORILEGIUM_WS_PING_INTERVAL_S="5")
+    assert outcome.code == 0
+    assert "1001" in outcome.stdout
+    assert "jwks_ttl_s: the value is fixed now; this one is ignored" in outcome.stderr
+    assert "FLORILEGIUM_WS_PING_INTERVAL_S: replaced by sse_keepalive_s; the value is ignored" in outcome.stderr
+
+
 def test_config_docs_prints_the_settings_reference(program: Program) -> None:
     assert program.run("config", "docs").stdout == settings_markdown()
 
@@ -98,8 +107,11 @@ def test_help_lists_every_command_and_the_exit_codes(program: Program) -> None:
     assert "Exit codes: 0 success, 1 failure, 2 wrong usage or settings." in text
 
 
-def test_help_lists_the_settings_by_group(program: Program) -> None:
-    text = program.expect("serve", "--help")
+def test_help_lists_common_settings_and_help_all_every_setting_by_group(program: Program) -> None:
+    short, text = program.expect("serve", "--help"), program.expect("serve", "--help-all")
+    assert 10 <= sum(line.startswith("  --") for line in short.splitlines()) <= 14
+    assert "--help-all" in short
+    assert all(f"  --{name.replace('_', '-')} " in text for name in OFFERED)
     for group in {setting.group for setting in SETTINGS if not setting.is_secret}:
         assert f"\n{group} settings:\n" in text
 

@@ -2,50 +2,18 @@ import re
 import shlex
 from collections.abc import Iterator
 
-import click
-
-from server.cli import COMMANDS, florilegium
-from server.cli.lazy_group import SettingOption
 from server.client_guides import CLIENTS, ConnectionTarget
 from tests.cases import each_case
 from tests.server.cli.program import ROOT, Program
 
-CLI = (ROOT / "docs" / "cli.md").read_text()
 CLIENT_PAGE = (ROOT / "docs" / "clients.md").read_text()
 TARGET = ConnectionTarget("https://kb.example.com/mcp", token_env="FLORILEGIUM_TOKEN")
-
-
-def leaves() -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by its full name."""
-    for name in COMMANDS:
-        command = florilegium.get_command(click.Context(florilegium), name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {child}", leaf) for child, leaf in command.commands.items())
-        else:
-            yield name, command
 
 
 def section(page: str, title: str) -> str:
     _, heading, rest = page.partition(f"\n## {title}\n")
     assert heading, f"there is no section {title}"
     return rest.partition("\n## ")[0]
-
-
-@each_case(("name", "command"), list(leaves()))
-def test_every_command_and_each_of_its_own_options_is_in_the_manual(name: str, command: click.Command) -> None:
-    text = section(CLI, name)
-    own = [p for p in command.params if isinstance(p, click.Option) and not isinstance(p, SettingOption)]
-    missing = [option.opts[0] for option in own if option.opts[0] not in text and option.opts[0] != "--config"]
-    assert missing == []
-
-
-def test_the_manual_has_no_section_for_a_command_that_is_gone() -> None:
-    assert set(re.findall(r"^## (.+)$", CLI, re.MULTILINE)) == {name for name, _ in leaves()}
-
-
-def test_the_help_in_the_manual_is_the_help_that_is_printed(program: Program) -> None:
-    assert f"$ florilegium --help\n{program.run_process('--help').stdout}```" in CLI
 
 
 @each_case("client", CLIENTS)

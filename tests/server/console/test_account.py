@@ -1,10 +1,12 @@
 """The account page: own password and own sessions only."""
 
+from pathlib import Path
+
 import pytest
 
 from server.rest.browser_sessions import browser_name
 from tests.cases import each_case
-from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, read_form, text_of
+from tests.server.console.console_fixture import OTHER_PASSWORD, PASSWORD, Console, console, read_form, text_of
 
 
 def changed(password: str = PASSWORD, new: str = OTHER_PASSWORD, repeated: str = "") -> dict[str, str]:
@@ -61,9 +63,10 @@ async def test_passwords_of_any_characters_are_accepted(site: Console, password:
         assert (await browser.submit("/account", changed(new=password), "/account/password")).status_code == 303
 
 
-async def test_guessing_the_password_with_a_stolen_session_is_limited(site: Console) -> None:
-    burst = site.settings.rate_sign_in_account_burst
-    async with site.browser() as browser, site.browser() as own:
+async def test_guessing_the_password_with_a_stolen_session_is_limited(tmp_path: Path) -> None:
+    async with console(tmp_path) as site, site.browser() as browser, site.browser() as own:
+        await site.add_account("ada")
+        burst = site.settings.fixed.rate_sign_in_account_burst
         await browser.sign_in("ada")
         statuses = [
             (await browser.submit("/account", changed(password=f"guess {n}"), "/account/password")).status_code

@@ -35,7 +35,7 @@ Creation = Callable[[Registry, Settings], Awaitable[UserRecord]]
 
 
 async def invited(registry: Registry, settings: Settings, name: str = "") -> UserRecord:
-    links = AccountLinks(registry.database, settings)
+    links = AccountLinks(registry.database)
     link = await links.create_invitation("writer", name)
     return await links.redeem("invitation", link.path.rpartition("/")[2], NAME, "a hash")
 
@@ -45,7 +45,7 @@ async def invited_by_name(registry: Registry, settings: Settings) -> UserRecord:
 
 
 async def set_up(registry: Registry, settings: Settings) -> UserRecord:
-    links = AccountLinks(registry.database, settings)
+    links = AccountLinks(registry.database)
     link = await links.create_setup()
     assert link is not None
     return await links.redeem("setup", link.path.rpartition("/")[2], NAME, "a hash")
@@ -184,7 +184,7 @@ async def test_run_that_waited_for_its_turn_uses_the_role_of_now(tmp_path: Path)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "Tea.md").write_text("# Tea\nSteep.")
-    async with live(make_settings(tmp_path / "data", follow_jobs_max=1, follow_poll_s=0.1)) as server:
+    async with live(make_settings(tmp_path / "data", import_jobs_max=1, follow_poll_s=0.1)) as server:
         slots, user = server.runtime.following._slots, await server.user("ada")
         async with slots.turn(UserId("another user")):
             added = await call(server, "POST", "/api/v1/follows", {"location": str(folder)})

@@ -3,6 +3,7 @@
 import json
 import secrets
 import time
+from functools import cached_property
 from typing import Any
 
 import jwt
@@ -17,19 +18,24 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class ClientKey:
-    """A key pair. `jwk` is the public part."""
+    """A key pair, generated on first use."""
 
     def __init__(self, algorithm: str = "ES256", kid: str = "key-1") -> None:
         self.algorithm = algorithm
         self.kid = kid
-        self.private: Any
-        if algorithm == "ES256":
-            self.private = ec.generate_private_key(ec.SECP256R1())
-            public = ECAlgorithm.to_jwk(self.private.public_key())
-        else:
-            self.private = rsa.generate_private_key(65537, 2048)
-            public = RSAAlgorithm.to_jwk(self.private.public_key())
-        self.jwk = {**json.loads(public), "kid": kid, "use": "sig", "alg": algorithm}
+
+    @cached_property
+    def private(self) -> Any:
+        if self.algorithm == "ES256":
+            return ec.generate_private_key(ec.SECP256R1())
+        return rsa.generate_private_key(65537, 2048)
+
+    @cached_property
+    def jwk(self) -> dict[str, Any]:
+        """The public part."""
+        algorithm = ECAlgorithm if self.algorithm == "ES256" else RSAAlgorithm
+        public = json.loads(algorithm.to_jwk(self.private.public_key()))
+        return {**public, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
     def sign(self, claims: dict[str, Any], **headers: Any) -> str:
         present = {name: value for name, value in claims.items() if value is not None}

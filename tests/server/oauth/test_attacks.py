@@ -16,7 +16,7 @@ from tests.server.oauth.oauth_client import REDIRECT_URI, OAuthTestClient, chall
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    limits = {"rate_oauth_per_minute": 0, "rate_registration_per_minute": 0, **NO_RATE_LIMITS}
+    limits = {"rate_oauth_per_minute": 0, **NO_RATE_LIMITS}
     async with live(make_settings(tmp_path, **limits)) as running:
         yield running
 

@@ -51,7 +51,7 @@ async def _titles(client: httpx2.AsyncClient, server: LiveServer, user: str) -> 
 async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_again(
     tmp_path: Path, database_url: str
 ) -> None:
-    limits = {"postgres_statement_timeout_ms": 200, "postgres_lock_timeout_ms": 5_000, "postgres_connections": 3}
+    limits = {"postgres_statement_timeout_ms": 200, "postgres_connections": 3}
     async with _server(tmp_path, database_url, **limits) as (server, client), connect(database_url) as connection:
         async with connection.transaction():
             # Every statement that reads the table waits for the end of this transaction.
@@ -61,7 +61,7 @@ async def test_statement_above_its_limit_is_reported_and_the_connection_is_used_
         after = await _titles(client, server, "ada")
 
     for response in failed:
-        assert "notes: a statement took longer than 200 ms (postgres_statement_timeout_ms)" in str(response)
+        assert "notes: a statement took longer than 200 ms" in str(response)
     assert (after, other) == (["First of ada"], ["First of ben"])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from auth.context import READ
 from server.protocol.call import DEFAULT_PROFILE
-from server.protocol.catalog import Catalog, Change, Profiles, Resource, ResourceTemplate, Tool
+from server.protocol.catalog import Catalog, CatalogAccess, Change, Profiles, Resource, ResourceTemplate, Tool
 from tests.cases import each_case
 from tests.server.protocol.dispatcher_fixture import make_principal
 from tests.server.sample_catalog import NoInput, SampleCatalog
@@ -55,10 +55,10 @@ def test_a_tool_is_found_by_its_name_and_by_its_dotted_name() -> None:
     catalog = Catalog()
     catalog.add_tool(_tool("knowledge_search"))
 
-    tools = Profiles().tools(DEFAULT_PROFILE, catalog)
-    assert tools.find("knowledge_search") is tools.find("knowledge.search")
-    assert tools.find("knowledge_search") is not None
-    assert tools.find("knowledge-search") is None
+    access = CatalogAccess(catalog, Profiles())
+    names = ("knowledge_search", "knowledge.search", "knowledge-search", 7)
+    found = [access.find_tool(DEFAULT_PROFILE, name) for name in names]
+    assert found == [catalog.tools["knowledge_search"], catalog.tools["knowledge_search"], None, None]
 
 
 def test_a_replaced_tool_has_the_mirrored_parameters_of_its_replacement(samples: SampleCatalog) -> None:

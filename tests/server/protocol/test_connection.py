@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from auth.context import Owner, Principal, RequestContext, SessionId, build_context
 from config.errors import RateLimited
 from config.paths import UserId
-from server.call_limits import CallNeeds
 from server.protocol.catalog import Change
 from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
@@ -28,6 +27,9 @@ from tests.server.mutated_messages import JSON, LEGACY, MODERN, is_request, muta
 from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
 from tests.tiers import examples
+
+# Connections are not closed, so that their tasks last as long as the event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="function")
 
 LIMITS = SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
 
@@ -75,7 +77,7 @@ class ConnectionClient:
         self.received.append(msgspec.json.decode(encode(body)))
         self._received.set()
 
-    async def _admit(self, needs: CallNeeds) -> None:
+    async def _admit(self) -> None:
         self._allowed -= 1
         if self._allowed < 0:
             raise RateLimited("calls", 3.0)

@@ -75,6 +75,15 @@ async def test_pages_contain_every_tool_once_and_in_order(samples: SampleCatalog
     assert names == list(samples.catalog.tools)
 
 
+async def test_no_page_follows_a_full_last_page(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog, page_size=len(samples.catalog.tools))
+
+    page = await DispatcherClient(dispatcher, make_principal("ada")).legacy("tools/list")
+
+    assert [tool["name"] for tool in page["tools"]] == list(samples.catalog.tools)
+    assert "nextCursor" not in page
+
+
 @each_case("cursor", ["", "x", "MQ==", "MTp4", "MTotMQ==", "MTo5OTk5", 7, [], {}, True, "\x00", "é"])
 async def test_an_invalid_cursor_is_rejected(ada: DispatcherClient, cursor: Any) -> None:
     with pytest.raises(InvalidParams, match="cursor"):

@@ -1,11 +1,8 @@
 """Misspelled words and parts of compounds find what was meant, below what matches exactly."""
 
-from pathlib import Path
-
 from sources.drafts import MessageDraft
 from tests.cases import each_case
-from tests.live import NO_RATE_LIMITS
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 
@@ -162,11 +159,3 @@ async def test_suggestions_follow_every_write(ada: LibraryUser, api: RestClient,
     async with ada.libraries.library(ada.context) as library:
         await getattr(library, source).delete(item_id)
     assert "read_as" not in await ada.call("knowledge_search", query="harbuor")
-
-
-async def test_near_words_can_be_turned_off(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, search_near_words_max=0, **NO_RATE_LIMITS) as api:
-        ada = await api.library_user("ada")
-        await ada.add_note("Meant", "A lighthouse")
-
-        assert await ada.search("knowledge_search", "lighthuose") == []

@@ -19,6 +19,7 @@ from server.redis.import_board import RedisImportBoard
 from server.redis.peers import open_peers
 from server.stores import Peers
 from sources.importers.engine.importer import Importer
+from tests.build_settings import build_settings
 from tests.server.rest.test_imports import BlockingImporter, upload, wait_until_ended
 from tests.servers.aging import age_keys
 from tests.sources.importers.line_format import LINES
@@ -75,7 +76,7 @@ async def open_process(
     importer: Importer,
     board_type: Callable[[RedisConnection, Peers], RedisImportBoard] = RedisImportBoard,
 ) -> AsyncIterator[ImportJobs]:
-    settings = Settings(import_batch_items=2, **redis_settings)
+    settings = build_settings(import_batch_items=2, **redis_settings)
     async with open_redis(settings) as connection, open_peers(connection) as peers:
         board = board_type(connection, peers)
         async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer], board) as jobs:
@@ -167,7 +168,7 @@ async def test_an_import_belongs_to_one_process(tmp_path: Path, redis_settings: 
     """A process that could not post its import in time learns that another has claimed and ended it."""
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
-        open_redis(Settings(**redis_settings)) as connection,
+        open_redis(build_settings(**redis_settings)) as connection,
         open_peers(connection) as late,
         open_peers(connection) as other,
     ):
@@ -203,7 +204,7 @@ class InterruptedConnection(RedisConnection):
 async def test_an_import_that_ends_while_another_process_claims_it_is_not_claimed(
     tmp_path: Path, redis_settings: RedisSettings
 ) -> None:
-    settings = Settings(**redis_settings)
+    settings = build_settings(**redis_settings)
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
         open_redis(settings) as connection,
@@ -241,7 +242,7 @@ class LateBoard(RedisImportBoard):
 async def test_an_import_that_ends_while_it_is_looked_up_is_found(
     tmp_path: Path, redis_settings: RedisSettings
 ) -> None:
-    importer, settings = BlockingImporter(), Settings(**redis_settings)
+    importer, settings = BlockingImporter(), build_settings(**redis_settings)
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
         open_process(libraries, redis_settings, importer) as one,
@@ -301,7 +302,7 @@ async def test_a_process_does_not_continue_its_own_import(tmp_path: Path, redis_
     importer = BlockingImporter()
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
-        open_redis(Settings(**redis_settings)) as connection,
+        open_redis(build_settings(**redis_settings)) as connection,
         open_process(libraries, redis_settings, importer) as one,
     ):
         ada = libraries.context("ada")
@@ -318,7 +319,7 @@ async def test_a_process_does_not_continue_its_own_import(tmp_path: Path, redis_
 @pytest.mark.slow("kills processes")
 async def test_the_import_of_a_killed_process_is_continued_once(tmp_path: Path, redis_settings: RedisSettings) -> None:
     """What a killed process leaves behind: the file, and an import on the board whose lease ends."""
-    settings = Settings(**redis_settings)
+    settings = build_settings(**redis_settings)
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
         open_redis(settings) as connection,

@@ -30,9 +30,7 @@ BACK_WITHIN_S = 5.0
 async def deployment(
     valkey: ValkeyProcess, directory: Path, **changes: Any
 ) -> AsyncIterator[tuple[LiveServer, LiveServer]]:
-    async with two_servers(
-        directory / "data", {"session_url": valkey.url, "redis_pause_ms": 100}, **changes
-    ) as servers:
+    async with two_servers(directory / "data", {"session_url": valkey.url}, **changes) as servers:
         yield servers
 
 

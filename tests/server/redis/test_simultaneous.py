@@ -17,6 +17,7 @@ from server.compat.agentchatbus.agents import ReplyToken
 from server.redis.reply_tokens import RedisReplyTokenStore
 from server.stores import session_state_limits
 from sessions.redis.state import RedisSessionStates
+from tests.build_settings import build_settings
 
 Processes = Sequence[RedisConnection]
 ADA = Principal(new_user_id(), "ada", ClientId("browser"), frozenset({READ}), "jwt", "token")
@@ -25,7 +26,7 @@ CALLS = 40
 
 @pytest.fixture
 def settings(redis_settings: Mapping[str, Any]) -> Settings:
-    return Settings(**redis_settings)
+    return build_settings(**redis_settings)
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ async def test_a_token_for_one_use_is_used_once(processes: Processes) -> None:
 
 
 async def test_a_reply_token_is_consumed_once(processes: Processes, settings: Settings) -> None:
-    stores = [RedisReplyTokenStore(process, settings) for process in processes]
+    stores = [RedisReplyTokenStore(process) for process in processes]
     token = ReplyToken(thread_id="t", agent_id=None, expires_at=2e9)
     await stores[0].put(ADA.user_id, "key", token)
     consumed = await outcomes([stores[n % 2].consume(ADA.user_id, "key", token, 1.0) for n in range(CALLS)])

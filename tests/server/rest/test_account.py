@@ -212,26 +212,28 @@ async def test_administration_needs_the_scope_and_the_role(api: RestClient, scop
             assert (await send(api, key, method, path, body)).status == 403, path
 
 
-async def test_administrators_manage_users(api: RestClient) -> None:
-    ada = await key_of(api, "ada", READ, ADMIN)
-    added = await send(api, ada, "POST", "/api/v1/users", {"name": "dan", "role": "reader"})
+async def test_administrators_manage_users(own_api: RestClient) -> None:
+    ada = await key_of(own_api, "ada", READ, ADMIN)
+    added = await send(own_api, ada, "POST", "/api/v1/users", {"name": "dan", "role": "reader"})
     assert (added.status, added.json()["role"]) == (201, "reader")
-    assert (await send(api, ada, "POST", "/api/v1/users", {"name": "Dan"})).status == 409
-    dan = await key_of(api, "dan", READ)
-    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"role": "writer"})).json()["role"] == "writer"
-    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": True})).json()["is_disabled"] is True
-    assert (await send(api, dan, "GET", "/api/v1/account")).status == 401
-    assert (await send(api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": False})).json()["is_disabled"] is False
-    users = (await send(api, ada, "GET", "/api/v1/users")).json()["users"]
+    assert (await send(own_api, ada, "POST", "/api/v1/users", {"name": "Dan"})).status == 409
+    dan = await key_of(own_api, "dan", READ)
+    assert (await send(own_api, ada, "PATCH", "/api/v1/users/dan", {"role": "writer"})).json()["role"] == "writer"
+    assert (await send(own_api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": True})).json()["is_disabled"] is True
+    assert (await send(own_api, dan, "GET", "/api/v1/account")).status == 401
+    assert (await send(own_api, ada, "PATCH", "/api/v1/users/dan", {"is_disabled": False})).json()[
+        "is_disabled"
+    ] is False
+    users = (await send(own_api, ada, "GET", "/api/v1/users")).json()["users"]
     assert [user["name"] for user in users] == ["ada", "ben", "dan"]
-    invited = (await send(api, ada, "POST", "/api/v1/invitations", {"role": "reader", "name": "carl"})).json()
+    invited = (await send(own_api, ada, "POST", "/api/v1/invitations", {"role": "reader", "name": "carl"})).json()
     assert invited["url"].startswith("http://127.0.0.1")
-    assert (await send(api, ada, "POST", "/api/v1/users/dan/password-reset")).status == 201
-    assert (await send(api, ada, "DELETE", "/api/v1/users/dan")).status == 200
-    assert (await send(api, ada, "GET", "/api/v1/users/dan")).status == 404
-    status = (await send(api, ada, "GET", "/api/v1/server")).json()
+    assert (await send(own_api, ada, "POST", "/api/v1/users/dan/password-reset")).status == 201
+    assert (await send(own_api, ada, "DELETE", "/api/v1/users/dan")).status == 200
+    assert (await send(own_api, ada, "GET", "/api/v1/users/dan")).status == 404
+    status = (await send(own_api, ada, "GET", "/api/v1/server")).json()
     assert (status["users"], status["imports_running"]) == (2, 0)
-    events = (await send(api, ada, "GET", "/api/v1/audit")).json()["events"]
+    events = (await send(own_api, ada, "GET", "/api/v1/audit")).json()["events"]
     assert [event["action"] for event in reversed(events)] == [
         "user.add",
         "user.role",

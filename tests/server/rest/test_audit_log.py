@@ -195,10 +195,13 @@ async def test_rejected_credentials_are_recorded_for_administrators(api: RestCli
     assert counts == [2, 1]
 
 
-async def test_the_scope_admin_is_enough_for_the_log_of_all_users(api: RestClient, ben: LibraryUser) -> None:
-    _, admin = await key_of(api, "ada", ADMIN)
-    _, writer = await key_of(api, "carl", WRITE)
-    await get(api, f"/api/v1/items/notes/{await ben.add_note('Ships', 'of Ben')}", (await key_of(api, "ben", READ))[1])
-    assert [event["user"] for event in (await get(api, "/api/v1/audit", admin))["events"]] == ["ben"]
-    assert (await call_app(api.app, "GET", "/api/v1/audit", writer)).status == 403
-    assert (await call_app(api.app, "GET", "/api/v1/reads", admin)).status == 403
+async def test_the_scope_admin_is_enough_for_the_log_of_all_users(own_api: RestClient) -> None:
+    ben = await own_api.library_user("ben")
+    _, admin = await key_of(own_api, "ada", ADMIN)
+    _, writer = await key_of(own_api, "carl", WRITE)
+    await get(
+        own_api, f"/api/v1/items/notes/{await ben.add_note('Ships', 'of Ben')}", (await key_of(own_api, "ben", READ))[1]
+    )
+    assert [event["user"] for event in (await get(own_api, "/api/v1/audit", admin))["events"]] == ["ben"]
+    assert (await call_app(own_api.app, "GET", "/api/v1/audit", writer)).status == 403
+    assert (await call_app(own_api.app, "GET", "/api/v1/reads", admin)).status == 403

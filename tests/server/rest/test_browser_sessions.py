@@ -55,7 +55,7 @@ async def test_invitations_are_listed_without_their_links_and_revoked(api: RestC
     assert (invitation["name"], invitation["role"], invitation["created_by"]) == ("eve", "reader", "ada")
     assert secret not in listed.body.decode()
 
-    links = AccountLinks(api.server.runtime.registry.database, api.server.runtime.settings)
+    links = AccountLinks(api.server.runtime.registry.database)
     assert (await links.find("invitation", secret)).name == "eve"
     path = f"/api/v1/invitations/{invitation['id']}"
     assert (await send(api, ada, "DELETE", path)).json()["name"] == "eve"
@@ -93,11 +93,11 @@ async def test_the_last_administrator_cannot_be_deleted(api: RestClient) -> None
     assert (await send(api, ada, "DELETE", f"/api/v1/account?token={token}")).status == 200
 
 
-async def test_the_state_of_the_server_names_sources_embeddings_disk_and_calls(api: RestClient) -> None:
-    ada = await key_of(api, "ada", *SCOPES)
-    await send(api, ada, "POST", "/api/v1/search", {"query": "water"})
+async def test_the_state_of_the_server_names_sources_embeddings_disk_and_calls(own_api: RestClient) -> None:
+    ada = await key_of(own_api, "ada", *SCOPES)
+    await send(own_api, ada, "POST", "/api/v1/search", {"query": "water"})
 
-    status = (await send(api, ada, "GET", "/api/v1/server")).json()
+    status = (await send(own_api, ada, "GET", "/api/v1/server")).json()
 
     assert [source["name"] for source in status["sources"]] == ["notes", "media", "chats", "characters", "prompts"]
     assert {source["skipped_users"] for source in status["sources"]} == {0}
@@ -109,14 +109,15 @@ async def test_the_state_of_the_server_names_sources_embeddings_disk_and_calls(a
     assert status["last_backup"] is None
 
 
-async def test_the_audit_log_leaves_out_reads_on_request(api: RestClient, ada: LibraryUser) -> None:
+async def test_the_audit_log_leaves_out_reads_on_request(own_api: RestClient) -> None:
+    ada = await own_api.library_user("ada")
     note = await ada.add_note("Tides", "high water")
-    key = await key_of(api, "ada", *SCOPES)
-    await send(api, key, "GET", f"/api/v1/items/notes/{note}")
-    await send(api, key, "POST", "/api/v1/keys", {"name": "agent"})
+    key = await key_of(own_api, "ada", *SCOPES)
+    await send(own_api, key, "GET", f"/api/v1/items/notes/{note}")
+    await send(own_api, key, "POST", "/api/v1/keys", {"name": "agent"})
 
     async def actions(query: str) -> list[str]:
-        return [one["action"] for one in (await send(api, key, "GET", f"/api/v1/audit{query}")).json()["events"]]
+        return [one["action"] for one in (await send(own_api, key, "GET", f"/api/v1/audit{query}")).json()["events"]]
 
     assert sorted(await actions("")) == ["key.create", "read"]
     assert await actions("?reads=false") == ["key.create"]

@@ -7,7 +7,6 @@ from urllib.parse import quote, urlencode
 import jsonschema_rs
 import msgspec
 import pytest
-import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -21,8 +20,6 @@ from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES
 from tests.tiers import examples
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 _QUERIES = ("galleon", '"under sail"', "gall*", "NOT (", "tag:sea after:2026-01-01", "source:notes -x", "")
 
 
@@ -34,7 +31,7 @@ class FuzzTarget(Struct, frozen=True):
     known: Mapping[str, Any]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzTarget]:
     async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **NO_RATE_LIMITS) as api:
         ada = await api.library_user("ada")

@@ -79,7 +79,7 @@ async def test_compact_page_has_passages_within_the_default_size(ada: LibraryUse
 
     assert 5 <= len(result["structuredContent"]["results"]) <= 8
     assert all(len(hit["text"]) > 250 for hit in result["structuredContent"]["results"])
-    assert len(text_of(result).encode()) <= Settings().search_response_default_bytes
+    assert len(text_of(result).encode()) <= Settings().fixed.search_response_default_bytes
 
 
 @each_case("source", SOURCES)

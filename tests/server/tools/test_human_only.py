@@ -1,7 +1,6 @@
 """Human-only messages are redacted in every tool and resource, found by no search, and shown to people over REST."""
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import pytest
 from sources.drafts import MessageDraft
 from sources.storage.redaction import HIDDEN
 from tests.cases import each_case
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
 
 RequestFactory = Callable[[str, str], dict[str, Any]]
@@ -44,17 +43,6 @@ READS: dict[str, RequestFactory] = {
         "uri": f"chats://{chat}/{message}",
     },
 }
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
 
 
 @pytest.fixture

@@ -2,35 +2,12 @@
 
 from typing import Any
 
-import msgspec
-import pytest
-
-from server.tools.writing import add_writing_tools
 from sources.drafts import MessageDraft
 from sources.records import Segment
 from tests.cases import each_case
-from tests.server.protocol.dispatcher_fixture import make_dispatcher
-from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, SourceFixture
+from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
 
 TEXT_SOURCES = ("notes", "media", "characters", "prompts")
-
-
-@pytest.fixture
-def writers(fixture: SourceFixture) -> tuple[LibraryUser, LibraryUser]:
-    add_writing_tools(fixture.catalog, fixture.libraries, fixture.settings)
-    dispatcher = make_dispatcher(fixture.catalog)
-    ada, ben = (msgspec.structs.replace(user, dispatcher=dispatcher) for user in (fixture.ada, fixture.ben))
-    return ada, ben
-
-
-@pytest.fixture
-def ada(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return writers[0]
-
-
-@pytest.fixture
-def ben(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return writers[1]
 
 
 async def text_of_item(user: LibraryUser, uri: str) -> str:

@@ -12,7 +12,7 @@ from auth.context import SCOPES, ClientId, Principal, SessionId, build_context
 from config.settings import Settings
 from sources.drafts import MessageDraft, NoteDraft
 from tests.cases import each_case
-from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
+from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params, text_of
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
@@ -20,22 +20,6 @@ from tests.sources.test_every_source import TLDW_FIELDS
 
 OPTIONAL_FIELDS = ("tags", "media_type", "sender", "cost_tokens", "more_in_item", "passages")
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
-
-
-@pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as api:
-        yield await api.library_user("ada"), await api.library_user("ben")
-
-
-@pytest.fixture
-def ada(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return readers[0]
-
-
-@pytest.fixture
-def ben(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return readers[1]
 
 
 async def one_of_each(reader: LibraryUser, text: str = "A galleon.") -> dict[str, str | int]:
@@ -283,7 +267,7 @@ async def test_default_page_has_eight_results_with_passages_of_300_characters(ad
     result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon harbour"})
     answer = result["structuredContent"]
 
-    assert len(msgspec.json.encode(answer)) <= Settings().search_response_default_bytes
+    assert len(msgspec.json.encode(answer)) <= Settings().fixed.search_response_default_bytes
     assert (len(answer["results"]), answer["next_offset"], "cut" in answer) == (8, 8, False)
     assert all(len(hit["snippet"]) > 250 for hit in answer["results"])
     assert max(len(hit["snippet"]) for hit in answer["results"][:3]) > 400, "the first ones show more"

@@ -13,8 +13,8 @@ from server.profiles import profiles_of
 from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Tool
 from server.protocol.schema import input_schema, read_arguments
-from server.reference import product_catalog
 from tests.cases import each_case
+from tests.reference_pages import product_catalog
 
 CATALOG = product_catalog()
 TOOLS = [pytest.param(tool, id=name) for name, tool in CATALOG.tools.items()]

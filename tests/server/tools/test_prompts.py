@@ -9,6 +9,7 @@ import pytest
 from config.errors import InvalidParams
 from sources.records import SavedPromptArgument
 from tests.cases import each_case
+from tests.server.rest.rest_client import RpcError
 from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
@@ -65,7 +66,7 @@ async def test_a_placeholder_in_a_value_stays_text(ada: LibraryUser) -> None:
 async def test_a_missing_required_argument_is_named(ada: LibraryUser) -> None:
     await ada.add_prompt("Review", "Review {{code}}.")
 
-    with pytest.raises(InvalidParams, match="requires the argument 'code'"):
+    with pytest.raises(RpcError, match="requires the argument 'code'"):
         await ada.request("prompts/get", name="prompt_1")
 
 
@@ -99,7 +100,7 @@ async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: LibraryUser, n
 async def test_any_other_name_is_unknown(ada: LibraryUser, name: str) -> None:
     await ada.add_prompt("Code review", "Review.")
 
-    with pytest.raises(InvalidParams, match="unknown prompt"):
+    with pytest.raises(RpcError, match="unknown prompt"):
         await ada.request("prompts/get", name=name)
 
 
@@ -119,12 +120,14 @@ async def test_a_prompt_without_text_renders_its_details(ada: LibraryUser) -> No
 
 
 async def test_arguments_cannot_expand_a_prompt_beyond_the_limit(tmp_path: Path) -> None:
-    async with open_source_fixture(tmp_path, prompt_max_chars=1000) as fixture:
+    async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_prompt("Echo", "{{a}}" * 50)
 
-        assert await texts(fixture.ada, "prompt_1", a="x" * 20) == [("user", "x" * 1000)]
-        with pytest.raises(InvalidParams, match="expected at most 1000 characters in the filled prompt, got 1050"):
-            await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 21})
+        assert await texts(fixture.ada, "prompt_1", a="x" * 20_000) == [("user", "x" * 1_000_000)]
+        with pytest.raises(
+            InvalidParams, match="expected at most 1000000 characters in the filled prompt, got 1000050"
+        ):
+            await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 20_001})
 
 
 # -- characters -------------------------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ async def test_another_greeting_can_be_selected_and_completed(ada: LibraryUser) 
 async def test_an_unknown_greeting_is_rejected(ada: LibraryUser, greeting: str) -> None:
     await merlin(ada)
 
-    with pytest.raises(InvalidParams, match=r"greeting: expected a number from 0 to 1, got .*"):
+    with pytest.raises(RpcError, match=r"greeting: expected a number from 0 to 1, got .*"):
         await ada.request("prompts/get", name="character_1", arguments={"greeting": greeting})
 
 

@@ -30,7 +30,7 @@ def highest_number_first(request: ApiRequest) -> tuple[int, bytes]:
 @asynccontextmanager
 async def reader(tmp_path: Path, answer: Answer, **changes: Any) -> AsyncIterator[tuple[LibraryUser, ApiServer]]:
     with serve_api(answer) as server:
-        values = {"reranker_url": server.url, "reranker_timeout_ms": 30_000, **NO_RATE_LIMITS, **changes}
+        values = {"reranker_url": server.url, "semantic_timeout_ms": 30_000, **NO_RATE_LIMITS, **changes}
         async with open_rest_client(tmp_path, **values) as api:
             ada, ben = await api.library_user("ada"), await api.library_user("ben")
             await ben.add_note("Note 999", "Ben's galleon")
@@ -90,7 +90,7 @@ async def test_a_reranker_that_hangs_leaves_the_order(tmp_path: Path) -> None:
         released.wait()
         return 200, b""
 
-    async with reader(tmp_path, hang, reranker_timeout_ms=50) as (ada, _):
+    async with reader(tmp_path, hang, semantic_timeout_ms=50) as (ada, _):
         try:
             assert len(await titles(ada)) == 10
         finally:

@@ -5,42 +5,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from auth.context import READ
-from server.tools.writing import add_writing_tools
 from sources.drafts import CharacterDraft
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
-from tests.server.protocol.dispatcher_fixture import make_dispatcher
-from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
+from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import SOURCES, LibraryUser
 
 NAMES = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
     *("chats_append", "prompts_save", "media_add_text"),
     *("items_create", "items_update", "items_delete", "items_tag"),
 )
-
-
-@pytest.fixture
-def writers(fixture: SourceFixture) -> tuple[LibraryUser, LibraryUser]:
-    """Two users, the source tools and the write tools."""
-    add_writing_tools(fixture.catalog, fixture.libraries, fixture.settings)
-    dispatcher = make_dispatcher(fixture.catalog)
-    ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
-    return ada, ben
-
-
-@pytest.fixture
-def ada(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return writers[0]
-
-
-@pytest.fixture
-def ben(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
-    return writers[1]
 
 
 async def text_of_note(reader: LibraryUser, note_id: str) -> str:
@@ -320,8 +299,8 @@ async def test_without_the_write_scope_write_tools_are_neither_listed_nor_callab
     assert answer.status == 403
 
 
-def test_hints_describe_the_effect_of_each_tool(fixture: SourceFixture, ada: LibraryUser) -> None:
-    hints = {name: fixture.catalog.tools[name].hints for name in NAMES}
+def test_hints_describe_the_effect_of_each_tool(api: RestClient) -> None:
+    hints = {name: api.server.runtime.dispatcher.catalog.tools[name].hints for name in NAMES}
 
     assert not any(hint.read_only_hint or hint.open_world_hint for hint in hints.values())
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {
@@ -334,10 +313,8 @@ def test_hints_describe_the_effect_of_each_tool(fixture: SourceFixture, ada: Lib
     }
 
 
-async def test_only_the_writers_own_streams_are_notified(
-    fixture: SourceFixture, ada: LibraryUser, ben: LibraryUser
-) -> None:
-    changes = fixture.catalog.changes
+async def test_only_the_writers_own_streams_are_notified(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    changes = api.server.runtime.dispatcher.catalog.changes
     kinds = frozenset(("resources", "prompts"))
     with (
         changes.listen(ada.context.principal, kinds, set()) as hers,

@@ -6,7 +6,6 @@ Tests that change the catalog or need other settings start their own server, wit
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.sample_catalog import Gate, SampleCatalog
@@ -24,7 +23,7 @@ def gate(shared: SampleCatalog) -> Gate:
     return shared.gates["g"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory, shared: SampleCatalog) -> AsyncIterator[LiveServer]:
     """A server without rate limits, because a module's tests are many calls of one user."""
     settings = make_settings(tmp_path_factory.mktemp("shared"), access_recheck_s=0.05, **NO_RATE_LIMITS)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from websockets.exceptions import InvalidStatus
 
 from auth.context import ADMIN, READ, SCOPES, WRITE
@@ -23,8 +22,6 @@ from tests.live import JWT_SECRET, LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TABLE = """
 state            legacy    modern    stream    delete    ticket    websocket basic     metrics
@@ -331,7 +328,7 @@ async def test_a_session_id_is_not_a_credential(server: LiveServer) -> None:
 async def _get_ticket(server: LiveServer, name: str) -> str:
     response = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer(name), b"")
     assert response.header("cache-control") == "no-store"
-    assert response.json()["expires_in"] == server.runtime.settings.ws_ticket_ttl_s
+    assert response.json()["expires_in"] == server.runtime.settings.fixed.ws_ticket_ttl_s
     return str(response.json()["ticket"])
 
 

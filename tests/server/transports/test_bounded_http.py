@@ -5,20 +5,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from config.settings import Settings
 from server.transports.bounded_http import bounded_http
 from server.transports.client_connections import ClientConnections
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, message
 from tests.server.http_client import RawConnection, fetch, request_bytes
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,8 +27,8 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) -> AsyncIterator[str]:
     """Runs a server with this protocol only."""
     token_bytes = 256
-    settings = Settings(
-        head_max_bytes=head_max_bytes - token_bytes, token_max_bytes=token_bytes, head_timeout_s=head_timeout_s
+    settings = build_settings(
+        head_max_bytes=head_max_bytes - token_bytes, token_max_bytes=token_bytes, client_timeout_s=head_timeout_s
     )
     protocol = bounded_http(settings, ClientConnections(settings))
     config = uvicorn.Config(_app, http=protocol, ws="none", lifespan="off", log_config=None)
@@ -47,7 +44,7 @@ async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) ->
 
 
 async def test_endless_headers_are_rejected_before_authentication(server: LiveServer) -> None:
-    limit = server.runtime.settings.head_max_bytes + server.runtime.settings.token_max_bytes
+    limit = server.runtime.settings.fixed.head_max_bytes + server.runtime.settings.fixed.token_max_bytes
     async with RawConnection.open(server.url) as connection:
         await connection.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         for _ in range(limit // 1000 + 400):
@@ -128,7 +125,9 @@ async def test_an_idle_connection_between_requests_stays_open() -> None:
 
 
 async def test_a_too_long_credential_is_rejected_with_401(server: LiveServer) -> None:
-    client = LegacyClient(server, {"Authorization": "Bearer " + "x" * (server.runtime.settings.token_max_bytes + 1)})
+    client = LegacyClient(
+        server, {"Authorization": "Bearer " + "x" * (server.runtime.settings.fixed.token_max_bytes + 1)}
+    )
 
     response = await client.post(msgspec.json.encode(message("ping", {}, 1)))
 

@@ -18,8 +18,6 @@ from tests.server.clients import LegacyClient, handshake
 from tests.server.http_client import WAIT_MAX_S
 from tests.server.sample_catalog import SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 
 class _WallClock:
     """The clock of the system, which the test can set."""
@@ -41,7 +39,7 @@ async def test_a_good_token_works_again_after_the_clock_was_wrong(
     async with Registry.open(control_location(settings, data_root)) as registry:
         keys = load_signing_keys(settings)
         assert keys is not None
-        failures = RateLimits.from_settings(settings, in_process_limits(settings)).failures
+        failures = RateLimits.from_settings(settings, in_process_limits()).failures
         authenticator = RegistryAuthenticator(settings, registry, failures, JwtVerifier(settings, keys), clock)
         async with live(settings, catalog=samples.catalog, authenticator=authenticator) as server:
             ada, ben = [LegacyClient(server, await server.bearer(name)) for name in ("ada", "ben")]

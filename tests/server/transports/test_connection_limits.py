@@ -12,21 +12,24 @@ from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, We
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
 from tests.server.sample_catalog import Gate, SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 
 async def _post_headers(server: LiveServer, name: str) -> dict[str, str]:
     return {"Host": "127.0.0.1", **JSON_AND_EVENTS, **await server.bearer(name)}
 
 
+# The clients of these tests have one address. As a proxy, it has no limit of its own.
+PROXY = {"trusted_proxies": ("127.0.0.1",)}
+
+
 # -- connections ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("total", "per_address"), [(2, 10), (10, 2)])
+# An address has half of the connections, and a proxy all of them.
+@pytest.mark.parametrize("limits", [{"connections_max": 4}, {"connections_max": 2, **PROXY}], ids=str)
 async def test_connections_over_the_limit_are_refused(
-    tmp_path: Path, samples: SampleCatalog, total: int, per_address: int
+    tmp_path: Path, samples: SampleCatalog, limits: dict[str, Any]
 ) -> None:
-    settings = make_settings(tmp_path, connections_max=total, connections_max_per_address=per_address)
+    settings = make_settings(tmp_path, **limits)
     async with live(settings, catalog=samples.catalog) as server:
         async with RawConnection.open(server.url) as first, RawConnection.open(server.url) as second:
             for connection in (first, second):
@@ -46,7 +49,7 @@ async def test_connections_of_one_user_are_limited_and_others_are_served(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
     async with (
-        live(make_settings(tmp_path, connections_max_per_user=1), catalog=samples.catalog) as server,
+        live(make_settings(tmp_path, connections_max=3, **PROXY), catalog=samples.catalog) as server,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
     ):
         await socket.initialize()
@@ -61,7 +64,7 @@ async def test_connections_of_one_user_are_limited_and_others_are_served(
 
 
 async def test_a_body_that_drips_in_loses_its_connection(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with live(make_settings(tmp_path, body_timeout_s=0.2), catalog=samples.catalog) as server:
+    async with live(make_settings(tmp_path, client_timeout_s=0.2), catalog=samples.catalog) as server:
         headers = {**await _post_headers(server, "ada"), "Content-Length": "100000"}
         async with RawConnection.open(server.url) as connection:
             await connection.send(request_bytes("POST", "/mcp", headers))
@@ -80,7 +83,7 @@ async def _drip(connection: RawConnection) -> None:
 async def test_a_slow_body_that_makes_progress_is_accepted(tmp_path: Path, samples: SampleCatalog) -> None:
     """Each part arrives long before the timeout, and the whole body after it."""
     body = msgspec.json.encode(message("initialize", {"padding": "x" * 400_000}, 1))
-    async with live(make_settings(tmp_path, body_timeout_s=1.0), catalog=samples.catalog) as server:
+    async with live(make_settings(tmp_path, client_timeout_s=1.0), catalog=samples.catalog) as server:
         headers = await _post_headers(server, "ada")
         raw = request_bytes("POST", "/mcp", headers, body)
         async with RawConnection.open(server.url) as connection:
@@ -113,11 +116,11 @@ async def _ask_without_reading(server: LiveServer, user: str, count: int) -> int
 
 
 # asyncio stops writing at 64 KiB, so every response that waits for its reader exceeds the second limit.
-@pytest.mark.parametrize("limit", [{"write_timeout_s": 0.1}, {"user_unread_max_bytes": 65_536}], ids=str)
+@pytest.mark.parametrize("limit", [{"client_timeout_s": 0.1}, {"requests_max_bytes": 4 * 65_536}], ids=str)
 async def test_a_client_that_does_not_read_loses_its_connection(
     tmp_path: Path, samples: SampleCatalog, limit: dict[str, Any]
 ) -> None:
-    settings = make_settings(tmp_path, **NO_RATE_LIMITS, **limit, connections_max_per_user=1)
+    settings = make_settings(tmp_path, **NO_RATE_LIMITS, **limit, connections_max=3, **PROXY)
     async with live(settings, catalog=samples.catalog) as server:
         assert await _ask_without_reading(server, "ada", 40) < 40_000_000
         assert (await LegacyClient.open(server, "ben")).session_id
@@ -126,12 +129,12 @@ async def test_a_client_that_does_not_read_loses_its_connection(
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "is_shared"), [("user_requests_max_bytes", False), ("requests_max_bytes", True)])
+@pytest.mark.parametrize(("max_bytes", "is_shared"), [(160_000, False), (15_000, True)])
 async def test_bytes_of_bodies_in_flight_are_limited(
-    tmp_path: Path, samples: SampleCatalog, limit: str, is_shared: bool
+    tmp_path: Path, samples: SampleCatalog, max_bytes: int, is_shared: bool
 ) -> None:
     body = msgspec.json.encode(handshake()) + b" " * 9_000
-    settings = make_settings(tmp_path, body_max_bytes=10_000, **{limit: 15_000})
+    settings = make_settings(tmp_path, body_max_bytes=10_000, requests_max_bytes=max_bytes)
     async with live(settings, catalog=samples.catalog) as server, RawConnection.open(server.url) as unfinished:
         raw = request_bytes("POST", "/mcp", await _post_headers(server, "ada"), body)
         await unfinished.send(raw[:-1])
@@ -157,7 +160,7 @@ async def _until_counted(server: LiveServer, headers: dict[str, str], body: byte
 async def test_bytes_of_websocket_messages_in_flight_are_limited(tmp_path: Path, samples: SampleCatalog) -> None:
     gate: Gate = samples.gates["g"]
     padded = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"padding": "x" * 9_000}}
-    settings = make_settings(tmp_path, body_max_bytes=10_000, user_requests_max_bytes=15_000)
+    settings = make_settings(tmp_path, body_max_bytes=10_000, requests_max_bytes=60_000)
     async with (
         live(settings, catalog=samples.catalog) as server,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
@@ -192,7 +195,7 @@ def _call_with_junk(junk: bytes, number: int) -> bytes:
 async def test_memory_of_decoded_bodies_in_flight_is_limited(tmp_path: Path, samples: SampleCatalog) -> None:
     """Each body fits into the limit several times, and its objects fit once."""
     gate: Gate = samples.gates["g"]
-    settings = make_settings(tmp_path, body_max_bytes=100_000, user_requests_max_bytes=4_000_000)
+    settings = make_settings(tmp_path, body_max_bytes=100_000, requests_max_bytes=16_000_000)
     async with live(settings, catalog=samples.catalog) as server:
         clients = {name: await LegacyClient.open(server, name) for name in ("ada", "ben")}
         body = _call_with_junk(_nested_lists(30_000), 1)
@@ -213,7 +216,7 @@ async def test_memory_of_decoded_bodies_in_flight_is_limited(tmp_path: Path, sam
 
 async def test_memory_of_a_decoded_websocket_message_is_limited(tmp_path: Path, samples: SampleCatalog) -> None:
     samples.gates["g"].opened.set()
-    settings = make_settings(tmp_path, body_max_bytes=100_000, user_requests_max_bytes=4_000_000)
+    settings = make_settings(tmp_path, body_max_bytes=100_000, requests_max_bytes=16_000_000)
     async with (
         live(settings, catalog=samples.catalog) as server,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
@@ -229,7 +232,7 @@ async def test_memory_of_a_decoded_websocket_message_is_limited(tmp_path: Path, 
 
 
 async def test_a_text_with_the_marks_of_json_is_not_larger_than_another(tmp_path: Path) -> None:
-    settings = make_settings(tmp_path, user_requests_max_bytes=1024)
+    settings = make_settings(tmp_path, requests_max_bytes=4096)
     async with live(settings) as server:
         ada = await ModernClient.of(server, "ada")
         text = '{"a":[1,2]},' * (settings.body_max_bytes // 20)
@@ -250,7 +253,7 @@ async def test_a_session_keeps_the_names_of_capabilities_only(server: LiveServer
 
 
 async def test_a_subscription_to_a_long_uri_is_rejected(server: LiveServer) -> None:
-    uri = "test://" + "x" * server.runtime.settings.uri_max_chars
+    uri = "test://" + "x" * server.runtime.dispatcher.options.uri_max_chars
     legacy = await (await LegacyClient.open(server, "ada")).request("resources/subscribe", {"uri": uri})
     modern = await (await ModernClient.of(server, "ada")).request(
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}}

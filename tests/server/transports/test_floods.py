@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from websockets.frames import Frame, Opcode
 
+from server.transports.bounded_http import BODY_SMALL_CHUNKS_MAX
+from server.transports.bounded_websocket import WS_FRAGMENTS_MAX, WS_PINGS_PER_S
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient, message
 from tests.server.http_client import RawConnection, request_bytes
 from tests.server.sample_catalog import SampleCatalog
 from tests.server.transports.test_malformed import RawSocket
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 UPGRADE = {
     "Host": "127.0.0.1",
@@ -60,14 +60,14 @@ async def test_a_flood_of_pings_closes_the_connection(server: LiveServer) -> Non
 
 async def test_pings_below_the_limit_are_answered(server: LiveServer) -> None:
     async with RawSocket.open(server) as socket:
-        for number in range(server.runtime.settings.ws_pings_per_s):
+        for number in range(WS_PINGS_PER_S):
             await socket.send(Opcode.PING, b"%d" % number)
             assert await socket.receive() == (Opcode.PONG, b"%d" % number)
 
 
 async def test_too_many_fragments_close_the_connection(tmp_path: Path, samples: SampleCatalog) -> None:
     body = msgspec.json.encode(message("ping", {}, 1))
-    settings = make_settings(tmp_path, ws_fragments_max=8)
+    settings = make_settings(tmp_path)
     async with live(settings, catalog=samples.catalog) as server, RawSocket.open(server) as socket:
         await socket.send(Opcode.TEXT, body[:1], fin=False)
         for byte in body[1:7]:
@@ -76,7 +76,7 @@ async def test_too_many_fragments_close_the_connection(tmp_path: Path, samples: 
         assert (await socket.receive())[0] == Opcode.TEXT
 
         await socket.send(Opcode.TEXT, b"[", fin=False)
-        for _ in range(8):
+        for _ in range(WS_FRAGMENTS_MAX):
             await socket.send(Opcode.CONT, b"", fin=False)
         assert await socket.close_code() == 1008
 
@@ -130,7 +130,7 @@ async def test_pipelined_requests_with_a_credential_are_all_answered(server: Liv
 
 async def test_a_body_of_many_tiny_chunks_is_rejected(server: LiveServer) -> None:
     headers = {"Host": "127.0.0.1", **JSON_AND_EVENTS, **await server.bearer("ada"), "Transfer-Encoding": "chunked"}
-    chunks = server.runtime.settings.body_small_chunks_max + 1
+    chunks = BODY_SMALL_CHUNKS_MAX + 1
     async with RawConnection.open(server.url) as ada:
         with contextlib.suppress(ConnectionError):
             await ada.send(request_bytes("POST", "/mcp", headers, b"1\r\n \r\n" * chunks))

@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from server.protocol.catalog import Change
 from server.protocol.messages import BATCH_VERSION, LEGACY_VERSIONS
 from server.transports.http import WATCH_AFTER_S
@@ -14,8 +12,6 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, LegacyClient, handshake, message, text_of
 from tests.server.http_client import WAIT_MAX_S, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 UNKNOWN_SESSION = {"Mcp-Session-Id": "no-such-session"}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from server.protocol.catalog import SUBSCRIPTION_KEY, Change
 from server.protocol.dispatcher import SERVER_INFO_KEY
@@ -17,8 +16,6 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REMOVED = ("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "roots/list")
 LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -60,7 +57,7 @@ async def test_a_list_is_cacheable_by_its_caller_only(server: LiveServer, method
     result = (await (await ModernClient.of(server, "ada")).request(method)).json()["result"]
 
     assert result["cacheScope"] == "private"
-    assert result["ttlMs"] == server.runtime.settings.list_ttl_ms
+    assert result["ttlMs"] == server.runtime.dispatcher.options.list_ttl_ms
     assert result["resultType"] == "complete"
     assert SERVER_INFO_KEY in result["_meta"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
@@ -35,12 +34,10 @@ from tests.server.mutated_messages import LEGACY, MODERN, is_request, mutated
 from tests.server.sample_catalog import Gate
 from tests.tiers import examples
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 PING = message("ping", {}, 1)
 
 
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 async def still_serving(server: LiveServer) -> AsyncIterator[None]:
     """Checks after each test that the server still answers over HTTP and WebSocket."""
     yield

@@ -14,8 +14,6 @@ from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient,
 from tests.server.http_client import RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 FOREIGN = (
     "https://evil.example",
     "http://evil.example:8765",
@@ -124,6 +122,13 @@ async def test_the_public_url_is_an_accepted_host_and_origin(tmp_path: Path) -> 
     assert not _is_allowed(guard, "other.example.com", None)
     assert not _is_allowed(guard, "kb.example.com", "http://kb.example.com")
     assert not _is_allowed(guard, "kb.example.com", "http://localhost:3000")
+
+
+async def test_a_loopback_origin_is_rejected_on_other_addresses(tmp_path: Path) -> None:
+    guard = OriginGuard(make_settings(tmp_path, host="0.0.0.0"))
+
+    assert _is_allowed(guard, "127.0.0.1:3000", None)
+    assert not _is_allowed(guard, "127.0.0.1:3000", "http://127.0.0.1:3000")
 
 
 async def test_allowed_hosts_are_accepted(tmp_path: Path) -> None:

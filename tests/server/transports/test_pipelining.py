@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 import uvicorn
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
@@ -14,8 +13,6 @@ from config.settings import Settings
 from server.transports.bounded_http import SLICE_BYTES, bounded_http
 from server.transports.client_connections import ClientConnections
 from tests.server.http_client import RawConnection, request_bytes
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class EchoServer(Struct):
@@ -42,7 +39,7 @@ class EchoServer(Struct):
 
 @asynccontextmanager
 async def echo_server(delay_s: float = 0.0, head_timeout_s: float = 30.0) -> AsyncIterator[EchoServer]:
-    settings = Settings(head_timeout_s=head_timeout_s)
+    settings = Settings(client_timeout_s=head_timeout_s)
     app = EchoServer(delay_s=delay_s)
 
     class Protocol(bounded_http(settings, ClientConnections(settings))):  # type: ignore[misc]  # made by a function

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
-import pytest_asyncio
 from msgspec import Struct
 
 from auth.context import SCOPES, ClientId, Principal, build_context
@@ -20,8 +19,6 @@ from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient, WebSocketClient, handshake, message, text_of
 from tests.server.http_client import fetch
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SETTINGS = {
     "search_snippet_chars": 250,
@@ -138,7 +135,7 @@ class FilledServer(Struct, frozen=True):
     long_uri: str
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def library(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FilledServer]:
     """A server where Ada and Ben each have a long note about galleons and two newer, less relevant ones."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "session_max_per_user": 1000}

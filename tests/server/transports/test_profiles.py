@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
 from auth.context import SCOPES, ClientId, Principal, build_context
@@ -29,7 +28,7 @@ RESEARCH = ["search", "fetch"]
 KNOWN = "expected one of default, compact, research, write, memory, letta, bus, full"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     """The product's own catalog, with the profile research for the legacy client `openai-mcp`."""
     settings = make_settings(
@@ -37,9 +36,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live
     )
     async with live(settings) as server:
         yield server
-
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def post(server: LiveServer, path: str, headers: Mapping[str, str], body: Any) -> HttpResponse:

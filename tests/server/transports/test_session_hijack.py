@@ -4,15 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cases import each_case
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, message, text_of
 from tests.server.http_client import WAIT_MAX_S, HttpResponse
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _with_session(client: LegacyClient, session_id: str, method: str) -> HttpResponse:

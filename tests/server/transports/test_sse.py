@@ -3,8 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from auth.context import SessionId
 from server.protocol.catalog import Change
 from server.protocol.messages import BATCH_VERSION
@@ -14,8 +12,6 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, SseClient, handshake, message, modern_params, text_of
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVENTS = {"Accept": "text/event-stream"}
 

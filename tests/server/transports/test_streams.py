@@ -3,15 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from server.protocol.catalog import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, message
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"progressToken": 1}}
 COMMENT = b"e\r\n: keep-alive\n\n\r\n"

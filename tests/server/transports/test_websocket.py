@@ -17,8 +17,6 @@ from tests.server.clients import MODERN, WebSocketClient, handshake, message, mo
 from tests.server.http_client import WAIT_MAX_S, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 
 @asynccontextmanager
 async def _open_socket(

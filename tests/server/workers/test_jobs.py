@@ -27,7 +27,8 @@ from tests.servers.shared import SharedServer
 
 pytestmark = pytest.mark.slow("kills processes")
 
-NOTES = 300
+# Five batches of an import.
+NOTES = 1_000
 PAUSE_S = 0.05
 FILE = {"Content-Type": "application/octet-stream"}
 
@@ -39,8 +40,7 @@ def deployment(
     url = create_database(postgres_server)
     data_dir = tmp_path_factory.mktemp("jobs")
     services = shared_services(url, valkey_server, data_dir)
-    small_steps = {"import_batch_items": 5, "semantic_model": "fast"}
-    with run_workers(data_dir, **services, **NO_RATE_LIMITS, **small_steps) as running:
+    with run_workers(data_dir, **services, **NO_RATE_LIMITS, semantic_model="fast") as running:
         yield running
     drop_database(postgres_server, url)
 

@@ -3,8 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import closing
 from typing import Any
 
 from tests.sources.importers.office_files import packed
@@ -12,16 +11,13 @@ from tests.sources.importers.office_files import packed
 
 def database(schema: str, **rows: Sequence[Sequence[Any]]) -> bytes:
     """Returns a SQLite file with rows by table."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.db")
-        connection = sqlite3.connect(path)
+    with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema)
         for table, values in rows.items():
             for row in values:
                 connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
         connection.commit()
-        connection.close()
-        return path.read_bytes()
+        return connection.serialize()
 
 
 def encoded(value: Any) -> bytes:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.discovery import DiscoveredFile
 from sources.importers.engine.files import ImportEvent, ReadPosition
@@ -22,11 +21,12 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportSummary
+from tests.build_settings import build_settings
 from tests.sources.importers.line_format import LINES, Line, LineImporter, write_lines
 from tests.sources.storage.library_fixture import Clock, open_library_fixture
 
 OWNERS = ("ada", "ben")
-SETTINGS = Settings(import_batch_items=20)
+SETTINGS = build_settings(import_batch_items=20)
 NOTES, CHATS, MESSAGES = 150, 20, 10
 _CREATED_AT = "2024-05-06T07:08:09Z"
 

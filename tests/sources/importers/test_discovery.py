@@ -8,6 +8,7 @@ from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, 
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.importers.registry import all_importers
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.importers.chat_files import zip_file
 from tests.sources.importers.single_files import import_here, write
@@ -132,7 +133,7 @@ def test_with_a_named_format_files_of_other_formats_are_ignored(tmp_path: Path) 
 async def test_all_damaged_files_are_counted_and_the_first_are_listed(tmp_path: Path) -> None:
     for number in range(30):
         write(tmp_path / "folder" / f"{number}.json", "{")
-    summary = await dry_run(tmp_path / "folder", settings=Settings(import_problems_max=5))
+    summary = await dry_run(tmp_path / "folder", settings=build_settings(import_problems_max=5))
     assert (summary.failed_files, len(summary.problems)) == (30, 5)
 
 

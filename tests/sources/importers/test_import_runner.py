@@ -19,11 +19,12 @@ from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
 from sources.storage.contract import Library, Notes
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.importers.line_format import HEADER, LINES, Line, LineImporter, write_lines
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
 
-SMALL = Settings(import_batch_items=3)
+SMALL = build_settings(import_batch_items=3)
 
 
 def notes(*numbers: int, text: str = "kettle") -> list[Line]:
@@ -168,7 +169,7 @@ async def test_problems_beyond_the_limit_are_counted_and_not_listed(tmp_path: Pa
     file = tmp_path / "a.lines"
     file.write_bytes(HEADER + b"\n" + b"no line\n" * 20)
     async with open_library_fixture(tmp_path / "data") as libraries:
-        summary = await import_files(libraries, file, settings=Settings(import_problems_max=5))
+        summary = await import_files(libraries, file, settings=build_settings(import_problems_max=5))
     assert (summary.failed_items, len(summary.problems)) == (20, 5)
 
 
@@ -219,7 +220,7 @@ def test_unsupported_and_oversized_files_are_reported(tmp_path: Path) -> None:
 async def test_long_conversation_is_written_in_parts_and_counted_once(tmp_path: Path, limit: dict[str, Any]) -> None:
     file = write_lines(tmp_path / "a.lines", chat(1, 100), chat(2, 0))
     async with open_library_fixture(tmp_path / "data", **limit) as libraries:
-        summary = await import_files(libraries, file, settings=Settings(**limit))
+        summary = await import_files(libraries, file, settings=build_settings(**limit))
         async with libraries.library("ada") as ada:
             stored = (await ada.chats.messages("c1", 200, 0)).rows
     assert summary.kinds == {"chats": OutcomeCounts(new=2), "messages": OutcomeCounts(new=100)}

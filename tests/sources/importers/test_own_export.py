@@ -28,6 +28,7 @@ from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.own_export import IMPORTER
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
+from tests.build_settings import build_settings
 from tests.sources.importers.single_files import import_here
 from tests.sources.importers.test_sillytavern import LINES, jsonl
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_library_fixture, total_items
@@ -100,7 +101,7 @@ async def _delete_one_of_each(library: Library) -> None:
 
 async def import_path(libraries: LibraryFixture, path: Path, owner: str) -> ImportSummary:
     async with libraries.library(owner) as library:
-        return await import_here(library, path, settings=Settings(import_batch_items=2))
+        return await import_here(library, path, settings=build_settings(import_batch_items=2))
 
 
 async def export(libraries: LibraryFixture, owner: str, folder: Path) -> dict[str, bytes]:

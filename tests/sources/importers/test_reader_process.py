@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from config.settings import Settings
 from server.import_board import ImportJob
 from server.import_jobs import ImportJobs, open_import_jobs
 from sources.importers.registry import all_importers
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.storage.library_fixture import LibraryFixture, open_library_fixture
 
@@ -24,7 +24,7 @@ WAIT_MAX_S = 60
 @asynccontextmanager
 async def open_jobs(folder: Path, **changes: Any) -> AsyncIterator[tuple[LibraryFixture, ImportJobs]]:
     async with open_library_fixture(folder) as libraries:
-        settings = Settings(import_batch_items=1, **changes)
+        settings = build_settings(import_batch_items=1, **changes)
         async with open_import_jobs(settings, libraries.data_root, libraries.engine, all_importers) as jobs:
             yield libraries, jobs
 

@@ -471,6 +471,7 @@ def test_title_filter_is_required(library: LibraryIndex) -> None:
     ("text", "limits", "expected", "note"),
     [
         ("cats " + "x" * 2_000, QueryLimits(max_chars=4), "cats", "used only the first 4 characters"),
+        ("cats x", QueryLimits(max_chars=4), "cats", "used only the first 4 characters"),
         ("one two three", QueryLimits(max_terms=2), "one OR two", "used only the first 2 terms"),
         ("one AND two AND three", QueryLimits(max_terms=2), "one AND two", "used only the first 2 terms"),
         ("cat* dog*", QueryLimits(max_prefixes=1), "cat* OR dog", "used * only in the first 1 words that end with it"),

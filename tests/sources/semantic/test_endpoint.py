@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from config.errors import ConfigurationError
-from config.settings import Settings, check
+from config.settings import check
 from sources.semantic.endpoint import embeddings_url
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.service import SemanticService
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api
 
@@ -52,7 +53,7 @@ async def open_endpoint(answer: Answer, **changes: Any) -> AsyncIterator[tuple[S
             "semantic_endpoint_dimension": DIMENSION,
             "semantic_timeout_ms": 30_000,
         }
-        settings = Settings(**{**values, **changes})
+        settings = build_settings(**{**values, **changes})
         check(settings)
         service = SemanticService(settings)
         try:
@@ -86,16 +87,17 @@ async def test_vectors_may_be_base64_and_in_any_order() -> None:
 
 
 async def test_passages_are_sent_in_batches_with_their_prefix() -> None:
-    changes = {"semantic_endpoint_batch_max": 2, "semantic_endpoint_passage_prefix": "passage: "}
-    async with open_endpoint(honest, semantic_endpoint_query_prefix="query: ", **changes) as (service, server):
-        vectors = await service.embed_passages(["a", "bb", "ccc"])
+    texts = [f"text {number}" for number in range(33)]  # one more than a batch
+    changes = {"semantic_endpoint_query_prefix": "query: ", "semantic_endpoint_passage_prefix": "passage: "}
+    async with open_endpoint(honest, **changes) as (service, server):
+        vectors = await service.embed_passages(texts)
         await service.embed_query("d")
         assert service.model is not None
         assert service.model.id != "endpoint:m:4"
 
-    inputs = [["passage: a", "passage: bb"], ["passage: ccc"], ["query: d"]]
-    assert [request.body["input"] for request in server.requests] == inputs
-    assert vectors == [encoded(f"passage: {text}") for text in ("a", "bb", "ccc")]
+    passages = [f"passage: {text}" for text in texts]
+    assert [request.body["input"] for request in server.requests] == [passages[:32], passages[32:], ["query: d"]]
+    assert vectors == [encoded(passage) for passage in passages]
 
 
 @each_case(
@@ -254,5 +256,5 @@ async def test_failures_are_not_kept_longer_than_a_search_may_take() -> None:
 )
 def test_settings_that_cannot_work_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check(Settings(data_dir=str(tmp_path), **changes))
+        check(build_settings(data_dir=str(tmp_path), **changes))
     assert problem in raised.value.message

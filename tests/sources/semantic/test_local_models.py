@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from bench.quality.collection import read_collection, read_off_topic_queries
@@ -20,6 +19,7 @@ from sources.semantic.model import SemanticUnavailable, vector_length
 from sources.semantic.named_models import FAST, MINILM, NAMED_MODELS, find_files
 from sources.semantic.service import LocalQueries, SemanticService
 from sources.semantic.worker_process import WorkerProcess
+from tests.build_settings import build_settings
 from tests.sources.semantic.vectors import cosine
 
 QUERY = "how do I bake bread"
@@ -29,7 +29,6 @@ MODELS = tuple(NAMED_MODELS)
 only_fast = pytest.mark.parametrize("service", ["fast"], indirect=True)
 only_minilm = pytest.mark.parametrize("service", ["minilm"], indirect=True)
 WORKER_STARTS = 3
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVER = """
 import asyncio, sys
 from config.settings import Settings
@@ -49,7 +48,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[SemanticService]:
     # Loading a model takes longer on a busy machine than a search would wait.
-    settings = Settings(data_dir=str(data_dir), **{"semantic_timeout_ms": 60_000, **changes})  # type: ignore[arg-type]
+    settings = build_settings(data_dir=str(data_dir), **{"semantic_timeout_ms": 60_000, **changes})
     service = SemanticService(settings)
     try:
         yield service
@@ -57,7 +56,7 @@ async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[Seman
         await service.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=MODELS)
 async def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SemanticService]:
@@ -218,7 +217,7 @@ async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Pa
 
 async def test_a_batch_that_takes_too_long_fails_and_ends_the_process(tmp_path: Path) -> None:
     # Starting the process alone takes longer.
-    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_deadline_s=0.01))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), deadline_s=0.01)
     try:
         with pytest.raises(SemanticUnavailable, match=r"took longer than 0\.01 s"):
             await worker.embed_passages([RELATED])
@@ -239,7 +238,7 @@ async def test_a_cancelled_batch_does_not_answer_the_next(service: SemanticServi
 
 @pytest.mark.slow("waits for a time limit")
 async def test_an_idle_process_ends(tmp_path: Path) -> None:
-    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_idle_s=1))
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)), idle_s=1)
     try:
         await worker.embed_passages([RELATED])
         pid = worker.pid

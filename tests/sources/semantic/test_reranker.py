@@ -9,6 +9,7 @@ import pytest
 from config.settings import Settings, check
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.reranker import Reranker
+from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.semantic.api_server import Answer, ApiRequest, ApiServer, serve_api
 
@@ -18,8 +19,8 @@ SCORES = [0.1, 0.9, -3.5]
 
 async def rerank(answer: Answer, **changes: Any) -> tuple[list[float], ApiServer]:
     with serve_api(answer) as server:
-        values = {"reranker_url": f"{server.url}/rerank", "reranker_timeout_ms": 30_000}
-        settings = Settings(**{**values, **changes})
+        values = {"reranker_url": f"{server.url}/rerank", "semantic_timeout_ms": 30_000}
+        settings = build_settings(**{**values, **changes})
         check(settings)
         return await Reranker(settings).scores("query", TEXTS), server
 
@@ -47,7 +48,7 @@ async def test_every_text_is_scored(answer: Answer) -> None:
 
 async def test_the_format_that_worked_is_used_again() -> None:
     with serve_api(tei) as server:
-        reranker = Reranker(Settings(reranker_url=server.url, reranker_timeout_ms=30_000))
+        reranker = Reranker(Settings(reranker_url=server.url, semantic_timeout_ms=30_000))
         assert await reranker.scores("query", TEXTS) == SCORES
         assert await reranker.scores("query", TEXTS) == SCORES
 
@@ -86,6 +87,6 @@ async def test_a_reranker_that_hangs_is_left_at_the_deadline() -> None:
     with serve_api(answer) as server:
         try:
             with pytest.raises(SemanticUnavailable, match=r"the reranker .* 0\.05 s"):
-                await Reranker(Settings(reranker_url=server.url, reranker_timeout_ms=50)).scores("query", TEXTS)
+                await Reranker(Settings(reranker_url=server.url, semantic_timeout_ms=50)).scores("query", TEXTS)
         finally:
             released.set()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from config.paths import UserId
 from sources.storage.contract import Library
@@ -45,12 +44,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         tier = () if marks["postgres"].kwargs.get("is_contract") else _SECOND_ENGINE
         engines += [pytest.param(name, marks=tier) for name in _POSTGRES_ENGINES]
     metafunc.parametrize("engine_name", engines, scope="module", indirect=True)
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test with a shared engine runs on the event loop of that engine."""
-    if "shared_engine" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 # The processes of models have tests of their own, in tests/sources/semantic.
@@ -111,7 +104,7 @@ def library_settings() -> dict[str, Any]:
     return {}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def shared_engine(
     engine_name: str,
     storage_url: str,
@@ -131,7 +124,7 @@ async def shared_engine(
             assert await total_items(bystander) == 0
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest.fixture
 async def libraries(
     shared_engine: tuple[LibraryFixture, ReusedSchemas | None], engine_name: str, id_ending: str
 ) -> AsyncIterator[LibraryFixture]:
@@ -148,13 +141,13 @@ async def libraries(
         await shared.engine.remove(UserId(directory.name))
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest.fixture
 async def ada(libraries: LibraryFixture) -> AsyncIterator[Library]:
     async with libraries.library("ada") as library:
         yield library
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest.fixture
 async def ben(libraries: LibraryFixture) -> AsyncIterator[Library]:
     async with libraries.library("ben") as library:
         yield library

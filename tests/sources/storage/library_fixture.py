@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from auth.context import SCOPES, ClientId, Principal, RequestContext, build_context
 from config.paths import DataRoot, UserId
-from config.settings import Settings
 from sources.query import parse
 from sources.records import HitPage
 from sources.semantic.service import SemanticService
@@ -19,6 +18,7 @@ from sources.storage.contract import Libraries, Library, Search
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.postgres.schema import LibrarySchemas
 from sources.storage.sqlite import SqliteLibraries
+from tests.build_settings import build_settings
 from tests.prepared_libraries import copy_libraries, created_libraries
 from tests.servers.storage import WORDS_ONLY, has_database, storage_settings, uses_postgres
 
@@ -89,8 +89,8 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
     data_root.prepare()
     clock = clock or Clock()
     settings = {**WORDS_ONLY, **settings}
-    semantic = SemanticService(Settings(data_dir=str(root), **settings))
-    engine = SqliteLibraries(data_root, Settings(**settings), clock, clock, semantic)
+    semantic = SemanticService(build_settings(data_dir=str(root), **settings))
+    engine = SqliteLibraries(data_root, build_settings(**settings), clock, clock, semantic)
     try:
         yield LibraryFixture(data_root, engine, clock)
     finally:
@@ -112,8 +112,8 @@ async def open_postgres(
     clock = clock or Clock()
     options = PostgresOptions(url=url, connections=3, connect_timeout_s=30.0, statement_cache=100)
     settings = {**WORDS_ONLY, **settings}
-    semantic = SemanticService(Settings(data_dir=str(root), **settings))
-    engine = PostgresLibraries(options, Settings(**settings), clock, clock, semantic, schemas=schemas)
+    semantic = SemanticService(build_settings(data_dir=str(root), **settings))
+    engine = PostgresLibraries(options, build_settings(**settings), clock, clock, semantic, schemas=schemas)
     try:
         yield LibraryFixture(data_root, engine, clock, id_ending)
     finally:

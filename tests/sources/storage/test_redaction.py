@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
@@ -73,7 +72,7 @@ SEARCHES: dict[str, Read] = {
 }
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest.fixture
 async def chat(ada: Library) -> str:
     draft = ConversationDraft(title="Mangoes")
     return (await ada.chats.create(draft, [HUMAN_ONLY, MessageDraft(content=PLAIN)])).id

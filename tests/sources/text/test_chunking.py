@@ -95,6 +95,7 @@ def test_out_of_range_size_and_overlap_are_clamped() -> None:
         'He said "Stop!" |She (who knew.) |Nobody else did.',
         "Version 3.14 is out at example.com today. |Get it.",
         "It was... odd. |Then it was not at all.",
+        'What?! he asked. |"Stop!" they cried.',
         "今日は晴れです。|「本当ですか？」|はい、そうです！|では行きましょう。",
         "कल बारिश हुई। |आज धूप है।",
         "هل أنت هنا؟ |نعم أنا هنا الآن.",

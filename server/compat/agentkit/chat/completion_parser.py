@@ -128,20 +128,16 @@ class CompletionStreamParser:
         self._usage = _usage_counts(event.get("usage")) or self._usage
         for choice in _objects(event.get("choices")):
             if choice.get("index", 0) == 0:
-                self._add_choice(choice)
+                self._finish_reason = _name(choice.get("finish_reason")) or self._finish_reason
+                delta = choice.get("delta")
+                if isinstance(delta, dict):
+                    text = delta.get("content") or delta.get("refusal")
+                    if isinstance(text, str):
+                        self._content.append(text)
+                    for call in _objects(delta.get("tool_calls")):
+                        self._add_tool_call(call)
             elif isinstance(choice["index"], int):
                 self._other_choices.add(choice["index"])
-
-    def _add_choice(self, choice: Mapping[str, Any]) -> None:
-        self._finish_reason = _name(choice.get("finish_reason")) or self._finish_reason
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            return
-        text = delta.get("content") or delta.get("refusal")
-        if isinstance(text, str):
-            self._content.append(text)
-        for call in _objects(delta.get("tool_calls")):
-            self._add_tool_call(call)
 
     def _add_tool_call(self, part: Mapping[str, Any]) -> None:
         """The parts of one call share an index; its name comes once, its arguments in fragments."""

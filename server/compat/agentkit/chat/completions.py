@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 
 from auth.context import READ, RequestContext
 from config.errors import FlorilegiumError, InvalidParams
-from config.paths import UserId
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
@@ -45,6 +44,9 @@ from server.protocol.messages import decode
 from server.rest.operation import UploadRequest
 from server.transports.open_streams import OpenStreams
 from sources.storage.contract import Libraries
+
+# Clients repeat a turn whose response was lost within minutes; the same words later are a new turn.
+_CHAT_RETRY_WINDOW_S = 300.0
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -97,22 +99,37 @@ class CompletionService:
         self._passages = passages
         self._upstream = upstream
         self._settings = settings
-        self._recorder = TurnRecorder(settings.chat_retry_window_s, settings.batch_max_items)
-        self._limits = RelayLimits(settings.chat_turn_max_s, settings.chat_response_max_bytes, turn_limits(settings))
+        self._recorder = TurnRecorder(_CHAT_RETRY_WINDOW_S, settings.batch_max_items)
+        self._limits = RelayLimits(
+            settings.fixed.chat_turn_max_s, settings.fixed.chat_response_max_bytes, turn_limits(settings)
+        )
 
     async def complete(self, context: RequestContext, uploaded: UploadRequest) -> Response:
         body = await asyncio.to_thread(uploaded.file.read)
         request = parse_completion_request(body, uploaded.args, self._limits.turns)
         if self._upstream is None:
             return await self._extract(context, request)
-        return await self._relay(context, request, self._upstream)
+        upstream = self._upstream
+
+        async def store(completion: Completion, cut_by: str | None) -> str | None:
+            return await self._store(context, request.completed(completion, cut_by=cut_by))
+
+        headers = {"Accept": EVENTS if request.is_stream else JSON}
+        if request.idempotency_key:
+            # All users share the operator's account at the upstream, which would answer one user with the response to
+            # another who sent the same key.
+            headers["Idempotency-Key"] = (
+                f"florilegium-{sha256(f'{context.user_id} {request.idempotency_key}'.encode()).hexdigest()}"
+            )
+        relay = CompletionRelay(upstream, self._open_streams, self._limits, store)
+        return await relay.respond(context.principal, request.body, headers)
 
     async def models(self, _context: RequestContext, _request: ModelsRequest) -> Response:
         if self._upstream is None:
             model = {"id": EXTRACTIVE, "object": "model", "created": 0, "owned_by": "florilegium"}
             return JSONResponse({"object": "list", "data": [model]})
         async with self._upstream.request("GET", "/models") as response:
-            return await relay_whole_response(response, self._settings.chat_response_max_bytes)
+            return await relay_whole_response(response, self._settings.fixed.chat_response_max_bytes)
 
     async def available_models(self, _context: RequestContext, _request: ModelsRequest) -> AvailableModels:
         """Returns the same models in AgentKit's shape."""
@@ -123,28 +140,22 @@ class CompletionService:
     async def _upstream_models(self, upstream: Upstream) -> tuple[str, ...]:
         async with upstream.request("GET", "/models") as response:
             require_relayable(response)
-            body = await response.read(self._settings.chat_response_max_bytes)
+            body = await response.read(self._settings.fixed.chat_response_max_bytes)
         try:
             return tuple(model.id for model in _decode_models(body).data)
         except msgspec.MsgspecError:
             raise UpstreamError("the upstream's response contains no list of models") from None
-
-    async def _relay(self, context: RequestContext, request: CompletionRequest, upstream: Upstream) -> Response:
-        async def store(completion: Completion, cut_by: str | None) -> str | None:
-            return await self._store(context, request.completed(completion, cut_by=cut_by))
-
-        headers = {"Accept": EVENTS if request.is_stream else JSON}
-        if request.idempotency_key:
-            headers["Idempotency-Key"] = _upstream_idempotency_key(context.user_id, request.idempotency_key)
-        relay = CompletionRelay(upstream, self._open_streams, self._limits, store)
-        return await relay.respond(context.principal, request.body, headers)
 
     async def _extract(self, context: RequestContext, request: CompletionRequest) -> Response:
         context.principal.require_scope(READ)
         question = last_content(request.turns, "user")
         if not question.strip():
             raise InvalidParams("messages: expected a message with role user and a text, got none")
-        conversation_id = await self._conversation_id(context, request)
+        # The id of the conversation that the request continues, or None if it starts a new one.
+        turn_so_far = request.completed(Completion(turn=ChatTurn(role="assistant")))
+        async with self._libraries.library(context) as library:
+            conversation = await find_conversation(library.chats, turn_so_far)
+        conversation_id = None if conversation is None else conversation.id
         passages = (await self._passages.find(context, question, conversation_id)).passages
         completion = extractive_completion(passages, question)
         turn = request.completed(completion, tool=SEARCH_TOOL, citations=citations(passages))
@@ -153,13 +164,6 @@ class CompletionService:
         if request.is_stream:
             return Response(completion_events(completion, passages, int(time.time())), 200, headers, EVENTS)
         return Response(completion_body(completion, passages, int(time.time())), 200, headers, JSON)
-
-    async def _conversation_id(self, context: RequestContext, request: CompletionRequest) -> str | None:
-        """Returns the id of the conversation that the request continues, or None if it starts a new one."""
-        turn = request.completed(Completion(turn=ChatTurn(role="assistant")))
-        async with self._libraries.library(context) as library:
-            conversation = await find_conversation(library.chats, turn)
-        return None if conversation is None else conversation.id
 
     async def _store(self, context: RequestContext, turn: CompletedTurn) -> str | None:
         """Logs a failure instead of raising it: an answer that was paid for must reach its client."""
@@ -192,12 +196,6 @@ def _conversation_name(headers: CompletionHeaders, metadata: Any) -> str | None:
     fields = metadata if isinstance(metadata, dict) else {}
     names = (headers.conversation_id, headers.session_id, fields.get("conversation_id"), fields.get("session_id"))
     return next((replace_unstorable(name)[:_NAME_MAX_CHARS] for name in names if isinstance(name, str) and name), None)
-
-
-def _upstream_idempotency_key(user_id: UserId, key: str) -> str:
-    """All users share the operator's account at the upstream, which would answer one user with the response to another
-    who sent the same key."""
-    return f"florilegium-{sha256(f'{user_id} {key}'.encode()).hexdigest()}"
 
 
 def _idempotency_key(key: str | None) -> str | None:

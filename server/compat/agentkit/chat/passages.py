@@ -69,8 +69,8 @@ class PassageFinder:
 
     async def find(self, context: RequestContext, question: str, conversation_id: str | None = None) -> PassageResults:
         """`conversation_id` is the conversation in which the question is asked."""
-        limit = self._settings.chat_passages_max
-        query = question[: self._settings.query_max_chars]
+        limit = self._settings.fixed.chat_passages_max
+        query = question[: self._settings.fixed.query_max_chars]
         request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
         try:
             response = await self._aggregator.search(context, request)
@@ -100,31 +100,30 @@ class PassageFinder:
     async def _read(
         self, context: RequestContext, hits: Sequence[KnowledgeItem], query: str, limit: int
     ) -> tuple[ChatPassage, ...]:
-        remaining_tokens = self._settings.chat_context_max_tokens
+        remaining_tokens = self._settings.fixed.chat_context_max_tokens
         passages: list[ChatPassage] = []
         for hit in hits:
             if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
                 break
             with suppress(NotFound):  # deleted since the search
-                passage = await self._passage(context, hit, query, remaining_tokens)
+                text = await self._text(context, hit, query, remaining_tokens)
+                is_human_only = False
+                if hit.conversation_id is not None and not context.is_agent:
+                    # The passage may contain neighbours of the message that matched.
+                    is_human_only = text != await self._text(
+                        replace(context, is_agent=True), hit, query, remaining_tokens
+                    )
+                passage = ChatPassage(
+                    uri=hit.uri,
+                    source=hit.source,
+                    title=hit.title or "",
+                    text=text,
+                    score=hit.score,
+                    is_human_only=is_human_only,
+                )
                 remaining_tokens -= len(passage.text) // _CHARS_PER_TOKEN + 1
                 passages.append(passage)
         return tuple(passages)
-
-    async def _passage(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> ChatPassage:
-        text = await self._text(context, hit, query, max_tokens)
-        is_human_only = False
-        if hit.conversation_id is not None and not context.is_agent:
-            # The passage may contain neighbours of the message that matched.
-            is_human_only = text != await self._text(replace(context, is_agent=True), hit, query, max_tokens)
-        return ChatPassage(
-            uri=hit.uri,
-            source=hit.source,
-            title=hit.title or "",
-            text=text,
-            score=hit.score,
-            is_human_only=is_human_only,
-        )
 
     async def _text(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
         # A message says little without its neighbours.

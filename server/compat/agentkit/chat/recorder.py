@@ -87,7 +87,10 @@ class TurnRecorder:
         dialogue = [message for message in messages if message.role != "system"]
         plan = self._plan(turn, dialogue, is_whole=skipped == 0)
         if plan.replaces is not None:
-            await self._replace_answer(chats, turn, plan.replaces)
+            # The client's latest answer replaces the stored one, unless only the latest was interrupted.
+            is_worse = turn.cut_by is not None and "cut" not in plan.replaces.metadata
+            if not is_worse:
+                await chats.update_message(plan.replaces.id, self._answer_draft(turn), plan.replaces.version)
         elif plan.starts_conversation:
             await _release_session_id(chats, conversation, dialogue)
             return await self._start_conversation(chats, turn)
@@ -98,7 +101,15 @@ class TurnRecorder:
 
     def _plan(self, turn: CompletedTurn, dialogue: Sequence[Message], *, is_whole: bool) -> "_WritePlan":
         sent = turn.dialogue[-_WINDOW:]
-        overlap = find_overlap(_stored_turns(dialogue), [one.fingerprint for one in sent], is_whole=is_whole)
+        indexes = {message.id: index for index, message in enumerate(dialogue)}
+        stored_turns = [
+            StoredTurn(
+                message_fingerprint(message),
+                indexes.get(message.parent_id or "", -1) if message.parent_id else index - 1,
+            )
+            for index, message in enumerate(dialogue)
+        ]
+        overlap = find_overlap(stored_turns, [one.fingerprint for one in sent], is_whole=is_whole)
         new_turns = sent[overlap.sent_count :]
         has_name = turn.conversation_name is not None
         if overlap.last_stored < 0:
@@ -122,12 +133,6 @@ class TurnRecorder:
         if "cut" in answer.metadata:
             return True
         return self._now() - parse_time(answer.last_modified) <= self._retry
-
-    async def _replace_answer(self, chats: Chats, turn: CompletedTurn, answer: Message) -> None:
-        """The client's latest answer replaces the stored one, unless only the latest was interrupted."""
-        is_worse = turn.cut_by is not None and "cut" not in answer.metadata
-        if not is_worse:
-            await chats.update_message(answer.id, self._answer_draft(turn), answer.version)
 
     async def _start_conversation(self, chats: Chats, turn: CompletedTurn) -> str:
         turns = turn.turns[-self._turns_max + 1 :]
@@ -192,17 +197,6 @@ async def _release_session_id(chats: Chats, conversation: Conversation, dialogue
         await chats.update(conversation.id, ConversationDraft(session_id=session_id))
     except Conflict:  # a third conversation has the same first answer
         await chats.update(conversation.id, ConversationDraft(session_id=""))
-
-
-def _stored_turns(dialogue: Sequence[Message]) -> list[StoredTurn]:
-    indexes = {message.id: index for index, message in enumerate(dialogue)}
-    return [
-        StoredTurn(
-            message_fingerprint(message),
-            indexes.get(message.parent_id or "", -1) if message.parent_id else index - 1,
-        )
-        for index, message in enumerate(dialogue)
-    ]
 
 
 def _parent_id(dialogue: Sequence[Message], overlap: Overlap) -> str | UnsetType:

@@ -106,7 +106,11 @@ class CompletionRelay:
     async def _stream(self) -> AsyncIterator[bytes]:
         partial_line = b""
         while (chunk := await self._chunks.get()) is not None:
-            lines, partial_line = _split_whole_lines(partial_line + chunk)
+            # Separates what can be sent from a partial last line. A client cannot use part of an event, and a partial
+            # line would corrupt the error event that follows if the upstream breaks off.
+            data = partial_line + chunk
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            lines, partial_line = (data, b"") if len(data) - end > _PARTIAL_LINE_MAX_BYTES else (data[:end], data[end:])
             if lines:
                 yield lines
         if not self._is_complete:
@@ -123,7 +127,10 @@ class CompletionRelay:
         except FlorilegiumError as error:
             self._fail(error)
         finally:
-            await self._end_stream()
+            # Signals the end to the reader; a client that disconnected reads no more.
+            await _wait_for_first(
+                (asyncio.create_task(self._chunks.put(None)), asyncio.create_task(self._client_gone.wait()))
+            )
 
     async def _relay_while_allowed(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
         """Relays until the response ends, the client disconnects, access is revoked or time is up; returns who ended
@@ -176,12 +183,6 @@ class CompletionRelay:
             self._head.set_exception(error)
             self._head.exception()  # marks it as retrieved: the client may have disconnected
 
-    async def _end_stream(self) -> None:
-        """Signals the end to the reader; a client that disconnected reads no more."""
-        await _wait_for_first(
-            (asyncio.create_task(self._chunks.put(None)), asyncio.create_task(self._client_gone.wait()))
-        )
-
 
 async def _wait_for_first(tasks: Collection["asyncio.Task[Any]"], timeout_s: float | None = None) -> None:
     """Waits until one task is done and cancels the others. All of them have ended when this returns."""
@@ -207,13 +208,6 @@ class RelayedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._closed.set()
-
-
-def _split_whole_lines(data: bytes) -> tuple[bytes, bytes]:
-    """Separates what can be sent from a partial last line. A client cannot use part of an event, and a partial line
-    would corrupt the error event that follows if the upstream breaks off."""
-    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    return (data, b"") if len(data) - end > _PARTIAL_LINE_MAX_BYTES else (data[:end], data[end:])
 
 
 def _is_successful_stream(response: UpstreamResponse) -> bool:

@@ -4,6 +4,7 @@ from auth.context import READ, WRITE
 from config.settings import Settings
 from server.compat.agentkit.chat.completions import EVENTS, JSON, CompletionService
 from server.compat.agentkit.chat.schemas import (
+    CHAT_FILES_MAX,
     COMPLETION_ERROR_FORMAT,
     COMPLETION_SCHEMA,
     AvailableModels,
@@ -50,8 +51,8 @@ def _chat(chat: ChatService, settings: Settings) -> Operation:
         handler=chat.answer,
         tools=CHAT_TOOLS,
         scope=WRITE,
-        form=FormSpec(frozenset(("files",)), settings.chat_files_max + _FORM_FIELDS_MAX),
-        schema=chat_schema(settings),
+        form=FormSpec(frozenset(("files",)), CHAT_FILES_MAX + _FORM_FIELDS_MAX),
+        schema=chat_schema(),
         deadline_ms=turn_deadline_ms(settings),
         error_statuses=_UPSTREAM_FAILURES,
     )

@@ -19,6 +19,18 @@ from server.rest.errors import Unprocessable
 from server.rest.forms import FormFile
 from sources.storage.contract import DEFAULT_NAMESPACE
 
+# Text of an attached file that the model gets; the response says if more was left out.
+FILE_MAX_CHARS = 20_000
+
+# Files of one message. Their text goes into the prompt of a model.
+CHAT_FILES_MAX = 10
+
+# `history` is a form field with JSON: the text of a long conversation.
+_CHAT_HISTORY_MAX_CHARS = 500_000
+
+# A message that a person types or pastes; longer texts are files.
+_CHAT_MESSAGE_MAX_CHARS = 10_000
+
 DEFAULT_SESSION = "default"
 MODEL_MAX_CHARS = 100
 SESSION_MAX_CHARS = 128
@@ -101,20 +113,20 @@ COMPLETION_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def chat_schema(settings: Settings) -> Mapping[str, Any]:
+def chat_schema() -> Mapping[str, Any]:
     """Returns the schema of `ChatRequest` with the configured limits, and files in OpenAPI's notation."""
     schema = input_schema(ChatRequest)
     limits = {
-        "message": {"minLength": 1, "maxLength": settings.chat_message_max_chars},
+        "message": {"minLength": 1, "maxLength": _CHAT_MESSAGE_MAX_CHARS},
         "model": {"minLength": 1, "maxLength": MODEL_MAX_CHARS},
-        "history": {"maxLength": settings.chat_history_max_chars},
+        "history": {"maxLength": _CHAT_HISTORY_MAX_CHARS},
         "namespace": {"pattern": NAMESPACE_PATTERN},
         "session_id": {"minLength": 1, "maxLength": SESSION_MAX_CHARS},
     }
     for name, limit in limits.items():
         schema["properties"][name] |= limit
     files = schema["properties"]["files"]
-    files["items"], files["maxItems"] = {"type": "string", "format": "binary"}, settings.chat_files_max
+    files["items"], files["maxItems"] = {"type": "string", "format": "binary"}, CHAT_FILES_MAX
     files.pop("default", None)
     return schema
 
@@ -169,7 +181,7 @@ def turn_limits(settings: Settings) -> TurnLimits:
 
 def turn_deadline_ms(settings: Settings) -> int:
     """The relay itself ends a turn after `chat_turn_max_s`; the rest is for storing it afterwards."""
-    return round(settings.chat_turn_max_s * 1000) + settings.call_deadline_ms
+    return round(settings.fixed.chat_turn_max_s * 1000) + settings.call_deadline_ms
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -188,18 +200,18 @@ class ParsedChatRequest(Struct, frozen=True):
     files: Sequence[AttachedText]
 
 
-def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRequest:
-    _require_length("message", request.message, settings.chat_message_max_chars)
+def parse_chat_request(request: ChatRequest) -> ParsedChatRequest:
+    _require_length("message", request.message, _CHAT_MESSAGE_MAX_CHARS)
     _require_length("model", request.model, MODEL_MAX_CHARS)
     _require_length("session_id", request.session_id, SESSION_MAX_CHARS)
     if not _NAMESPACE.match(request.namespace):
         raise _invalid("namespace", "1 to 64 letters, digits, underscores or hyphens", repr(request.namespace[:80]))
-    if len(request.files) > settings.chat_files_max:
-        raise _invalid("files", f"at most {settings.chat_files_max} files", str(len(request.files)))
+    if len(request.files) > CHAT_FILES_MAX:
+        raise _invalid("files", f"at most {CHAT_FILES_MAX} files", str(len(request.files)))
     return ParsedChatRequest(
         request,
-        _parse_history(request.history, settings.chat_history_max_chars),
-        [_decode_file(file, settings.chat_file_max_chars) for file in request.files],
+        _parse_history(request.history, _CHAT_HISTORY_MAX_CHARS),
+        [_decode_file(file, FILE_MAX_CHARS) for file in request.files],
     )
 
 

@@ -58,14 +58,47 @@ class ChatService:
 
     async def answer(self, context: RequestContext, request: ChatRequest) -> ChatAnswer:
         context.principal.require_scope(READ)
-        parsed, requested_at = parse_chat_request(request, self._settings), format_time(datetime.now(UTC))
+        parsed, requested_at = parse_chat_request(request), format_time(datetime.now(UTC))
         # Passages for a model must not contain messages that are hidden from agents.
         reader = context if self._upstream is None else replace(context, is_agent=True)
         results = await self._passages.find(reader, request.message, await self._conversation_id(context, request))
         completion = await self._complete(parsed, results)
-        drafts = _drafts(parsed, completion, results, requested_at)
+        question = MessageDraft(
+            role="user",
+            content=replace_unstorable(parsed.request.message),
+            attachments=[
+                _attachment(file, text) for file, text in zip(parsed.request.files, parsed.files, strict=True)
+            ],
+            metadata=_VIA,
+            created_at=requested_at,
+        )
+        answer = MessageDraft(
+            role="assistant",
+            content=completion.turn.content,
+            model=completion.model,
+            tool=SEARCH_TOOL,
+            citations=citations(results.passages),
+            metadata=completion.metadata | _VIA,
+        )
+        drafts = question, answer
         conversation_id = await self._store(context, request, drafts)
-        return _chat_answer(parsed, completion, results, conversation_id)
+        passages = passages_text(results.passages) or None
+        notices = [
+            *([NO_WEB_SEARCH] if parsed.request.search_mode in ("web", "hybrid") else []),
+            *([FILES_IGNORED] if parsed.files and completion.model == EXTRACTIVE else []),
+            *([NOT_STORED] if conversation_id is None else []),
+        ]
+        return ChatAnswer(
+            answer=completion.turn.content,
+            tool_used=SEARCH_TOOL,
+            tool_output=passages,
+            model=completion.model,
+            context="\n\n".join([*([passages] if passages else []), *(file.text for file in parsed.files)]) or None,
+            summary=summary(results.passages, results.failed_sources),
+            citations=citations(results.passages),
+            conversation_id=conversation_id,
+            notice=" ".join(notices) or None,
+        )
 
     async def _complete(self, parsed: ParsedChatRequest, results: PassageResults) -> Completion:
         request, settings = parsed.request, self._settings
@@ -78,7 +111,7 @@ class ChatService:
             passages=results.passages,
             files=parsed.files,
         )
-        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.chat_response_max_bytes)
+        return await ask_upstream(self._upstream, prompt, turn_limits(settings), settings.fixed.chat_response_max_bytes)
 
     async def _conversation_id(self, context: RequestContext, request: ChatRequest) -> str | None:
         async with self._libraries.library(context) as library:
@@ -90,54 +123,29 @@ class ChatService:
         """Returns None if the turn cannot be stored: the client receives its answer anyway, with a notice."""
         try:
             async with self._libraries.library(context) as library:
-                return await _append(library.chats, request, drafts)
+                # Appends to the session's conversation, or creates it. Two first messages may arrive at once.
+                draft = ConversationDraft(
+                    title=title_from_text(replace_unstorable(request.message)),
+                    namespace=request.namespace,
+                    session_id=request.session_id,
+                    # It begins with the question, and not when the answer is complete.
+                    created_at=drafts[0].created_at,
+                )
+                with suppress(NotFound):
+                    return await _append_to_session(library.chats, request.session_id, drafts)
+                try:
+                    return (await library.chats.create(draft, drafts)).id
+                except Conflict:
+                    return await _append_to_session(library.chats, request.session_id, drafts)
         except FlorilegiumError as error:
             logger.warning("a chat turn was not stored: {}", type(error).__name__)
             return None
-
-
-async def _append(chats: Chats, request: ChatRequest, drafts: Sequence[MessageDraft]) -> str:
-    """Appends to the session's conversation, or creates it. Two first messages may arrive at once."""
-    draft = ConversationDraft(
-        title=title_from_text(replace_unstorable(request.message)),
-        namespace=request.namespace,
-        session_id=request.session_id,
-        # It begins with the question, and not when the answer is complete.
-        created_at=drafts[0].created_at,
-    )
-    with suppress(NotFound):
-        return await _append_to_session(chats, request.session_id, drafts)
-    try:
-        return (await chats.create(draft, drafts)).id
-    except Conflict:
-        return await _append_to_session(chats, request.session_id, drafts)
 
 
 async def _append_to_session(chats: Chats, session_id: str, drafts: Sequence[MessageDraft]) -> str:
     conversation = await chats.get_by_session(session_id)
     await chats.append(conversation.id, drafts)
     return conversation.id
-
-
-def _drafts(
-    parsed: ParsedChatRequest, completion: Completion, results: PassageResults, requested_at: str
-) -> tuple[MessageDraft, MessageDraft]:
-    question = MessageDraft(
-        role="user",
-        content=replace_unstorable(parsed.request.message),
-        attachments=[_attachment(file, text) for file, text in zip(parsed.request.files, parsed.files, strict=True)],
-        metadata=_VIA,
-        created_at=requested_at,
-    )
-    answer = MessageDraft(
-        role="assistant",
-        content=completion.turn.content,
-        model=completion.model,
-        tool=SEARCH_TOOL,
-        citations=citations(results.passages),
-        metadata=completion.metadata | _VIA,
-    )
-    return question, answer
 
 
 def _attachment(file: FormFile, text: AttachedText) -> dict[str, Any]:
@@ -147,25 +155,3 @@ def _attachment(file: FormFile, text: AttachedText) -> dict[str, Any]:
         "size_bytes": len(file.content),
     }
     return attachment | ({"is_shortened": True} if text.is_truncated else {})
-
-
-def _chat_answer(
-    parsed: ParsedChatRequest, completion: Completion, results: PassageResults, conversation_id: str | None
-) -> ChatAnswer:
-    passages = passages_text(results.passages) or None
-    notices = [
-        *([NO_WEB_SEARCH] if parsed.request.search_mode in ("web", "hybrid") else []),
-        *([FILES_IGNORED] if parsed.files and completion.model == EXTRACTIVE else []),
-        *([NOT_STORED] if conversation_id is None else []),
-    ]
-    return ChatAnswer(
-        answer=completion.turn.content,
-        tool_used=SEARCH_TOOL,
-        tool_output=passages,
-        model=completion.model,
-        context="\n\n".join([*([passages] if passages else []), *(file.text for file in parsed.files)]) or None,
-        summary=summary(results.passages, results.failed_sources),
-        citations=citations(results.passages),
-        conversation_id=conversation_id,
-        notice=" ".join(notices) or None,
-    )

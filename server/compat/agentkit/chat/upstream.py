@@ -106,16 +106,12 @@ async def ask_upstream(upstream: Upstream, prompt: UpstreamPrompt, limits: TurnL
     ]
     body = msgspec.json.encode({"model": prompt.model, "messages": messages})
     async with upstream.request("POST", "/chat/completions", body, {"Accept": "application/json"}) as response:
-        _require_success(response)
+        if response.status == 429:
+            retry_after = response.headers.get("retry-after", "")
+            raise RateLimited("the upstream", float(retry_after) if retry_after.isdigit() else _RETRY_AFTER_S)
+        if response.status != 200:
+            raise UpstreamError(f"the upstream responded with status {response.status}")
         completion = parse_completion(await response.read(max_bytes), limits)
     if completion is None:
         raise UpstreamError("the upstream's response contains no completion")
     return completion
-
-
-def _require_success(response: UpstreamResponse) -> None:
-    if response.status == 429:
-        retry_after = response.headers.get("retry-after", "")
-        raise RateLimited("the upstream", float(retry_after) if retry_after.isdigit() else _RETRY_AFTER_S)
-    if response.status != 200:
-        raise UpstreamError(f"the upstream responded with status {response.status}")

@@ -76,9 +76,20 @@ def derive_observations(session: AgentSession, max_observations: int) -> Sequenc
 def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
     for turn in session.turns:
         if turn.is_summary:
-            yield from _summary(session, turn)
+            summary_title = first_sentence(turn.text, _TITLE_MAX_CHARS)
+            if summary_title:
+                text = turn.text.strip()
+                narrative = "" if text == summary_title else text[:_NARRATIVE_MAX_CHARS]
+                yield _draft(session, "summary", summary_title, turn.lines, turn.time, narrative=narrative)
     for exchange in group_turns([turn for turn in session.turns if not turn.is_summary], _starts_exchange):
-        yield from _touched_files(session, exchange)
+        # Yields the request of an exchange with the files that were read and changed for it.
+        calls = [call for turn in exchange for call in turn.calls if not call.is_error]
+        modified = tuple(dict.fromkeys(path for call in calls for path in _modified_files(call)))
+        read = tuple(dict.fromkeys(path for call in calls if (path := _argument(call, _READ_TOOLS))))
+        title = first_sentence(exchange[0].text, _TITLE_MAX_CHARS)
+        if title and _starts_exchange(exchange[0]) and (modified or read):
+            lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
+            yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
         for turn in exchange:
             for call in turn.calls:
                 yield from _failure(session, turn, call) if call.is_error else _commits(session, turn, call)
@@ -86,17 +97,6 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
 
 def _starts_exchange(turn: SessionTurn) -> bool:
     return turn.role == "user" and bool(turn.text.strip())
-
-
-def _touched_files(session: AgentSession, exchange: Sequence[SessionTurn]) -> Iterator[ObservationDraft]:
-    """Yields the request of an exchange with the files that were read and changed for it."""
-    calls = [call for turn in exchange for call in turn.calls if not call.is_error]
-    modified = tuple(dict.fromkeys(path for call in calls for path in _modified_files(call)))
-    read = tuple(dict.fromkeys(path for call in calls if (path := _argument(call, _READ_TOOLS))))
-    title = first_sentence(exchange[0].text, _TITLE_MAX_CHARS)
-    if title and _starts_exchange(exchange[0]) and (modified or read):
-        lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
-        yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
 
 
 def _failure(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> Iterator[ObservationDraft]:
@@ -111,14 +111,6 @@ def _commits(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> I
         subject, _, body = message.partition("\n")
         title = first_line(subject, _TITLE_MAX_CHARS)
         yield _draft(session, "commit", title, turn.lines, turn.time, narrative=body.strip()[:_NARRATIVE_MAX_CHARS])
-
-
-def _summary(session: AgentSession, turn: SessionTurn) -> Iterator[ObservationDraft]:
-    title = first_sentence(turn.text, _TITLE_MAX_CHARS)
-    if title:
-        text = turn.text.strip()
-        narrative = "" if text == title else text[:_NARRATIVE_MAX_CHARS]
-        yield _draft(session, "summary", title, turn.lines, turn.time, narrative=narrative)
 
 
 def _draft(

@@ -107,7 +107,18 @@ def read_session(
     position: ReadPosition | None,
 ) -> Iterator[ImportEvent]:
     with open_file(path) as file:
-        header = _read_header(session_format, path, file, limits)
+        header = SessionHeader()
+        # Most sessions are identified by a small part of the file; in some, large lines come first.
+        for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
+            file.seek(0)
+            head = list(lines_within(file, max_bytes))
+            header = session_format.read_header(path, head, limits)
+            titles = (_request_title(session_format, line, limits) for line in head)
+            header = replace(header, title=header.title or next(filter(None, titles), ""))
+            if header.session_id and header.title and header.started_at:
+                break
+        if not header.session_id:
+            raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
         start = _start_position(file, position)
         if start.counts:
             yield PreviouslyImported(start.counts)
@@ -116,22 +127,6 @@ def read_session(
             yield from reader.read_line(line, file)
             progress(line.end)
         yield from reader.finish(file)
-
-
-def _read_header(session_format: SessionFormat, path: Path, file: IO[bytes], limits: ImportLimits) -> SessionHeader:
-    header = SessionHeader()
-    # Most sessions are identified by a small part of the file; in some, large lines come first.
-    for max_bytes in (_HEADER_BYTES, limits.line_max_bytes):
-        file.seek(0)
-        head = list(lines_within(file, max_bytes))
-        header = session_format.read_header(path, head, limits)
-        titles = (_request_title(session_format, line, limits) for line in head)
-        header = replace(header, title=header.title or next(filter(None, titles), ""))
-        if header.session_id and header.title and header.started_at:
-            break
-    if not header.session_id:
-        raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
-    return header
 
 
 def _request_title(session_format: SessionFormat, line: bytes, limits: ImportLimits) -> str:
@@ -182,7 +177,17 @@ class _SessionReader:
     ) -> None:
         self._limits = limits
         self._format = session_format
-        self._conversation = _conversation_draft(session_format.name, header)
+        session, project = header.session_id, _project_name(header.working_dir)
+        # A name for the archive. The path on the user's disk is not stored.
+        path = f"{project or 'sessions'}/{session}.jsonl"
+        metadata = {"imported_from": session_format.name, "path": path, "project": project, **header.metadata}
+        self._conversation = ConversationDraft(
+            uuid=valid_uuid(session) or stable_uuid(session_format.name, "chats", session),
+            session_id=session,
+            title=short_title(header.title),
+            metadata={name: value for name, value in metadata.items() if value},
+            created_at=header.started_at or UNSET,
+        )
         self._project = _project_name(header.working_dir)
         self._starts_at_zero = start.offset == 0
         self._counts = Counter(start.counts)
@@ -230,11 +235,17 @@ class _SessionReader:
         if turn.starts_exchange:
             self._finish_turn()
             self._finish_exchange()
-            self._exchange_start = self._position_before(line)
+            # The position at the start of a line. If a message of this line is already counted, it is subtracted,
+            # because the whole line will be read again.
+            repeated = Counter(messages=int(self._last_line == line.number))
+            self._exchange_start = ReadPosition("", line.start, line.number, self._counts - repeated)
             if len(self._messages) >= _PART_MESSAGES:
                 yield from self._emit(file)
             self._time = self._started_at
-        turn = self._with_time(turn)
+        # Gives a turn without a time, such as a summary, that of the previous turn in its exchange, or of the session's
+        # start. Earlier exchanges do not count, because a later import may start at this one.
+        self._time = turn.time or self._time
+        turn = replace(turn, time=self._time)
         if self._pending is not None and _is_continuation(self._pending, turn, line.number):
             lines = LineRange(self._pending.lines.start, line.number)
             self._pending = _LocatedTurn(merge_turns(self._pending.turn, turn), lines)
@@ -244,18 +255,6 @@ class _SessionReader:
         if len(self._messages) >= 2 * _PART_MESSAGES:
             yield from self._emit_messages()
 
-    def _position_before(self, line: SessionLine) -> ReadPosition:
-        """Returns the position at the start of a line. If a message of this line is already counted, it is subtracted,
-        because the whole line will be read again."""
-        repeated = Counter(messages=int(self._last_line == line.number))
-        return ReadPosition("", line.start, line.number, self._counts - repeated)
-
-    def _with_time(self, turn: AgentTurn) -> AgentTurn:
-        """Gives a turn without a time, such as a summary, that of the previous turn in its exchange, or of the
-        session's start. Earlier exchanges do not count, because a later import may start at this one."""
-        self._time = turn.time or self._time
-        return replace(turn, time=self._time)
-
     def _finish_turn(self) -> None:
         """Turns the pending turn, which nothing can be merged into any more, into a message."""
         pending, self._pending = self._pending, None
@@ -263,11 +262,26 @@ class _SessionReader:
             return
         turn = with_tool_names(pending.turn, self._tool_names)
         self._tool_names |= {call.key: call.name for call in turn.calls}
-        self._messages.append(self._message_draft(turn, pending.lines))
+        message_draft = MessageDraft(
+            uuid=stable_uuid(self._format.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
+            role=turn.role,
+            sender=turn.role,
+            content=turn_content(turn),
+            model=turn.model or UNSET,
+            tool=_only_tool(turn) or UNSET,
+            metadata={"line_start": pending.lines.start, "line_end": pending.lines.end, **turn.metadata},
+            is_canonical=not turn.is_sidechain,
+            created_at=turn.time or UNSET,
+        )
+        self._messages.append(message_draft)
         self._counts["messages"] += 1
         self._last_line = pending.lines.end
         if len(self._exchange) < _EXCHANGE_TURNS_MAX and not turn.is_sidechain:
-            self._exchange.append(_LocatedTurn(_shorten_turn(turn), pending.lines))
+            # Keeps only what observations need, because a long exchange is held in memory until it ends.
+            calls = [replace(call, arguments=_shorten_arguments(call.arguments)) for call in turn.calls]
+            results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
+            shortened = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
+            self._exchange.append(_LocatedTurn(shortened, pending.lines))
 
     def _finish_exchange(self) -> None:
         session = AgentSession(
@@ -299,37 +313,10 @@ class _SessionReader:
             self._has_messages = True
             self._messages.clear()
 
-    def _message_draft(self, turn: AgentTurn, lines: LineRange) -> MessageDraft:
-        return MessageDraft(
-            uuid=stable_uuid(self._format.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
-            role=turn.role,
-            sender=turn.role,
-            content=turn_content(turn),
-            model=turn.model or UNSET,
-            tool=_only_tool(turn) or UNSET,
-            metadata={"line_start": lines.start, "line_end": lines.end, **turn.metadata},
-            is_canonical=not turn.is_sidechain,
-            created_at=turn.time or UNSET,
-        )
-
 
 def _is_continuation(pending: _LocatedTurn, turn: AgentTurn, line_number: int) -> bool:
     is_same = bool(turn.merge_key) and turn.merge_key == pending.turn.merge_key
     return is_same and line_number - pending.lines.start < _MERGED_LINES_MAX
-
-
-def _conversation_draft(importer: str, header: SessionHeader) -> ConversationDraft:
-    session, project = header.session_id, _project_name(header.working_dir)
-    # A name for the archive. The path on the user's disk is not stored.
-    path = f"{project or 'sessions'}/{session}.jsonl"
-    metadata = {"imported_from": importer, "path": path, "project": project, **header.metadata}
-    return ConversationDraft(
-        uuid=valid_uuid(session) or stable_uuid(importer, "chats", session),
-        session_id=session,
-        title=short_title(header.title),
-        metadata={name: value for name, value in metadata.items() if value},
-        created_at=header.started_at or UNSET,
-    )
 
 
 def _project_name(working_dir: str) -> str:
@@ -349,13 +336,6 @@ def valid_session_id(value: Any) -> str:
 def _only_tool(turn: AgentTurn) -> str:
     names = {call.name for call in turn.calls} | {result.tool for result in turn.results}
     return names.pop() if len(names) == 1 else ""
-
-
-def _shorten_turn(turn: AgentTurn) -> AgentTurn:
-    """Keeps only what observations need, because a long exchange is held in memory until it ends."""
-    calls = [replace(call, arguments=_shorten_arguments(call.arguments)) for call in turn.calls]
-    results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
-    return replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
 
 
 def _shorten_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -173,16 +173,12 @@ _SEPARATORS = frozenset("();<>|&\n")
 def commit_messages(command: str) -> tuple[str, ...]:
     """Returns the message of each `git commit` in a command line."""
     try:
-        words = _split_words(command)
+        lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
+        lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+        words = list(lexer)
     except ValueError:  # an unterminated quotation
         return ()
     return tuple(message for simple in _simple_commands(words) if (message := _commit_message(simple)))
-
-
-def _split_words(command: str) -> Sequence[str]:
-    lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
-    return list(lexer)
 
 
 def _simple_commands(words: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -139,7 +139,13 @@ class _ViewerDatabase:
             yield from (SkippedItem("message without a conversation") for _ in rowids)
             return
         title, create_time, update_time = row
-        draft = _conversation_draft(key, title, create_time, update_time)
+        draft = ConversationDraft(
+            uuid=conversation_uuid(key),
+            title=clean_line(title),
+            metadata={"imported_from": _NAME},
+            created_at=stored_time(create_time) or UNSET,
+            last_modified=stored_time(update_time) or UNSET,
+        )
         thread = _ViewerThread()
         location = f"conversation {key[:40]}"
         try:
@@ -165,34 +171,39 @@ class _ViewerDatabase:
         """Adds the messages to the thread, and yields reports of those that are left out."""
         chars, previous = 0, None
         for rowid in rowids:
-            message = self._read_message(rowid, previous)
+            row = self._connection.execute(_MESSAGE[self._order_column], (rowid,)).fetchone()
+            key, message_role, content, create_time, parent = row
+            message = _ViewerMessage(
+                key=clean_line(key) or f"row {rowid}",
+                role=clean_line(message_role),
+                content=text_or_empty(content),
+                created_at=stored_time(create_time),
+                parent=previous if self._order_column == "position" else clean_line(parent),
+            )
             previous = message.key
             thread.parents[message.key], thread.times[message.key] = message.parent, message.created_at or ""
             chars += len(message.content)
             if chars > self._limits.line_max_bytes:
                 raise InvalidParams(f"conversation is longer than {self._limits.line_max_bytes} characters")
             try:
-                thread.drafts[message.key] = self._message_draft(message)
+                if message.role == "system":
+                    raise SkipMessage(SYSTEM_MESSAGE)
+                text = _content_text(message.content, self._limits)
+                if not text.strip():
+                    raise SkipMessage(EMPTY_MESSAGE)
+                require_storable(text, self._limits)
+                role = message.role if message.role in _ROLES or not message.role else "tool"
+                thread.drafts[message.key] = MessageDraft(
+                    role=role,
+                    sender=role,
+                    content=text,
+                    model=self._model(message.key),
+                    created_at=message.created_at or UNSET,
+                )
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:
                 yield FailedItem(f"{location}, message {message.key[:40]}", error.message)
-
-    def _message_draft(self, message: _ViewerMessage) -> MessageDraft:
-        if message.role == "system":
-            raise SkipMessage(SYSTEM_MESSAGE)
-        text = _content_text(message.content, self._limits)
-        if not text.strip():
-            raise SkipMessage(EMPTY_MESSAGE)
-        require_storable(text, self._limits)
-        role = message.role if message.role in _ROLES or not message.role else "tool"
-        return MessageDraft(
-            role=role,
-            sender=role,
-            content=text,
-            model=self._model(message.key),
-            created_at=message.created_at or UNSET,
-        )
 
     def _model(self, key: str) -> str | None:
         row = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
@@ -200,27 +211,6 @@ class _ViewerDatabase:
             return None
         (model,) = row
         return clean_line(model) or None
-
-    def _read_message(self, rowid: int, previous: str | None) -> _ViewerMessage:
-        row = self._connection.execute(_MESSAGE[self._order_column], (rowid,)).fetchone()
-        key, role, content, create_time, parent = row
-        return _ViewerMessage(
-            key=clean_line(key) or f"row {rowid}",
-            role=clean_line(role),
-            content=text_or_empty(content),
-            created_at=stored_time(create_time),
-            parent=previous if self._order_column == "position" else clean_line(parent),
-        )
-
-
-def _conversation_draft(key: str, title: Any, create_time: Any, update_time: Any) -> ConversationDraft:
-    return ConversationDraft(
-        uuid=conversation_uuid(key),
-        title=clean_line(title),
-        metadata={"imported_from": _NAME},
-        created_at=stored_time(create_time) or UNSET,
-        last_modified=stored_time(update_time) or UNSET,
-    )
 
 
 def _content_text(content: str, limits: ImportLimits) -> str:

@@ -304,7 +304,14 @@ def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportL
     content_type = clean_line(content.get("content_type")) or "text"
     role = clean_line(author.role)
     role = role if role in _ROLES or not role else "tool"
-    reason = _skip_reason(role, content_type, metadata)
+    # Hidden and system messages are skipped, except custom instructions: ChatGPT hides them in every conversation, but
+    # the user wrote them.
+    if metadata.is_user_system_message is True or content_type == "user_editable_context":
+        reason = None
+    elif metadata.is_visually_hidden_from_conversation is True:
+        reason = HIDDEN_MESSAGE
+    else:
+        reason = SYSTEM_MESSAGE if role == "system" else None
     if reason:
         raise SkipMessage(reason)
     text = content_text(content)
@@ -322,16 +329,6 @@ def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportL
         metadata=_message_metadata(message, content_type),
         created_at=stored_time(message.create_time) or UNSET,
     )
-
-
-def _skip_reason(role: str, content_type: str, metadata: _ChatGptMetadata) -> str | None:
-    """Hidden and system messages are skipped, except custom instructions: ChatGPT hides them in every conversation, but
-    the user wrote them."""
-    if metadata.is_user_system_message is True or content_type == "user_editable_context":
-        return None
-    if metadata.is_visually_hidden_from_conversation is True:
-        return HIDDEN_MESSAGE
-    return SYSTEM_MESSAGE if role == "system" else None
 
 
 def _tool_name(role: str, author: _ChatGptAuthor, recipient: Any) -> str | None:

@@ -35,10 +35,20 @@ def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Seq
     blocks = list(_merge_texts(parsed))
     if not blocks and isinstance(text, str) and text.strip():
         blocks = [ContentBlock(text)]
-    attached = [_attachment_text(value) for value in objects(attachments) if _has_extracted_text(value)]
+    attached = [
+        _attachment_text(value)
+        for value in objects(attachments)
+        if bool(text_or_empty(value.get("extracted_content")).strip())
+    ]
     if not blocks and not attached:
         attached = [f"[file: {name}]" for value in objects(files) if (name := clean_line(value.get("file_name")))]
-    return _append_texts(blocks, attached)
+    if not attached:
+        return blocks
+    index = main_block(blocks)
+    if not blocks or blocks[index].kind:
+        return [ContentBlock("\n\n".join(attached)), *blocks]
+    blocks[index] = replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
+    return blocks
 
 
 def attachment_metadata(attachments: Any, files: Any) -> Sequence[Mapping[str, Any]]:
@@ -93,20 +103,6 @@ def _merge_texts(blocks: Iterator[ContentBlock]) -> Iterator[ContentBlock]:
         previous = block
     if previous is not None:
         yield previous
-
-
-def _append_texts(blocks: list[ContentBlock], attached: Sequence[str]) -> Sequence[ContentBlock]:
-    if not attached:
-        return blocks
-    index = main_block(blocks)
-    if not blocks or blocks[index].kind:
-        return [ContentBlock("\n\n".join(attached)), *blocks]
-    blocks[index] = replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
-    return blocks
-
-
-def _has_extracted_text(attachment: Mapping[str, Any]) -> bool:
-    return bool(text_or_empty(attachment.get("extracted_content")).strip())
 
 
 def _attachment_text(attachment: Mapping[str, Any]) -> str:

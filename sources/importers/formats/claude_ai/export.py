@@ -146,7 +146,42 @@ def _is_export_file(name: str) -> bool:
 def _read_item(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     fields = decode_object(data, _ClaudeFields)
     if fields.chat_messages is not UNSET:
-        yield from _read_conversation(decode_object(data, _ClaudeConversation), location, limits)
+        conversation = decode_object(data, _ClaudeConversation)
+        messages: dict[str, _ParsedMessage] = {}
+        drafts: dict[str, MessageDraft] = {}
+        last: str | None = None
+        for number, raw in enumerate(conversation.chat_messages, 1):
+            try:
+                key, message = _parse_message(decode_object(raw, _ClaudeMessage), number, last)
+                messages[key] = message
+                last = key
+                if message.blocks:
+                    drafts |= _message_drafts(message, limits)
+                else:
+                    yield SkippedItem("empty message")
+            except InvalidParams as error:
+                yield FailedItem(f"{location}, message {number}", error.message)
+        created_at = stored_time(conversation.created_at) or UNSET
+        key = clean_line(conversation.uuid) or f"{conversation.created_at}"
+        uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", key)
+        # Chains the blocks of a message; its first block follows the last block of its parent.
+        parents: dict[str, str | None] = {}
+        for parents_message in messages.values():
+            parent_message = messages.get(parents_message.parent or "")
+            parent = parent_message.keys[-1] if parent_message else None
+            for parents_key in parents_message.keys:
+                parents[parents_key], parent = parent, parents_key
+        tree = MessageTree(parents)
+        leaf = messages.get(clean_line(conversation.current_leaf_message_uuid)) or messages.get(last or "")
+        path = tree.path_to(leaf.keys[-1] if leaf else None)
+        threaded = thread_messages(
+            tree,
+            path,
+            drafts,
+            lambda key: valid_uuid(key) or stable_uuid(_NAME, "message", f"{uuid}\0{key}"),
+            created_at,
+        )
+        yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
     elif fields.docs is not UNSET or fields.prompt_template is not UNSET:
         yield from _read_project(decode_object(data, _ClaudeProject), location, limits)
     else:
@@ -165,31 +200,6 @@ class _ParsedMessage(Struct, frozen=True):
     keys: Sequence[str]
 
 
-def _read_conversation(conversation: _ClaudeConversation, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    messages: dict[str, _ParsedMessage] = {}
-    drafts: dict[str, MessageDraft] = {}
-    last: str | None = None
-    for number, raw in enumerate(conversation.chat_messages, 1):
-        try:
-            key, message = _parse_message(decode_object(raw, _ClaudeMessage), number, last)
-            messages[key] = message
-            last = key
-            if message.blocks:
-                drafts |= _message_drafts(message, limits)
-            else:
-                yield SkippedItem("empty message")
-        except InvalidParams as error:
-            yield FailedItem(f"{location}, message {number}", error.message)
-    created_at = stored_time(conversation.created_at) or UNSET
-    key = clean_line(conversation.uuid) or f"{conversation.created_at}"
-    uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", key)
-    tree = MessageTree(_parents(messages))
-    leaf = messages.get(clean_line(conversation.current_leaf_message_uuid)) or messages.get(last or "")
-    path = tree.path_to(leaf.keys[-1] if leaf else None)
-    threaded = thread_messages(tree, path, drafts, lambda key: _message_uuid(uuid, key), created_at)
-    yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
-
-
 def _parse_message(message: _ClaudeMessage, number: int, previous: str | None) -> tuple[str, _ParsedMessage]:
     """Returns the key of the message, and its blocks. The main block has the same key as the message."""
     key = clean_line(message.uuid) or str(number)
@@ -200,17 +210,6 @@ def _parse_message(message: _ClaudeMessage, number: int, previous: str | None) -
     named = message.parent_message_uuid
     parent = previous if named in (UNSET, None) else clean_line(named)
     return key, _ParsedMessage(message, parent, blocks, keys)
-
-
-def _parents(messages: Mapping[str, _ParsedMessage]) -> Mapping[str, str | None]:
-    """Chains the blocks of a message; its first block follows the last block of its parent."""
-    parents: dict[str, str | None] = {}
-    for message in messages.values():
-        parent_message = messages.get(message.parent or "")
-        parent = parent_message.keys[-1] if parent_message else None
-        for key in message.keys:
-            parents[key], parent = parent, key
-    return parents
 
 
 def _message_drafts(parsed: _ParsedMessage, limits: ImportLimits) -> Mapping[str, MessageDraft]:
@@ -235,10 +234,6 @@ def _block_draft(block: ContentBlock, role: str, message: _ClaudeMessage) -> Mes
         metadata={"content_type": block.kind} if block.kind else {},
         created_at=stored_time(message.created_at) or UNSET,
     )
-
-
-def _message_uuid(conversation: str, key: str) -> str:
-    return valid_uuid(key) or stable_uuid(_NAME, "message", f"{conversation}\0{key}")
 
 
 def _conversation_draft(conversation: _ClaudeConversation, uuid: str, created_at: str | UnsetType) -> ConversationDraft:

@@ -92,7 +92,13 @@ class _ArchiveImport:
             return
         try:
             if part.first == 0:
-                await self._begin(part)
+                self._stored = _StoredConversation()
+                require_allowed_id(part.conversation.id)
+                try:
+                    await self._create(part)
+                except Conflict as conflict:
+                    if not await self._continue_existing(part, conflict):
+                        await self._create(part)
             else:
                 await self._append_missing(part)
         except (Conflict, InvalidParams) as error:
@@ -109,15 +115,6 @@ class _ArchiveImport:
                 self._counts.namespaces += 1
             except (Conflict, InvalidParams) as error:
                 self._fail(MANIFEST, error.message)
-
-    async def _begin(self, part: ConversationPart) -> None:
-        self._stored = _StoredConversation()
-        require_allowed_id(part.conversation.id)
-        try:
-            await self._create(part)
-        except Conflict as conflict:
-            if not await self._continue_existing(part, conflict):
-                await self._create(part)
 
     async def _create(self, part: ConversationPart) -> None:
         await self._chats.create(conversation_draft(part.conversation), list(map(message_draft, part.messages)))
@@ -152,19 +149,17 @@ class _ArchiveImport:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
             await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
-            self._count_appended(len(missing))
+            messages = len(missing)
+            self._counts.messages += messages
+            self._stored.count += messages
+            if self._stored.existed:
+                self._stored.existed = False
+                self._counts.kept -= 1
+                self._counts.continued += 1
 
     async def _ends_with(self, conversation_id: str, message: ArchivedMessage) -> bool:
         page = await self._chats.messages(conversation_id, 1, self._stored.count - 1)
         return [stored.id for stored in page.rows] == [message.id]
-
-    def _count_appended(self, messages: int) -> None:
-        self._counts.messages += messages
-        self._stored.count += messages
-        if self._stored.existed:
-            self._stored.existed = False
-            self._counts.kept -= 1
-            self._counts.continued += 1
 
     def _fail(self, entry: str, message: str) -> None:
         self._stored.is_open = False

@@ -242,7 +242,12 @@ class ConversationFileReader:
             conversation = _decode_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
             messages = self._read_messages(file)
         else:
-            whole = _decode_whole(self._read_whole(head, file))
+            # Reads a file in another layout. It is decoded as a whole, so its size is limited.
+            rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
+            self._count_unpacked(rest)
+            if len(head) + len(rest) > self._limits.whole_file_max_bytes:
+                raise _FileTooLong
+            whole = _decode_whole(head + b"\n" + rest)
             conversation, messages = whole, iter(whole.messages)
         first = 0
         while (batch := tuple(islice(messages, self._batch_messages))) or not first:
@@ -255,14 +260,6 @@ class ConversationFileReader:
             yield _decode_message(line.removesuffix(b","))
         if self._read_line(file):
             raise _NotAnExport
-
-    def _read_whole(self, head: bytes, file: IO[bytes]) -> bytes:
-        """Reads a file in another layout. It is decoded as a whole, so its size is limited."""
-        rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
-        self._count_unpacked(rest)
-        if len(head) + len(rest) > self._limits.whole_file_max_bytes:
-            raise _FileTooLong
-        return head + b"\n" + rest
 
     def _read_line(self, file: IO[bytes]) -> bytes:
         """Returns the next line without its end, or nothing at the end of the file."""

@@ -75,19 +75,21 @@ class MailImporter(ParsingImporter):
             is_mbox = file.read(5) == b"From "
             file.seek(0)
             if is_mbox:
-                yield from self._read_mbox(file, limits, progress)
+                file.seek(0)
+                entries = index_mbox(file, progress)
+                yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
+                threads = group_threads([entry for entry in entries if not entry.is_unwanted])
+                for thread, group in threads.items():
+                    yield from self._read_thread(file, thread, group, limits)
+                    progress((file.tell() + group[-1].end) // 2)
         if not is_mbox:
-            yield from self._read_message(path, limits)
+            message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
+            if message.text:
+                yield ImportedMedia(_media_draft(message, path, limits))
+            elif not message.attachments:
+                yield SkippedItem("message without text")
+            yield from self._read_attachments(message, {"message": _message_uuid("media", message.key)}, limits)
         progress(file_size(path))
-
-    def _read_mbox(self, file: IO[bytes], limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
-        file.seek(0)
-        entries = index_mbox(file, progress)
-        yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
-        threads = group_threads([entry for entry in entries if not entry.is_unwanted])
-        for thread, group in threads.items():
-            yield from self._read_thread(file, thread, group, limits)
-            progress((file.tell() + group[-1].end) // 2)
 
     def _read_thread(
         self, file: IO[bytes], thread: str, entries: list[MboxEntry], limits: ImportLimits
@@ -107,14 +109,6 @@ class MailImporter(ParsingImporter):
         )
         for message, message_uuid in attachments:
             yield from self._read_attachments(message, {"conversation": uuid, "message": message_uuid}, limits)
-
-    def _read_message(self, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
-        message = parse_message(read_bytes(path, limits.line_max_bytes), limits)
-        if message.text:
-            yield ImportedMedia(_media_draft(message, path, limits))
-        elif not message.attachments:
-            yield SkippedItem("message without text")
-        yield from self._read_attachments(message, {"message": _message_uuid("media", message.key)}, limits)
 
     def _read_attachments(
         self, message: MailMessage, origin: dict[str, str], limits: ImportLimits

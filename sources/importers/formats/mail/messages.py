@@ -69,7 +69,10 @@ _POLICY = _ShortHeaders()
 
 
 def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
-    _require_moderate(data, limits)
+    lines = data.count(b"\n")
+    require_lines(lines, limits)
+    if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
+        raise InvalidParams("the message has too many parts")
     try:
         message = message_from_bytes(data, policy=_POLICY)
         parts = list(_leaf_parts(message))
@@ -132,13 +135,6 @@ def _decoded(value: bytes | str, charset: str) -> str:
         return value
     encoding = python_encoding(charset)
     return value.decode(encoding, "replace") if encoding else value.decode("utf-8", "replace")
-
-
-def _require_moderate(data: bytes, limits: ImportLimits) -> None:
-    lines = data.count(b"\n")
-    require_lines(lines, limits)
-    if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
-        raise InvalidParams("the message has too many parts")
 
 
 def _leaf_parts(message: Message) -> Iterator[Message]:
@@ -256,7 +252,19 @@ def _entry_at(file: IO[bytes], start: int, end: int) -> MboxEntry:
     headers = bytearray()
     while len(headers) <= _HEADER_MAX_BYTES and (line := file.readline(_HEADER_MAX_BYTES)).strip(b"\r\n"):
         headers += line
-    return _entry(first, end, headers)
+    fields = dict(_fields(bytes(headers)))
+    own = message_ids(fields.get(b"message-id", ""))
+    key = own[0] if own else f"{first}"
+    references = message_ids(fields.get(b"references", "")) or message_ids(fields.get(b"in-reply-to", ""))
+    labels = split_labels(fields.get(b"x-gmail-labels", ""))
+    return MboxEntry(
+        start=first,
+        end=end,
+        key=key,
+        thread=references[0] if references else key,
+        date=mail_date(fields.get(b"date", "")) or "",
+        is_unwanted=not _UNWANTED_LABELS.isdisjoint(labels),
+    )
 
 
 def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:
@@ -290,22 +298,6 @@ def _root(thread: str, threads_by_key: Mapping[str, str], roots: dict[str, str])
     root = min(seen) if thread in seen else roots.get(thread, thread)
     roots |= dict.fromkeys(seen, root)
     return root
-
-
-def _entry(start: int, end: int, headers: bytearray) -> MboxEntry:
-    fields = dict(_fields(bytes(headers)))
-    own = message_ids(fields.get(b"message-id", ""))
-    key = own[0] if own else f"{start}"
-    references = message_ids(fields.get(b"references", "")) or message_ids(fields.get(b"in-reply-to", ""))
-    labels = split_labels(fields.get(b"x-gmail-labels", ""))
-    return MboxEntry(
-        start=start,
-        end=end,
-        key=key,
-        thread=references[0] if references else key,
-        date=mail_date(fields.get(b"date", "")) or "",
-        is_unwanted=not _UNWANTED_LABELS.isdisjoint(labels),
-    )
 
 
 def _fields(headers: bytes) -> Iterator[tuple[bytes, str]]:

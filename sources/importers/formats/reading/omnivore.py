@@ -85,7 +85,8 @@ def _media_draft(tree: FileTree, folder: str, page: Mapping[str, Any], limits: I
     slug, url = clean_line(page.get("slug")), url_or_empty(page.get("url"))
     title = clean_line(page.get("title")) or url or slug
     content = _content(tree, f"{folder}content/{slug}.html", limits) or clean_line(page.get("description"))
-    highlights = _file_text(tree, f"{folder}highlights/{slug}.md", limits)
+    name = f"{folder}highlights/{slug}.md"
+    highlights = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""
     parts = (content, f"## Highlights\n\n{highlights}" if highlights else "")
     return MediaDraft(
         title=short_title(title),
@@ -112,7 +113,3 @@ def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
         return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
     except TooLarge as error:
         raise InvalidParams(error.message) from error
-
-
-def _file_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip() if name in tree else ""

@@ -51,7 +51,15 @@ class ReadwiseImporter(Importer):
             title, author = clean_line(fields.get("book_title")) or "Untitled", clean_line(fields.get("book_author"))
             tags = _split(fields.get("document_tags"))
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
-            book.highlights.append(_highlight(fields))
+            kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
+            highlight = Highlight(
+                text=fields.get("highlight", "").strip(),
+                note=fields.get("note", "").strip(),
+                location=f"{kind} {place}".strip() if place else "",
+                created=stored_date(fields.get("highlighted_at")),
+                tags=_split(fields.get("tags")),
+            )
+            book.highlights.append(highlight)
         if not books:
             raise InvalidParams("no highlights found")
         yield from (ImportedNote(book_draft("readwise", book)) for book in books.values())
@@ -59,17 +67,6 @@ class ReadwiseImporter(Importer):
 
 
 IMPORTER = ReadwiseImporter()
-
-
-def _highlight(fields: dict[str, str]) -> Highlight:
-    kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
-    return Highlight(
-        text=fields.get("highlight", "").strip(),
-        note=fields.get("note", "").strip(),
-        location=f"{kind} {place}".strip() if place else "",
-        created=stored_date(fields.get("highlighted_at")),
-        tags=_split(fields.get("tags")),
-    )
 
 
 def _split(tags: str | None) -> tuple[str, ...]:

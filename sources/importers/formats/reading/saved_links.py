@@ -108,7 +108,13 @@ class _LinkReader(PageReader):
     def end(self, tag: str) -> None:
         super().end(tag)
         if tag == self._element and tag != "dd":
-            self._end_element(" ".join("".join(self._parts).split()))
+            text = " ".join("".join(self._parts).split())
+            if self._element == "a":
+                folder = "/".join(name for name in self._folders if name)
+                self._links.append(LinkFile(self._attributes, text, folder, ""))
+            else:
+                self._name = clean_line(text)
+            self._element = ""
         elif tag in ("dl", "ul"):
             self._end_description()
             if self._folders:
@@ -117,14 +123,6 @@ class _LinkReader(PageReader):
     def data(self, text: str) -> None:
         if self._element:
             self._parts.append(text)
-
-    def _end_element(self, text: str) -> None:
-        if self._element == "a":
-            folder = "/".join(name for name in self._folders if name)
-            self._links.append(LinkFile(self._attributes, text, folder, ""))
-        else:
-            self._name = clean_line(text)
-        self._element = ""
 
     def _end_description(self) -> None:
         """A description has no end tag and belongs to the link before it."""

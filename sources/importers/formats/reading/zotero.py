@@ -107,7 +107,12 @@ def read_rdf(file: IO[bytes], size_bytes: int, limits: ImportLimits) -> Iterator
     handler = _RdfHandler()
     read_xml(file, handler)
     by_about = {resource.about: resource for resource in handler.resources if resource.about}
-    collections = _collections(handler.resources)
+    # The names of the collections of each item.
+    collections: dict[str, list[str]] = {}
+    for collections_resource in handler.resources:
+        if collections_resource.name == "Collection":
+            for part in collections_resource.texts.get("hasPart@", ()):
+                collections.setdefault(part, []).append(clean_line(collections_resource.first("title")))
     for resource in handler.resources:
         title = clean_line(resource.first("title"))
         if resource.name not in _NOT_ITEMS and title:
@@ -140,16 +145,6 @@ class _RdfHandler(XmlHandler):
 
     def _add(self, path: str, text: str) -> None:
         self.resources[-1].texts.setdefault(path, []).append(text)
-
-
-def _collections(resources: list[_RdfResource]) -> dict[str, list[str]]:
-    """Returns the names of the collections of each item."""
-    names: dict[str, list[str]] = {}
-    for resource in resources:
-        if resource.name == "Collection":
-            for part in resource.texts.get("hasPart@", ()):
-                names.setdefault(part, []).append(clean_line(resource.first("title")))
-    return names
 
 
 def _reference(
@@ -258,13 +253,9 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
             raise InvalidParams("the reference has no title")
     except InvalidParams as error:
         return FailedItem(f"reference {element.number}", error.message)
-    return ImportedMedia(reference_draft("zotero", _csl_reference(item, title)))
-
-
-def _csl_reference(item: Mapping[str, Any], title: str) -> BibliographicReference:
     identifier = clean_line(str(item.get("id", "")))
     note = text_or_empty(item.get("note")).strip()
-    return BibliographicReference(
+    csl_reference = BibliographicReference(
         # A short id such as smith2020 may mean another work in another file.
         key=identifier if "/" in identifier else f"{identifier}\0{title}",
         type=clean_line(item.get("type")),
@@ -279,6 +270,7 @@ def _csl_reference(item: Mapping[str, Any], title: str) -> BibliographicReferenc
         tags=tuple(re.split("[,;]", text_or_empty(item.get("keyword")))),
         fields={name.lower().replace("-", "_"): clean_line(item.get(name)) for name in _CSL_METADATA},
     )
+    return ImportedMedia(reference_draft("zotero", csl_reference))
 
 
 def _csl_name(name: Mapping[str, Any]) -> str:

@@ -144,30 +144,9 @@ def read_conversation(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
             yield SkippedItem("message of a deleted conversation")
             yield DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
         return
-    draft = _conversation_draft(reader, row)
-    messages = sorted(
-        (_message_row(reader, message_rowid) for message_rowid in message_rowids),
-        key=lambda message: (message.time, message.rowid),
-    )
-    drafts: dict[str, MessageDraft] = {}
-    yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
-    tree = MessageTree(_parents(messages))
-    # tldw does not store which branch was last read; take the one with the newest message.
-    newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
-    path = tree.path_to(newest)
-    threaded = thread_messages(tree, path, drafts, lambda key: _row_uuid("messages", key), draft.created_at)
-    yield from conversation_parts(draft, threaded)
-
-
-def read_orphans(reader: TableReader) -> Iterator[ImportEvent]:
-    count = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
-    yield from (SkippedItem("message without a conversation") for _ in range(count))
-
-
-def _conversation_draft(reader: TableReader, row: TableRow) -> ConversationDraft:
     cards = reader.rows_where(CHARACTERS, "id", row["character_id"]) if row["character_id"] is not None else ()
     card = next(filter(is_live, cards), None)
-    return ConversationDraft(
+    draft = ConversationDraft(
         uuid=_row_uuid("conversations", row["id"]),
         title=clean_line(row["title"]),
         character=_character_uuid(card) if card else UNSET,
@@ -184,6 +163,30 @@ def _conversation_draft(reader: TableReader, row: TableRow) -> ConversationDraft
         created_at=stored_time(row["created_at"]) or UNSET,
         last_modified=stored_time(row["last_modified"]) or UNSET,
     )
+    messages = sorted(
+        (_message_row(reader, message_rowid) for message_rowid in message_rowids),
+        key=lambda message: (message.time, message.rowid),
+    )
+    drafts: dict[str, MessageDraft] = {}
+    yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
+    # Most clients of tldw do not store the parent; it is then the previous message.
+    keys = {parents_message.key for parents_message in messages}
+    parents: dict[str, str | None] = {}
+    previous: str | None = None
+    for parents_message in messages:
+        parents[parents_message.key] = parents_message.parent if parents_message.parent in keys else previous
+        previous = parents_message.key
+    tree = MessageTree(parents)
+    # tldw does not store which branch was last read; take the one with the newest message.
+    newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
+    path = tree.path_to(newest)
+    threaded = thread_messages(tree, path, drafts, lambda key: _row_uuid("messages", key), draft.created_at)
+    yield from conversation_parts(draft, threaded)
+
+
+def read_orphans(reader: TableReader) -> Iterator[ImportEvent]:
+    count = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
+    yield from (SkippedItem("message without a conversation") for _ in range(count))
 
 
 def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
@@ -195,17 +198,6 @@ def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
         parent=clean_line(row["parent_message_id"]) or None,
         row=row,
     )
-
-
-def _parents(messages: Sequence[_MessageRow]) -> dict[str, str | None]:
-    """Most clients of tldw do not store the parent; it is then the previous message."""
-    keys = {message.key for message in messages}
-    parents: dict[str, str | None] = {}
-    previous: str | None = None
-    for message in messages:
-        parents[message.key] = message.parent if message.parent in keys else previous
-        previous = message.key
-    return parents
 
 
 def _add_live_drafts(

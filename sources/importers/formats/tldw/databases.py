@@ -221,22 +221,18 @@ class TldwImporter(Importer):
             tables = [table for table in database if table in _ROW_READERS]
             row_progress = RowProgress(progress, file_size(path), sum(map(reader.count, tables)))
             for table in tables:
-                yield from _read_table(reader, table, row_progress)
+                for rowid in reader.rowids(table):
+                    try:
+                        yield from _ROW_READERS[table](reader, rowid)
+                    except InvalidParams as error:
+                        yield FailedItem(f"{table.name}, row {rowid}", error.message)
+                    row_progress.step()
             if MESSAGES in database:
                 yield from read_orphans(reader)
             row_progress.finish()
 
 
 IMPORTER = TldwImporter()
-
-
-def _read_table(reader: TableReader, table: TableSpec, progress: RowProgress) -> Iterator[ImportEvent]:
-    for rowid in reader.rowids(table):
-        try:
-            yield from _ROW_READERS[table](reader, rowid)
-        except InvalidParams as error:
-            yield FailedItem(f"{table.name}, row {rowid}", error.message)
-        progress.step()
 
 
 _ROW_READERS: Mapping[TableSpec, Callable[[TableReader, int], Iterator[ImportEvent]]] = {

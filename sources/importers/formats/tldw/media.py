@@ -110,22 +110,9 @@ def read_media(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
         return
     content = text_or_empty(row["content"])
     transcript = _current_transcript(reader, row)
-    draft = _media_draft(reader, row)
-    if not transcript.text.strip():
-        yield _with_text(reader, row, draft, content)
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
-    elif _is_same_text(content, transcript.text):
-        yield _with_transcript(reader, draft, transcript)
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
-    else:
-        yield _with_text(reader, row, draft, content)
-        yield _with_transcript(reader, _transcript_draft(draft), transcript)
-
-
-def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
     versions = [version for version in reader.rows_where(VERSIONS, "media_id", row["id"]) if is_live(version)]
     current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default={})
-    return MediaDraft(
+    draft = MediaDraft(
         uuid=_media_uuid(row),
         preferred_id=item_number(row),
         title=clean_line(row["title"]),
@@ -140,6 +127,15 @@ def _media_draft(reader: TableReader, row: TableRow) -> MediaDraft:
         ),
         created_at=stored_time(row["ingestion_date"]) or UNSET,
     )
+    if not transcript.text.strip():
+        yield _with_text(reader, row, draft, content)
+        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
+    elif _is_same_text(content, transcript.text):
+        yield _with_transcript(reader, draft, transcript)
+        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
+    else:
+        yield _with_text(reader, row, draft, content)
+        yield _with_transcript(reader, _transcript_draft(draft), transcript)
 
 
 def _transcript_draft(draft: MediaDraft) -> MediaDraft:
@@ -231,11 +227,8 @@ def _current_transcript(reader: TableReader, row: TableRow) -> _TldwTranscript:
     run = row["latest_transcription_run_id"]
     of_run = [other for other in transcripts if run is not None and other["transcription_run_id"] == run]
     current: TableRow = max(of_run or transcripts, key=lambda other: stored_time(other["created_at"]) or "", default={})
-    return _parse_transcript(text_or_empty(current.get("transcription")), reader)
-
-
-def _parse_transcript(stored: str, reader: TableReader) -> _TldwTranscript:
-    """Parses plain text, or the JSON of several transcription programs."""
+    # Parses plain text, or the JSON of several transcription programs.
+    stored = text_or_empty(current.get("transcription"))
     if stored.lstrip()[:1] not in ("{", "["):
         return _TldwTranscript(stored)
     value = json_or_none(stored, reader.limits)

@@ -159,7 +159,27 @@ def index_rows(connection: PostgresConnection, kind: EntryKind, rowids: Iterable
     """Makes the entries of these rows again. Rows that do not exist or are deleted have none afterwards."""
     remaining = iter(sorted(rowids))
     while batch := list(islice(remaining, _BATCH_ROWS)):
-        _index_batch(connection, kind, batch)
+        rows = [row for sql in kind.sources for row in _read(connection, sql, batch)]
+        entries = [(rowid, *kind.tsvector(forms)) for rowid, *forms in rows]
+        existing = {rowid for rowid, *_ in entries}
+        missing = [rowid for rowid in batch if rowid not in existing]
+        if missing:
+            sql = "DELETE FROM index_entries WHERE kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
+            connection.execute(sql, (kind.number, missing))
+        if entries:
+            ids, counts, vectors, words = zip(*entries, strict=True)
+            connection.execute(
+                "INSERT INTO index_entries (kind, id, words, tsv) "
+                "SELECT CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
+                "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv) "
+                "ON CONFLICT (kind, id) DO UPDATE SET words = excluded.words, tsv = excluded.tsv",
+                (kind.number, list(ids), list(counts), list(vectors)),
+            )
+            # In order, so that two transactions cannot wait for each other.
+            connection.execute(
+                "INSERT INTO index_words (word) SELECT unnest(CAST(? AS TEXT[])) ON CONFLICT DO NOTHING",
+                (sorted(set().union(*words)),),
+            )
 
 
 class IndexState(Struct, frozen=True):
@@ -195,31 +215,6 @@ def is_small_index(connection: PostgresConnection) -> bool:
 
 def save_index_state(connection: PostgresConnection, state: IndexState) -> None:
     connection.known[_INDEX_STATE] = state
-
-
-def _index_batch(connection: PostgresConnection, kind: EntryKind, rowids: list[int]) -> None:
-    rows = [row for sql in kind.sources for row in _read(connection, sql, rowids)]
-    entries = [(rowid, *kind.tsvector(forms)) for rowid, *forms in rows]
-    existing = {rowid for rowid, *_ in entries}
-    missing = [rowid for rowid in rowids if rowid not in existing]
-    if missing:
-        sql = "DELETE FROM index_entries WHERE kind = ? AND id = ANY(CAST(? AS BIGINT[]))"
-        connection.execute(sql, (kind.number, missing))
-    if not entries:
-        return
-    ids, counts, vectors, words = zip(*entries, strict=True)
-    connection.execute(
-        "INSERT INTO index_entries (kind, id, words, tsv) "
-        "SELECT CAST(? AS SMALLINT), id, words, CAST(tsv AS TSVECTOR) "
-        "FROM unnest(CAST(? AS BIGINT[]), CAST(? AS INTEGER[]), CAST(? AS TEXT[])) AS entry (id, words, tsv) "
-        "ON CONFLICT (kind, id) DO UPDATE SET words = excluded.words, tsv = excluded.tsv",
-        (kind.number, list(ids), list(counts), list(vectors)),
-    )
-    # In order, so that two transactions cannot wait for each other.
-    connection.execute(
-        "INSERT INTO index_words (word) SELECT unnest(CAST(? AS TEXT[])) ON CONFLICT DO NOTHING",
-        (sorted(set().union(*words)),),
-    )
 
 
 def _read(connection: PostgresConnection, sql: str, rowids: list[int]) -> list[tuple[Any, ...]]:

@@ -50,7 +50,14 @@ def make_tsvector(columns: Sequence[IndexedColumn], prefix: str) -> str:
                 positions.setdefault(column.field_prefix + word, []).extend(places)
         # No phrase extends from one column to the next.
         start += len(column.tokens) + 1
-    return _fit(positions)
+    for positions_max in _FEWER_POSITIONS:
+        size = sum(
+            len(lexeme.encode()) + _LEXEME_BYTES + _POSITION_BYTES * min(len(places), positions_max)
+            for lexeme, places in positions.items()
+        )
+        if size <= _VECTOR_MAX_BYTES:
+            return _render(positions, positions_max)
+    return _render(_first_lexemes(positions), 1)
 
 
 def _offsets(tokens: Sequence[str]) -> dict[str, list[int]]:
@@ -71,17 +78,6 @@ def clip_lexeme(token: str) -> str:
 def quote_lexeme(lexeme: str) -> str:
     doubled = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"
-
-
-def _fit(positions: dict[str, list[str]]) -> str:
-    for positions_max in _FEWER_POSITIONS:
-        size = sum(
-            len(lexeme.encode()) + _LEXEME_BYTES + _POSITION_BYTES * min(len(places), positions_max)
-            for lexeme, places in positions.items()
-        )
-        if size <= _VECTOR_MAX_BYTES:
-            return _render(positions, positions_max)
-    return _render(_first_lexemes(positions), 1)
 
 
 def _first_lexemes(positions: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -5,7 +5,6 @@ these in memory. The result is then the same as on SQLite, except that ranks are
 """
 
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from unicodedata import normalize
 
@@ -55,7 +54,10 @@ def find(
             rows = _candidates(connection, search, kind, limit + 1)
             has_more = has_more or len(rows) > limit
             if rows or index is EXACT_INDEX:
-                _fill(memory, index, rows)
+                memory.execute(f"CREATE VIRTUAL TABLE {index.table} USING fts5 ({index.column}, {index.options})")
+                memory.executemany("INSERT OR IGNORE INTO messages VALUES (?)", [(rowid,) for rowid, _ in rows])
+                sql = f"INSERT INTO {index.table} (rowid, {index.column}) VALUES (?, ?)"  # noqa: S608 - constant names
+                memory.executemany(sql, [(rowid, separate_letters(content)) for rowid, content in reversed(rows)])
                 indexes.append(index)
         everywhere = replace(search, conversation_id=None)
         matches = exact.find(memory, everywhere, 0 if has_more else max(ranked_rows_max, limit), indexes)
@@ -70,20 +72,14 @@ def _candidates(
     phrases = read_phrases(text)[:_PHRASES_MAX]
     if not phrases:
         return []
-    match = compile_tsquery(_any_of([_contains(phrase) for phrase in phrases]))
+    parts = [_contains(phrase) for phrase in phrases]
+    match = compile_tsquery(AnyOf(tuple(parts)) if len(parts) > 1 else parts[0])
     parameters = [with_labels(for_index(match, kind.prefix), _OWN)]
     condition = ""
     if search.conversation_id is not None:
         condition = " AND c.uuid = ?"
         parameters.append(search.conversation_id)
     return connection.execute(_CANDIDATES.format(condition), (*parameters, limit)).fetchall()
-
-
-def _fill(memory: sqlite3.Connection, index: MessageIndex, rows: Sequence[tuple[int, str]]) -> None:
-    memory.execute(f"CREATE VIRTUAL TABLE {index.table} USING fts5 ({index.column}, {index.options})")
-    memory.executemany("INSERT OR IGNORE INTO messages VALUES (?)", [(rowid,) for rowid, _ in rows])
-    sql = f"INSERT INTO {index.table} (rowid, {index.column}) VALUES (?, ?)"  # noqa: S608 - constant names
-    memory.executemany(sql, [(rowid, separate_letters(content)) for rowid, content in reversed(rows)])
 
 
 def _contains(phrase: ExactPhrase) -> Expression:
@@ -106,7 +102,3 @@ def _indexed_word(token: str) -> Word:
         spellings += [f"{token}plusplus", f"{token}sharp"]
     spellings += _LONGER_SPELLINGS.get(token, ())
     return Word(token, tuple(Phrase(one, tuple(segment(one).split())) for one in spellings))
-
-
-def _any_of(parts: Sequence[Expression]) -> Expression:
-    return AnyOf(tuple(parts)) if len(parts) > 1 else parts[0]

@@ -7,7 +7,7 @@ nearest, of which it can miss some.
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import struct
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -103,7 +103,26 @@ class LibraryScan:
             return []
         found = self._find_by_index(count, least) if allowed is None and self._has_index else None
         if found is None:
-            found = self._find_all(count, least, allowed)
+            # Compares all vectors, or those of the allowed items.
+            item = f"id >> {self._item_bits}"
+            condition, listed = "", []
+            if allowed is not None:
+                condition, listed = f" AND v.{item} = ANY(CAST(? AS BIGINT[]))", [list(allowed)]
+            compared = (
+                f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} AS product {self._rows}{condition}"
+            )
+            best = (
+                f"SELECT DISTINCT ON ({item}) * FROM ({compared}) AS compared WHERE product >= ? "
+                f"ORDER BY {item}, product DESC, id DESC, passage"
+            )
+            # Slightly less than the least product, because the exact limit is that of a rounded cosine.
+            threshold = float(least * SCALE * SCALE - 1)
+            rows = self._connection.execute(
+                f"SELECT id, passage, char_start, char_end, product FROM ({best}) AS best "
+                "ORDER BY product DESC, id DESC LIMIT ?",
+                (self._vector, *listed, threshold, count),
+            )
+            found = rows.fetchall()
         entries = []
         for rowid, passage, start, end, product in found:
             if (cosine := _cosine(product)) >= _round(least):
@@ -133,63 +152,34 @@ class LibraryScan:
     def _has_index(self) -> bool:
         return self._state is not None and (self._model, self._kind) in self._state.indexes
 
-    def _find_all(self, count: int, least: float, allowed: Collection[int] | None) -> Sequence[_Near]:
-        """Compares all vectors, or those of the allowed items."""
-        item = f"id >> {self._item_bits}"
-        condition, listed = "", []
-        if allowed is not None:
-            condition, listed = f" AND v.{item} = ANY(CAST(? AS BIGINT[]))", [list(allowed)]
-        compared = (
-            f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} AS product {self._rows}{condition}"
-        )
-        best = (
-            f"SELECT DISTINCT ON ({item}) * FROM ({compared}) AS compared WHERE product >= ? "
-            f"ORDER BY {item}, product DESC, id DESC, passage"
-        )
-        # Slightly less than the least product, because the exact limit is that of a rounded cosine.
-        threshold = float(least * SCALE * SCALE - 1)
-        rows = self._connection.execute(
-            f"SELECT id, passage, char_start, char_end, product FROM ({best}) AS best "
-            "ORDER BY product DESC, id DESC LIMIT ?",
-            (self._vector, *listed, threshold, count),
-        )
-        return rows.fetchall()
-
     def _find_by_index(self, count: int, least: float) -> Sequence[_Near] | None:
         """Returns None if the index cannot return enough items."""
         wanted = count * _PASSAGES_PER_ITEM
         while wanted <= _INDEX_MAX:
-            rows = self._search_index(wanted)
-            items = _best_of_items(rows, self._item_bits)
+            candidates = min(_INDEX_MAX, max(_CANDIDATES_MIN, wanted * _CANDIDATES_PER_PASSAGE))
+            settings = f"set_config('hnsw.ef_search', '{candidates:d}', TRUE)"
+            if self._query.extension.has_iterative_scans:
+                settings += ", set_config('hnsw.iterative_scan', 'relaxed_order', TRUE)"
+            self._connection.execute(f"SELECT {settings}")
+            index_rows = self._connection.execute(
+                f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} {self._rows} "
+                f"ORDER BY {self._distance} LIMIT ?",
+                (self._vector, self._vector, wanted),
+            )
+            rows = index_rows.fetchall()
+            # The best passage of each item, nearest first and in the order of an exact scan.
+            best: dict[int, _Near] = {}
+            for row in sorted(rows, key=lambda row: (-row[4], -row[0], row[1])):
+                best.setdefault(row[0] >> self._item_bits, row)
+            items = list(best.values())
             is_complete = len(rows) < wanted or _cosine(rows[-1][4]) < least
             if len(items) >= count or is_complete:
                 return items[:count]
             wanted *= _PASSAGES_PER_ITEM
         return None
 
-    def _search_index(self, wanted: int) -> list[_Near]:
-        candidates = min(_INDEX_MAX, max(_CANDIDATES_MIN, wanted * _CANDIDATES_PER_PASSAGE))
-        settings = f"set_config('hnsw.ef_search', '{candidates:d}', TRUE)"
-        if self._query.extension.has_iterative_scans:
-            settings += ", set_config('hnsw.iterative_scan', 'relaxed_order', TRUE)"
-        self._connection.execute(f"SELECT {settings}")
-        rows = self._connection.execute(
-            f"SELECT v.id, v.passage, v.char_start, v.char_end, {self._product} {self._rows} "
-            f"ORDER BY {self._distance} LIMIT ?",
-            (self._vector, self._vector, wanted),
-        )
-        return rows.fetchall()
-
     def _count(self, sql: str, parameters: tuple[Any, ...]) -> int:
         return int(self._connection.execute(sql, parameters).fetchall()[0][0])
-
-
-def _best_of_items(rows: Iterable[_Near], item_bits: int) -> list[_Near]:
-    """Returns the best passage of each item, nearest first and in the order of an exact scan."""
-    best: dict[int, _Near] = {}
-    for row in sorted(rows, key=lambda row: (-row[4], -row[0], row[1])):
-        best.setdefault(row[0] >> item_bits, row)
-    return list(best.values())
 
 
 def _cosine(product: float) -> float:

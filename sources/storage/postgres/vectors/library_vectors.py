@@ -88,7 +88,24 @@ class LibraryVectors:
         if await self._database.read(_SOURCE, _has_old_models):
             self._database.vector_model = None
             return await self._database.write_vectors(_SOURCE, drop_old_vectors)
-        return await self._build_index()
+        # Builds one index, which does not keep others from reading and writing. Returns whether it did.
+        extension = await self._extension()
+        owner = self._database.process_id
+
+        def prepare(connection: PostgresConnection) -> vector_tables.HnswIndex | None:
+            index = None if has_queue(connection) else self._missing_index(connection)
+            return index if index is not None and vector_tables.claim_build(connection, owner, index) else None
+
+        index = await self._database.write_vectors(_SOURCE, prepare)
+        if index is None:
+            return False
+        schema = await self._database.schema_name()
+        statement = index.statement(schema, extension)
+        if not await self._database.index_builds.run(statement):
+            logger.warning("An index of vectors could not be built; searches compare all vectors")
+            return False
+        await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))
+        return True
 
     async def _extension(self) -> VectorExtension:
         """Raises StorageError, so that the library is tried again when it is next used."""
@@ -116,26 +133,6 @@ class LibraryVectors:
 
     def _missing_index(self, connection: PostgresConnection) -> vector_tables.HnswIndex | None:
         return vector_tables.find_missing(connection, self._options.index_min_passages)
-
-    async def _build_index(self) -> bool:
-        """Builds one index, which does not keep others from reading and writing. Returns whether it did."""
-        extension = await self._extension()
-        owner = self._database.process_id
-
-        def prepare(connection: PostgresConnection) -> vector_tables.HnswIndex | None:
-            index = None if has_queue(connection) else self._missing_index(connection)
-            return index if index is not None and vector_tables.claim_build(connection, owner, index) else None
-
-        index = await self._database.write_vectors(_SOURCE, prepare)
-        if index is None:
-            return False
-        schema = await self._database.schema_name()
-        statement = index.statement(schema, extension)
-        if not await self._database.index_builds.run(statement):
-            logger.warning("An index of vectors could not be built; searches compare all vectors")
-            return False
-        await self._database.write_vectors(_SOURCE, partial(vector_tables.finish_build, index, owner))
-        return True
 
 
 def _has_old_models(connection: PostgresConnection) -> bool:
@@ -210,19 +207,16 @@ class EmbeddingTakeover:
         while True:
             # If the server cannot be reached, the next exchange makes up for it.
             with suppress(FlorilegiumError):
-                await self._exchange()
+                waiting = sorted(self._scheduler.waiting_users())
+                exchange = partial(_exchange_users, self._control.process_id, waiting)
+                for user_id, process in await self._control.run_control(_SOURCE, exchange):
+                    await self._end_lease(user_id, process)
+                    self._scheduler.wake(user_id, has_new_text=True)
             await asyncio.sleep(_PAUSE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EXCHANGE_S):
                     await self._has_new_text.wait()
             self._has_new_text.clear()
-
-    async def _exchange(self) -> None:
-        waiting = sorted(self._scheduler.waiting_users())
-        exchange = partial(_exchange_users, self._control.process_id, waiting)
-        for user_id, process in await self._control.run_control(_SOURCE, exchange):
-            await self._end_lease(user_id, process)
-            self._scheduler.wake(user_id, has_new_text=True)
 
     def _release(self, connection: PostgresConnection) -> None:
         connection.execute(_RELEASE, (self._control.process_id,))

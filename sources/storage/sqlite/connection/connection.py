@@ -263,28 +263,19 @@ class QueuedConnection(aiosqlite.Connection):
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
         self._fail_waiting_jobs(Unavailable("the library is being closed"))
-        if await self._is_free_in_time():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_s):
+                while self.is_busy_without_caller:
+                    await self._has_ended.wait()
+        if not self.is_busy_without_caller:
             await super().close()
         else:
             logger.warning("A library is closed while a job that cannot be interrupted is still running")
             self.stop()
 
-    async def _is_free_in_time(self) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._stop_s):
-                while self.is_busy_without_caller:
-                    await self._has_ended.wait()
-        return not self.is_busy_without_caller
-
     def _fail_waiting_jobs(self, error: Exception) -> None:
         for queued in self._jobs.waiting_jobs(self._lane):
             set_exception(self._pending[queued], error)
-
-    def _abandon(self, job: Job[Any]) -> None:
-        """Called when the caller of a running job gave up."""
-        self._abandoned = job
-        self._has_ended.clear()
-        asyncio.get_running_loop().call_later(self._stop_s, self._give_up_if_stuck, job)
 
     def _give_up_if_stuck(self, job: Job[Any]) -> None:
         if job.is_finished or not self._running:
@@ -360,7 +351,10 @@ class QueuedConnection(aiosqlite.Connection):
             if not is_waiting:
                 raw.stop(job)
                 if not job.is_finished:
-                    self._abandon(job)
+                    # Called when the caller of a running job gave up.
+                    self._abandoned = job
+                    self._has_ended.clear()
+                    asyncio.get_running_loop().call_later(self._stop_s, self._give_up_if_stuck, job)
 
 
 def _do_nothing() -> None:

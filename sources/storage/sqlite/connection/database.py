@@ -262,16 +262,13 @@ class Database:
         """Computes in batches what rows lack after an upgrade, while the file is in use."""
         try:
             with background_jobs():
-                await self._weigh_texts()
+                schema = self._file.schema
+                while schema.has_text_weights and await self.write(schema.kind, schema.segmented[0].index, weigh_batch):
+                    pass
                 await self._resegment()
         except (StorageError, Unavailable) as error:
             # The batches that were written stay. The rest follows when the file is opened next.
             logger.warning("Updating the rows of a {} library failed: {}", self._file.schema.kind, error.message)
-
-    async def _weigh_texts(self) -> None:
-        schema = self._file.schema
-        while schema.has_text_weights and await self.write(schema.kind, schema.segmented[0].index, weigh_batch):
-            pass
 
     async def _resegment(self) -> None:
         """Updates the index after an upgrade that segments text differently."""

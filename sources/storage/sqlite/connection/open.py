@@ -170,19 +170,25 @@ def connect_reader(
             connection.close()
             connect_writer(file, options, due).close()
             connection = _connect(file.ensure_path(), options.reader_pragmas, due)
-        connection.has_outdated_rows = _has_outdated_rows(file.schema, connection)
+        is_outdated = segment_version(connection) != SEGMENT_VERSION
+        connection.has_outdated_rows = is_outdated or (file.schema.has_text_weights and lacks_weights(connection))
         for sibling in siblings:
-            _attach(connection, sibling, due)
+            # Attaches another file of the same user. If it is damaged, terms are weighted without it.
+            kind = sibling.schema.kind
+            try:
+                _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.ensure_path()),))
+                connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
+            except (StorageError, *DATABASE_ERRORS) as attach_error:
+                if is_out_of_descriptors(attach_error):
+                    raise
+                logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, attach_error)
+            else:
+                connection.attached[kind] = sibling.schema.counted_indexes
         connection.watch_file(file.path)
     except BaseException as error:
         _close_after(error, connection)
         raise
     return connection
-
-
-def _has_outdated_rows(schema: DatabaseSchema, connection: sqlite3.Connection) -> bool:
-    is_outdated = segment_version(connection) != SEGMENT_VERSION
-    return is_outdated or (schema.has_text_weights and lacks_weights(connection))
 
 
 def _connect_or_open_immutable(path: Path, options: SqliteOptions, due: float) -> JobConnection:
@@ -192,30 +198,12 @@ def _connect_or_open_immutable(path: Path, options: SqliteOptions, due: float) -
     except sqlite3.OperationalError as error:
         if not is_unwritable(error) or is_out_of_descriptors(error):
             raise
-    connection = _connect(path, options.reader_pragmas, due, _read_only_uri(path))
-    connection.is_immutable = True
-    return connection
-
-
-def _read_only_uri(path: Path) -> str:
-    """On a read-only disk no log can be created. If there is none, the file itself is complete."""
+    # On a read-only disk no log can be created. If there is none, the file itself is complete.
     log = path.with_name(path.name + "-wal")
     option = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
-    return f"{path.as_uri()}?{option}"
-
-
-def _attach(connection: JobConnection, sibling: DatabaseFile, due: float) -> None:
-    """Attaches another file of the same user. If it is damaged, terms are weighted without it."""
-    kind = sibling.schema.kind
-    try:
-        _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.ensure_path()),))
-        connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
-    except (StorageError, *DATABASE_ERRORS) as error:
-        if is_out_of_descriptors(error):
-            raise
-        logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, error)
-    else:
-        connection.attached[kind] = sibling.schema.counted_indexes
+    connection = _connect(path, options.reader_pragmas, due, f"{path.as_uri()}?{option}")
+    connection.is_immutable = True
+    return connection
 
 
 def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = None) -> JobConnection:

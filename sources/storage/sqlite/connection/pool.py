@@ -25,9 +25,9 @@ from config.times import steady_time
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.embedding import EmbeddedBatch, EmbeddingScheduler, embed_batch
-from sources.storage.job_queue import JobQueue
+from sources.storage.job_queue import LIBRARY_QUEUE_MAX, JobQueue
 from sources.storage.quota import QuotaLimits
-from sources.storage.search.vocabulary import VocabularyMemory
+from sources.storage.search.vocabulary import NEAR_WORDS_MAX, SEARCH_VOCABULARY_MIB, VocabularyMemory
 from sources.storage.sqlite.collections import SqliteSearchSettings
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
@@ -36,6 +36,15 @@ from sources.storage.sqlite.vectors.file_vectors import FileVectors
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.tables.upsert import IdempotencyLimits
 from sources.storage.tables.validation import field_limits
+
+# Copies of a file from before its schema was migrated: the last version that worked, and one more.
+_MIGRATION_COPIES_MAX = 2
+
+# A read past its deadline is interrupted. If it has not stopped after this time, its connection is replaced.
+_LIBRARY_STOP_MS = 1000
+
+# With `durability = normal`, a power failure loses at most the writes of this time.
+_LIBRARY_FLUSH_S = 5.0
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
@@ -72,10 +81,10 @@ class SqliteLibraries:
         self._options = sqlite_options(settings)
         self._settings = SqliteSearchSettings(
             limits=field_limits(settings),
-            idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
-            ranked_rows_max=settings.search_ranked_rows_max,
-            near_words_max=settings.search_near_words_max,
-            scanned_rows_max=settings.message_scan_max_rows,
+            idempotency=IdempotencyLimits(settings.fixed.idempotency_ttl_s, settings.fixed.idempotency_max_keys),
+            ranked_rows_max=settings.fixed.search_ranked_rows_max,
+            near_words_max=NEAR_WORDS_MAX,
+            scanned_rows_max=settings.fixed.message_scan_max_rows,
             clock=clock,
             steady_clock=steady_clock,
             semantic=semantic,
@@ -89,7 +98,7 @@ class SqliteLibraries:
         )
         self._open_max = settings.library_open_max or _affordable_users()
         self._closing_max = self._open_max // _OPEN_PER_CLOSING
-        self._wait_max_s = settings.library_wait_max_ms / 1000
+        self._wait_max_s = settings.fixed.library_wait_max_ms / 1000
         # Least recently used first.
         self._open: OrderedDict[UserId, UserDatabases] = OrderedDict()
         self._closing: dict[UserId, asyncio.Task[None]] = {}
@@ -295,15 +304,15 @@ async def _close(databases: UserDatabases) -> None:
 
 def sqlite_options(settings: Settings) -> SqliteOptions:
     return SqliteOptions(
-        jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
-        vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
-        queue_max=settings.library_queue_max,
+        jobs=JobQueue(settings.fixed.library_jobs_max or os.cpu_count() or 1),
+        vocabularies=VocabularyMemory(SEARCH_VOCABULARY_MIB * 1024 * 1024),
+        queue_max=LIBRARY_QUEUE_MAX,
         deadline_ms=settings.library_deadline_ms,
-        stop_ms=settings.library_stop_ms,
+        stop_ms=_LIBRARY_STOP_MS,
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
-        flush_s=settings.library_flush_s if settings.durability == "normal" else 0.0,
-        copies_max=settings.migration_copies_max,
+        flush_s=_LIBRARY_FLUSH_S if settings.durability == "normal" else 0.0,
+        copies_max=_MIGRATION_COPIES_MAX,
         quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items, settings.user_max_passages),
     )
 

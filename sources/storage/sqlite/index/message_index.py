@@ -69,7 +69,13 @@ class MessageIndex(Struct, frozen=True):
         progress = self.progress(connection)
         if progress is not None:
             return progress
-        for statement in (*self._drop_statements(connection), *self._ddl()):
+        # Drops the triggers, views and tables of another version, except the shadow tables, which FTS5 drops.
+        rows = connection.execute(
+            "SELECT type, name FROM sqlite_schema WHERE name GLOB ? AND type IN ('trigger', 'view') "
+            "UNION ALL SELECT type, name FROM sqlite_schema WHERE name IN (?, ?, ?) AND type = 'table'",
+            (f"{self.table}_*", f"{self.table}_terms", f"{self.table}_queue", self.table),
+        )
+        for statement in (*[f"DROP {kind} {name}" for kind, name in rows.fetchall()], *self._ddl()):
             connection.execute(statement)
         [messages] = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
         [titles] = connection.execute("SELECT coalesce(max(id), 0) FROM conversations").fetchone()
@@ -81,11 +87,31 @@ class MessageIndex(Struct, frozen=True):
         # Changes by other programs may still be queued. They refer to the index as it was before this batch.
         self.apply_changes(connection)
         if progress.titles:
-            return self._save(connection, replace(progress, titles=self._fill_titles(connection, progress.titles)))
-        if progress.messages:
-            return self._save(
-                connection, replace(progress, messages=self._fill_messages(connection, progress.messages))
+            title_sizes = connection.execute(
+                "SELECT id, length(title) FROM conversations WHERE id <= ? ORDER BY id DESC", (progress.titles,)
             )
+            first_untitled = self._first_of_batch(title_sizes)
+            connection.execute(
+                f"INSERT INTO {self.table} (rowid, {self.column}) SELECT id, {self._indexed_text(self.column)} "
+                f"FROM {self.table}_titles WHERE conversation_id BETWEEN ? AND ? ORDER BY id",
+                (first_untitled, progress.titles),
+            )
+            return self._save(connection, replace(progress, titles=max(0, first_untitled - 1)))
+        if progress.messages:
+            # Adding rows, in ascending order: FTS5 flushes its buffer whenever a rowid is lower than the one before.
+            # The index of human-only messages reads only these: most libraries have few or none.
+            rows = "messages INDEXED BY messages_human_only" if self.is_human_only else "messages"
+            condition = "human_only = 1 AND deleted = 0 AND id <= ?" if self.is_human_only else "id <= ?"
+            sizes = connection.execute(
+                f"SELECT id, length(content) FROM {rows} WHERE {condition} ORDER BY id DESC", (progress.messages,)
+            )
+            first = self._first_of_batch(sizes)
+            connection.execute(
+                f"INSERT INTO {self.table} (rowid, {self.column}) SELECT id, {self._indexed_text(self.column)} "
+                f"FROM {self.table}_source WHERE id BETWEEN ? AND ? ORDER BY id",
+                (first, progress.messages),
+            )
+            return self._save(connection, replace(progress, messages=max(0, first - 1)))
         return progress
 
     def rebuild(self, connection: sqlite3.Connection) -> None:
@@ -123,35 +149,6 @@ class MessageIndex(Struct, frozen=True):
         connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (self.table, value))
         return progress
 
-    # Adding rows, in ascending order: FTS5 flushes its buffer whenever a rowid is lower than the one before.
-
-    def _fill_messages(self, connection: sqlite3.Connection, last: int) -> int:
-        # The index of human-only messages reads only these: most libraries have few or none.
-        rows = "messages INDEXED BY messages_human_only" if self.is_human_only else "messages"
-        condition = "human_only = 1 AND deleted = 0 AND id <= ?" if self.is_human_only else "id <= ?"
-        sizes = connection.execute(
-            f"SELECT id, length(content) FROM {rows} WHERE {condition} ORDER BY id DESC", (last,)
-        )
-        first = self._first_of_batch(sizes)
-        connection.execute(
-            f"INSERT INTO {self.table} (rowid, {self.column}) SELECT id, {self._indexed_text(self.column)} "
-            f"FROM {self.table}_source WHERE id BETWEEN ? AND ? ORDER BY id",
-            (first, last),
-        )
-        return max(0, first - 1)
-
-    def _fill_titles(self, connection: sqlite3.Connection, last: int) -> int:
-        sizes = connection.execute(
-            "SELECT id, length(title) FROM conversations WHERE id <= ? ORDER BY id DESC", (last,)
-        )
-        first = self._first_of_batch(sizes)
-        connection.execute(
-            f"INSERT INTO {self.table} (rowid, {self.column}) SELECT id, {self._indexed_text(self.column)} "
-            f"FROM {self.table}_titles WHERE conversation_id BETWEEN ? AND ? ORDER BY id",
-            (first, last),
-        )
-        return max(0, first - 1)
-
     def _first_of_batch(self, sizes: Iterator[tuple[int, int]]) -> int:
         """Returns the lowest rowid of a batch, given rowids and sizes in descending order; 0 if the rest fits."""
         chars = 0
@@ -182,10 +179,6 @@ class MessageIndex(Struct, frozen=True):
                 FROM conversations WHERE deleted = 0 AND title <> ''"""
         yield f"CREATE VIRTUAL TABLE {table} USING fts5 ({column}, {self.options})"
         yield f"CREATE TABLE {table}_queue (id INTEGER PRIMARY KEY, {column} TEXT) STRICT"
-        yield from self._triggers()
-        yield from self.extra_ddl
-
-    def _triggers(self) -> Iterator[str]:
         enqueue = f"INSERT OR IGNORE INTO {self.table}_queue"
         enqueue_indexed = f"{enqueue} SELECT id, {self.column} FROM {self.table}_source WHERE"
         enqueue_conversation = f"{enqueue_indexed} conversation_id = old.id"
@@ -203,18 +196,10 @@ class MessageIndex(Struct, frozen=True):
         yield self._trigger("removing", f"BEFORE DELETE ON messages BEGIN {enqueue_indexed} id = old.id")
         yield self._trigger("hiding", f"BEFORE UPDATE OF deleted ON conversations BEGIN {enqueue_conversation}")
         yield self._trigger("ending", f"BEFORE DELETE ON conversations BEGIN {enqueue_conversation}")
+        yield from self.extra_ddl
 
     def _trigger(self, name: str, body: str) -> str:
         return f"CREATE TRIGGER {self.table}_{name} {body}; END"
-
-    def _drop_statements(self, connection: sqlite3.Connection) -> list[str]:
-        """Drops the triggers, views and tables of another version, except the shadow tables, which FTS5 drops."""
-        rows = connection.execute(
-            "SELECT type, name FROM sqlite_schema WHERE name GLOB ? AND type IN ('trigger', 'view') "
-            "UNION ALL SELECT type, name FROM sqlite_schema WHERE name IN (?, ?, ?) AND type = 'table'",
-            (f"{self.table}_*", f"{self.table}_terms", f"{self.table}_queue", self.table),
-        )
-        return [f"DROP {kind} {name}" for kind, name in rows.fetchall()]
 
 
 # -- index builder -----------------------------------------------------------------------------------------------------

@@ -50,7 +50,10 @@ class FileCounts:
         if version != self._data_version or is_full:
             self._counts.clear()
             self._contents.clear()
-            self.existing = self._find_existing(connection)
+            # A file that was never used has no indexes yet.
+            rows = connection.execute(f"SELECT name FROM {self.schema}.sqlite_schema WHERE type = 'table'")
+            names = {name for (name,) in rows.fetchall()}
+            self.existing = tuple([index for index in self._indexes if index.table in names])
             self._data_version = version
 
     def content(self, connection: JobConnection, index: TextIndex) -> IndexContent:
@@ -90,12 +93,6 @@ class FileCounts:
             sum([self.count_matches(connection, index, match) for index in self.existing]) for match in matches
         ]
         return Corpus(rows, tuple(frequencies))
-
-    def _find_existing(self, connection: JobConnection) -> tuple[TextIndex, ...]:
-        """A file that was never used has no indexes yet."""
-        rows = connection.execute(f"SELECT name FROM {self.schema}.sqlite_schema WHERE type = 'table'")
-        names = {name for (name,) in rows.fetchall()}
-        return tuple([index for index in self._indexes if index.table in names])
 
 
 # Cached, because building a statement takes as long as looking up a count.
@@ -309,7 +306,10 @@ class CorpusStatistics:
         matches = _matches(query)
         corpus = self._own.corpus(connection, matches)
         for schema in list(connection.attached):
-            corpus = _add(corpus, self._attached_corpus(connection, schema, matches))
+            other = self._attached_corpus(connection, schema, matches)
+            corpus = Corpus(
+                corpus.rows + other.rows, tuple(map(sum, zip(corpus.frequencies, other.frequencies, strict=True)))
+            )
         return corpus
 
     def _attached_corpus(self, connection: JobConnection, schema: str, matches: Sequence[str]) -> Corpus:
@@ -337,10 +337,6 @@ class CorpusStatistics:
 
 def _matches(query: ParsedQuery) -> list[str]:
     return [FTS5.match_text(term.word) for term in query.terms]
-
-
-def _add(one: Corpus, other: Corpus) -> Corpus:
-    return Corpus(one.rows + other.rows, tuple(map(sum, zip(one.frequencies, other.frequencies, strict=True))))
 
 
 # -- word count --------------------------------------------------------------------------------------------------------

@@ -166,13 +166,9 @@ class LibraryIndexes:
     def content(self, connection: sqlite3.Connection, schema: str, table: str) -> IndexContent:
         """Returns the content of an index that a connection sees. If readers see different versions, which they do for
         moments only, the last one is kept."""
-        version = _read_version(connection, schema, table)
+        sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
+        version = b"|".join([block for (block,) in connection.execute(sql)])
         content = self._contents.get(table)
         if content is None or content.version != version or content.is_full:
             content = self._contents[table] = IndexContent(version)
         return content
-
-
-def _read_version(connection: sqlite3.Connection, schema: str, table: str) -> bytes:
-    sql = f"SELECT block FROM {schema}.{table}_data WHERE id IN ({_AVERAGES_ROWID}, {_STRUCTURE_ROWID})"
-    return b"|".join([block for (block,) in connection.execute(sql)])

@@ -148,7 +148,11 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
             users={user_id: _copy_user(data_root, user_id, name, target) for user_id, name in users},
             audit=audit,
         )
-        _write_manifest(folder, manifest)
+        descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest)))
+            file.flush()
+            os.fsync(file.fileno())
     return manifest
 
 
@@ -205,7 +209,23 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
         if data_root.root.exists():
             _require_empty(data_root.root, "the data directory")
         try:
-            _restore_files(manifest, DataRoot(folder), data_root)
+            # Copies the control database last and gives it its name when it is complete: without it, a partly restored
+            # directory is not served.
+            source = DataRoot(folder)
+            data_root.root.mkdir(0o700, parents=True, exist_ok=True)
+            for user_id, user in manifest.users.items():
+                restored_paths = _paths(source, user_id)
+                data_root.prepare_user(UserId(user_id))
+                for kind in user.files:
+                    _copy_verified(
+                        restored_paths[kind], data_root.ensure_database(UserId(user_id), kind), user.files[kind]
+                    )
+            if manifest.audit is not None:
+                _copy_verified(source.audit_path, data_root.audit_path, manifest.audit)
+            unfinished = _unfinished_control(data_root)
+            _copy_verified(source.control_path, unfinished, manifest.control)
+            unfinished.replace(data_root.control_path)
+            sync_directory(data_root.root)
         except BaseException:
             paths = (data_root.control_path, _unfinished_control(data_root), data_root.audit_path)
             for path in (data_root.root / "users", *paths):
@@ -213,23 +233,6 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             raise
     return manifest
-
-
-def _restore_files(manifest: BackupManifest, source: DataRoot, target: DataRoot) -> None:
-    """Copies the control database last and gives it its name when it is complete: without it, a partly restored
-    directory is not served."""
-    target.root.mkdir(0o700, parents=True, exist_ok=True)
-    for user_id, user in manifest.users.items():
-        paths = _paths(source, user_id)
-        target.prepare_user(UserId(user_id))
-        for kind in user.files:
-            _copy_verified(paths[kind], target.ensure_database(UserId(user_id), kind), user.files[kind])
-    if manifest.audit is not None:
-        _copy_verified(source.audit_path, target.audit_path, manifest.audit)
-    unfinished = _unfinished_control(target)
-    _copy_verified(source.control_path, unfinished, manifest.control)
-    unfinished.replace(target.control_path)
-    sync_directory(target.root)
 
 
 def _unfinished_control(root: DataRoot) -> Path:
@@ -406,14 +409,6 @@ def _digest(path: Path) -> str:
 def _require_empty(folder: Path, name: str) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise Conflict(f"{name} is not empty; choose another directory or move its files")
-
-
-def _write_manifest(folder: Path, manifest: BackupManifest) -> None:
-    descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read_manifest(folder: Path) -> BackupManifest:

@@ -92,7 +92,9 @@ def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
         with closing(connect_immutable(path) if is_read_only_file else _connect(path)) as connection:
             if schema_version(connection) > SCHEMAS[kind].newest_version:
                 return FileCheck(kind, "newer", f"schema {schema_version(connection)}")
-            faults = _integrity_faults(connection, is_quick=is_quick)
+            pragma = "quick_check(10)" if is_quick else "integrity_check(10)"
+            messages = [str(message) for (message,) in connection.execute(f"PRAGMA {pragma}")]
+            faults = [] if messages == ["ok"] else messages
             if damage := [fault for fault in faults if not _INDEX_FAULT.search(fault)]:
                 return FileCheck(kind, "damaged", damage[0])
             if not is_quick and (table := _table_with_undecodable_text(connection)):
@@ -104,12 +106,6 @@ def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
         if is_busy(error):
             raise
         return FileCheck(kind, "damaged", str(error))
-
-
-def _integrity_faults(connection: sqlite3.Connection, *, is_quick: bool) -> list[str]:
-    pragma = "quick_check(10)" if is_quick else "integrity_check(10)"
-    messages = [str(message) for (message,) in connection.execute(f"PRAGMA {pragma}")]
-    return [] if messages == ["ok"] else messages
 
 
 def _table_with_undecodable_text(connection: sqlite3.Connection) -> str | None:

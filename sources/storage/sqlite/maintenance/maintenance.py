@@ -170,14 +170,26 @@ def salvage(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Salvage
 
 def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[str, int], dict[str, int]]:
     os.close(os.open(target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE))
-    with closing(_connect_damaged(path)) as source, closing(sqlite3.connect(target_path)) as target:
+    # With a writable schema, SQLite ignores damaged entries of the schema and a file that is too short.
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = replace_undecodable
+    with closing(connection) as source, closing(sqlite3.connect(target_path)) as target:
         version = schema_version(source)
         if not 0 < version <= SCHEMAS[kind].newest_version:
             raise StorageError(f"nothing can be salvaged from {kind}.db: its schema is {version}")
         triggers = _create_schema(source, target, kind)
         rows, gaps = {}, {}
         for table, is_without_rowid in target.execute(ROW_TABLES).fetchall():
-            reader = _TableReader(source, table, _columns(target, table))
+            # The columns that are stored.
+            columns = [
+                name
+                for name, hidden in target.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+                if not hidden
+            ]
+            reader = _TableReader(source, table, columns)
             records = reader.read_both_ways() if is_without_rowid else reader.read_by_rowid()
             rows[table] = reader.copy_to(target, records)
             gaps[table] = reader.gaps
@@ -207,15 +219,6 @@ def _create_schema(source: sqlite3.Connection, target: sqlite3.Connection, kind:
     for table, _ in target.execute(ROW_TABLES).fetchall():
         target.execute(f"DELETE FROM {table}")
     return [sql for _, sql in triggers]
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Returns the columns that are stored."""
-    return [
-        name
-        for name, hidden in connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
-        if not hidden
-    ]
 
 
 class _TableReader:
@@ -280,13 +283,3 @@ class _TableReader:
         except DATABASE_ERRORS:
             return False
         return True
-
-
-def _connect_damaged(path: Path) -> sqlite3.Connection:
-    """With a writable schema, SQLite ignores damaged entries of the schema and a file that is too short."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA writable_schema = ON")
-    connection.execute("PRAGMA query_only = ON")
-    connection.text_factory = replace_undecodable
-    return connection

@@ -99,7 +99,16 @@ class MatchSql(TierSql, frozen=True):
     def select_entries(self, limit: int, offset: int) -> Statement:
         """Selects a page of `MatchedEntry` rows."""
         if self._is_boosted:
-            return self._select_boosted(limit, offset)
+            # Like the order "rank", but ranks are multiplied by the boost of the time in which a row was created. The
+            # better of two ranks is the more negative one.
+            sql, parameters = self._entries(self.target.created_at)
+            cases = " ".join("WHEN created >= ? AND created < ? THEN ?" for _ in self.boost)
+            is_first = "is_first DESC, " if self.tier.first else ""
+            boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+            # LIMIT as in `select_extremes`.
+            boosted_order = f"{is_first}rank * CASE {cases} ELSE 1 END, number DESC"
+            rows = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1)"
+            return f"{rows} ORDER BY {boosted_order} LIMIT ? OFFSET ?", (*parameters, *boosted, limit, offset)
         sql, parameters = self._entries()
         order = {
             "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
@@ -107,18 +116,6 @@ class MatchSql(TierSql, frozen=True):
             "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank, number DESC",
         }
         return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
-
-    def _select_boosted(self, limit: int, offset: int) -> Statement:
-        """Like the order "rank", but ranks are multiplied by the boost of the time in which a row was created. The
-        better of two ranks is the more negative one."""
-        sql, parameters = self._entries(self.target.created_at)
-        cases = " ".join("WHEN created >= ? AND created < ? THEN ?" for _ in self.boost)
-        is_first = "is_first DESC, " if self.tier.first else ""
-        boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
-        # LIMIT as in `select_extremes`.
-        order = f"{is_first}rank * CASE {cases} ELSE 1 END, number DESC"
-        boosted_sql = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1) ORDER BY {order} LIMIT ? OFFSET ?"
-        return boosted_sql, (*parameters, *boosted, limit, offset)
 
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
@@ -279,17 +276,16 @@ class MeaningScan:
         key = (self._meaning.model.id, *(kind.name for kind in self._kinds))
         status = self._snapshot.statuses.get(key)
         if status is None:
-            status = self._snapshot.statuses[key] = self._read_status(count)
+            tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
+            share = min((matrix.loaded_share for _, matrix, _ in self._scans), default=1.0)
+            is_current = state is not None and state.model == model.id
+            if not is_current or tables.has_missing(self._connection, state, self._kinds):
+                share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
+            # Rounded down, because 1 means that nothing is missing.
+            status = self._snapshot.statuses[key] = SemanticStatus(
+                "on" if share >= 1 else "partial", int(share * 1000) / 1000
+            )
         return replace(status, reason=self._meaning.stop) if status.status == "partial" else status
-
-    def _read_status(self, count: CountRows) -> SemanticStatus:
-        tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
-        share = min((matrix.loaded_share for _, matrix, _ in self._scans), default=1.0)
-        is_current = state is not None and state.model == model.id
-        if not is_current or tables.has_missing(self._connection, state, self._kinds):
-            share *= tables.coverage(count, state, self._kinds, 0 if is_current else self._number).share
-        # Rounded down, because 1 means that nothing is missing.
-        return SemanticStatus("on" if share >= 1 else "partial", int(share * 1000) / 1000)
 
     def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
         """Returns the nearest entries with at least this cosine, one of each item, nearest first."""

@@ -106,7 +106,9 @@ class _SubstringSearch:
 
     def run(self) -> SubstringMatches:
         if self._search.conversation_id is not None:
-            conversation = self._conversation_rowid(self._search.conversation_id)
+            # By conversation
+            sql = "SELECT id FROM conversations WHERE uuid = ? AND deleted = 0"
+            conversation = next(iter(self._select_rowids(sql, (self._search.conversation_id,))), None)
             if conversation is None:
                 return SubstringMatches(())
             if self._has_few_messages([conversation]):
@@ -125,7 +127,12 @@ class _SubstringSearch:
         newest = self._scan(self._limit * _NEWEST_PER_LIMIT)
         if newest.is_complete:
             return newest
-        match = _match_trigrams(self._text)
+        # An FTS5 expression of the trigrams of a text, evenly sampled if there are many.
+        trigrams = list(
+            dict.fromkeys(self._text[at : at + _TRIGRAM_CHARS] for at in range(len(self._text) - _TRIGRAM_CHARS + 1))
+        )
+        step = -(-len(trigrams) // _TRIGRAMS_MAX)
+        match = " AND ".join(map(_quote, trigrams[::step]))
         rowids = self._select_rowids(f"{_MATCHING_ROWIDS} LIMIT ?", (match, self._few_rows + 1))
         if len(rowids) <= self._few_rows:
             conversations = self._title_matches([-rowid for rowid in rowids if rowid < 0])
@@ -139,17 +146,14 @@ class _SubstringSearch:
         scanned = self._scan(self._few_rows)
         if scanned.is_complete:
             return scanned
-        trigrams = self._trigrams_starting_with_text()
-        if len(trigrams) > _SHORT_TEXT_TRIGRAMS_MAX:
-            return self._scan(self._scanned_rows_max)
-        return SubstringMatches(self._check_matches(" OR ".join(map(_quote, trigrams))) if trigrams else ())
-
-    def _trigrams_starting_with_text(self) -> list[str]:
         rows = self._connection.execute(
             "SELECT term FROM substring_index_terms WHERE term >= ? AND term <= ? LIMIT ?",
             (self._text, self._text + _LAST_CHARACTER * _TRIGRAM_CHARS, _SHORT_TEXT_TRIGRAMS_MAX + 1),
         )
-        return [term for (term,) in rows]
+        trigrams = [term for (term,) in rows]
+        if len(trigrams) > _SHORT_TEXT_TRIGRAMS_MAX:
+            return self._scan(self._scanned_rows_max)
+        return SubstringMatches(self._check_matches(" OR ".join(map(_quote, trigrams))) if trigrams else ())
 
     def _check_matches(self, match: str) -> tuple[int, ...]:
         """Walks back in time and checks only the messages that match in the index."""
@@ -202,12 +206,6 @@ class _SubstringSearch:
             (json_array(sorted(rowids)), self._limit),
         )
 
-    # By conversation
-
-    def _conversation_rowid(self, uuid: str) -> int | None:
-        sql = "SELECT id FROM conversations WHERE uuid = ? AND deleted = 0"
-        return next(iter(self._select_rowids(sql, (uuid,))), None)
-
     def _title_matches(self, conversations: Sequence[int]) -> tuple[int, ...]:
         """Of these conversations, returns those whose title contains the text."""
         if not self._search.in_titles or not conversations:
@@ -244,13 +242,6 @@ class _SubstringSearch:
 
     def _select_rowids(self, sql: str, parameters: Sequence[str | int]) -> tuple[int, ...]:
         return tuple(rowid for (rowid,) in self._connection.execute(sql, parameters))
-
-
-def _match_trigrams(text: str) -> str:
-    """Returns an FTS5 expression of the trigrams of a text, evenly sampled if there are many."""
-    trigrams = list(dict.fromkeys(text[at : at + _TRIGRAM_CHARS] for at in range(len(text) - _TRIGRAM_CHARS + 1)))
-    step = -(-len(trigrams) // _TRIGRAMS_MAX)
-    return " AND ".join(map(_quote, trigrams[::step]))
 
 
 def _quote(trigram: str) -> str:

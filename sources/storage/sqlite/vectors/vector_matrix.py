@@ -126,8 +126,39 @@ class VectorMatrix:
     def refresh(self, connection: sqlite3.Connection, version: tuple[int, int]) -> None:
         """Removes and adds what the snapshot of the connection lacks or has. Nothing changes with the same version."""
         if version != self._version:
-            self._remove_deleted(connection)
-            self._load_new(connection)
+            if len(self._ids):
+                # Rowids are not reused, so a smaller count means that vectors were deleted.
+                table = self._kind.vectors
+                stored = f"FROM {table} INDEXED BY {table}_of_item WHERE model = ? AND id BETWEEN ? AND ?"
+                parameters = (self._model, int(self._ids[0]), int(self._ids[-1]))
+                [count] = connection.execute(f"SELECT count(*) {stored}", parameters).fetchone()
+                if count < len(self._ids):
+                    live = np.fromiter(
+                        (rowid for (rowid,) in connection.execute(f"SELECT id {stored}", parameters)), np.int64
+                    )
+                    is_live = np.isin(self._ids, live)
+                    self._ids, self._rows, self._codes = self._ids[is_live], self._rows[is_live], self._codes[is_live]
+                    self._squares = self._squares[is_live]
+                    self._order = None
+            last = int(self._ids[-1]) if len(self._ids) else 0
+            cursor = connection.execute(
+                f"SELECT id, item, vector FROM {self._kind.vectors} WHERE model = ? AND id > ? AND length(vector) = ? "
+                "ORDER BY id DESC LIMIT ?",
+                (self._model, last, self._dimension, self._rows_max),
+            )
+            blocks = []
+            while rows := cursor.fetchmany(_LOADED_ROWS):
+                ids, items, vectors = zip(*rows, strict=True)
+                codes = np.frombuffer(b"".join(vectors), np.int8).reshape(-1, self._dimension)
+                blocks.append((np.array(ids, np.int64), np.array(items, np.int64), codes))
+            if blocks:
+                # Read from the newest to the oldest, so that the newest are kept if there are too many.
+                new_ids, new_rows, new_codes = (np.concatenate(parts)[::-1] for parts in zip(*blocks, strict=True))
+                self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
+                self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
+                self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
+                self._squares = np.concatenate((self._squares, squares_of(new_codes)))[-self._rows_max :]
+                self._order = None
             self._stored = len(self._ids) if len(self._ids) < self._rows_max else self._count(connection)
             self._version = version
 
@@ -191,43 +222,6 @@ class VectorMatrix:
         order = np.lexsort((self._ids[positions], -self._rows[positions], -cosines))
         return positions[order][:count]
 
-    def _remove_deleted(self, connection: sqlite3.Connection) -> None:
-        if not len(self._ids):
-            return
-        # Rowids are not reused, so a smaller count means that vectors were deleted.
-        table = self._kind.vectors
-        stored = f"FROM {table} INDEXED BY {table}_of_item WHERE model = ? AND id BETWEEN ? AND ?"
-        parameters = (self._model, int(self._ids[0]), int(self._ids[-1]))
-        [count] = connection.execute(f"SELECT count(*) {stored}", parameters).fetchone()
-        if count < len(self._ids):
-            live = np.fromiter((rowid for (rowid,) in connection.execute(f"SELECT id {stored}", parameters)), np.int64)
-            is_live = np.isin(self._ids, live)
-            self._ids, self._rows, self._codes = self._ids[is_live], self._rows[is_live], self._codes[is_live]
-            self._squares = self._squares[is_live]
-            self._order = None
-
     def _count(self, connection: sqlite3.Connection) -> int:
         sql = f"SELECT count(*) FROM {self._kind.vectors} WHERE model = ?"
         return int(connection.execute(sql, (self._model,)).fetchone()[0])
-
-    def _load_new(self, connection: sqlite3.Connection) -> None:
-        last = int(self._ids[-1]) if len(self._ids) else 0
-        cursor = connection.execute(
-            f"SELECT id, item, vector FROM {self._kind.vectors} WHERE model = ? AND id > ? AND length(vector) = ? "
-            "ORDER BY id DESC LIMIT ?",
-            (self._model, last, self._dimension, self._rows_max),
-        )
-        blocks = []
-        while rows := cursor.fetchmany(_LOADED_ROWS):
-            ids, items, vectors = zip(*rows, strict=True)
-            codes = np.frombuffer(b"".join(vectors), np.int8).reshape(-1, self._dimension)
-            blocks.append((np.array(ids, np.int64), np.array(items, np.int64), codes))
-        if not blocks:
-            return
-        # Read from the newest to the oldest, so that the newest are kept if there are too many.
-        new_ids, new_rows, new_codes = (np.concatenate(parts)[::-1] for parts in zip(*blocks, strict=True))
-        self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
-        self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
-        self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
-        self._squares = np.concatenate((self._squares, squares_of(new_codes)))[-self._rows_max :]
-        self._order = None

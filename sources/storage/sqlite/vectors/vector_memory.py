@@ -60,7 +60,9 @@ class VectorMemory:
         key = (id(owner), kind.name, model)
         with self._lock:
             if key not in self._matrices:
-                self._matrices[key] = self._create(kind, model, dimension)
+                from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix  # noqa: PLC0415 - needs numpy
+
+                self._matrices[key] = VectorMatrix(kind, model, dimension, max(1, self._max_bytes // max(1, dimension)))
             self._matrices.move_to_end(key)
             return self._matrices[key]
 
@@ -93,8 +95,3 @@ class VectorMemory:
     def size_bytes(self) -> int:
         with self._lock:
             return sum(matrix.size_bytes for matrix in self._matrices.values())
-
-    def _create(self, kind: VectorKind, model: int, dimension: int) -> "VectorMatrix":
-        from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix  # noqa: PLC0415 - needs numpy
-
-        return VectorMatrix(kind, model, dimension, max(1, self._max_bytes // max(1, dimension)))

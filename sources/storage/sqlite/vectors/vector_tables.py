@@ -122,7 +122,18 @@ class VectorTables(Struct, frozen=True):
         for kind in sorted(self.kinds, key=lambda kind: state.unfinished.get(kind.name, 0)):
             last = state.unfinished.get(kind.name, 0)
             if last:
-                return self._next_unfinished(connection, kind, last, self.model_number(connection, model), has_context)
+                number = self.model_number(connection, model)
+                has_vectors = f"SELECT 1 FROM {kind.vectors} v WHERE v.item = r.id AND v.model = ?"
+                unfinished = _first_column(
+                    connection,
+                    f"{kind.rowids_sql()} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
+                    last,
+                    number,
+                    BATCH_ROWS,
+                )
+                batch, is_whole = self._take(connection, kind, unfinished, has_context=has_context)
+                is_last = is_whole and len(unfinished) < BATCH_ROWS
+                return replace(batch, rest=0 if is_last else batch.rows[-1] - 1)
         return None
 
     def save(
@@ -268,21 +279,6 @@ class VectorTables(Struct, frozen=True):
         value = msgspec.json.encode(state).decode()
         connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_STATE_NAME, value))
         return state
-
-    def _next_unfinished(
-        self, connection: sqlite3.Connection, kind: VectorKind, last: int, number: int, has_context: bool
-    ) -> FileBatch:
-        has_vectors = f"SELECT 1 FROM {kind.vectors} v WHERE v.item = r.id AND v.model = ?"
-        rowids = _first_column(
-            connection,
-            f"{kind.rowids_sql()} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
-            last,
-            number,
-            BATCH_ROWS,
-        )
-        batch, is_whole = self._take(connection, kind, rowids, has_context=has_context)
-        is_last = is_whole and len(rowids) < BATCH_ROWS
-        return replace(batch, rest=0 if is_last else batch.rows[-1] - 1)
 
     def _take(
         self, connection: sqlite3.Connection, kind: VectorKind, rowids: Sequence[int], *, has_context: bool

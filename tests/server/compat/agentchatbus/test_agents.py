@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Settings
 from server.compat.agentchatbus.threads import AgentRegistry
 from sources.storage.contract import Agents
 from tests.cases import each_case
@@ -34,7 +33,7 @@ async def libraries(tmp_path: Path) -> AsyncIterator[tuple[Agents, Agents]]:
 async def test_agent_token_verifies_only_its_agent_of_its_user(
     libraries: tuple[Agents, Agents], clock: ManualClock
 ) -> None:
-    (ada, ben), registry = libraries, AgentRegistry(Settings(), clock)
+    (ada, ben), registry = libraries, AgentRegistry(clock)
 
     agent, token = await registry.register(ada, "Cursor (gpt)")
     other, other_token = await registry.register(ada, "Claude (opus)")
@@ -48,7 +47,7 @@ async def test_agent_token_verifies_only_its_agent_of_its_user(
 
 
 async def test_agent_names_are_unique_per_user(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
-    (ada, ben), registry = libraries, AgentRegistry(Settings(), clock)
+    (ada, ben), registry = libraries, AgentRegistry(clock)
 
     names = [(await registry.register(agents, "Cursor (gpt)"))[0].name for agents in (ada, ada, ada, ben)]
 
@@ -58,7 +57,7 @@ async def test_agent_names_are_unique_per_user(libraries: tuple[Agents, Agents],
 async def test_least_recently_used_agent_is_dropped_at_the_limit(
     libraries: tuple[Agents, Agents], clock: ManualClock
 ) -> None:
-    (ada, ben), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=2), clock)
+    (ada, ben), registry = libraries, AgentRegistry(clock, agents_max=2)
     (first, token), (second, _) = await registry.register(ada, "one"), await registry.register(ada, "two")
     clock.now += DAY_S
     await registry.verify(ada, first.id, token)
@@ -74,7 +73,7 @@ async def test_least_recently_used_agent_is_dropped_at_the_limit(
 
 
 async def test_idle_agent_expires_and_frees_its_name(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
-    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_ttl_s=10 * DAY_S), clock)
+    (ada, _), registry = libraries, AgentRegistry(clock, ttl_s=10 * DAY_S)
     busy, token = await registry.register(ada, "busy")
     idle, idle_token = await registry.register(ada, "idle")
     clock.now += 9 * DAY_S
@@ -88,7 +87,7 @@ async def test_idle_agent_expires_and_frees_its_name(libraries: tuple[Agents, Ag
 
 
 async def test_limit_of_one_agent_keeps_the_latest(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
-    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=1), clock)
+    (ada, _), registry = libraries, AgentRegistry(clock, agents_max=1)
     first, _ = await registry.register(ada, "one")
     second, _ = await registry.register(ada, "two")
 
@@ -97,7 +96,7 @@ async def test_limit_of_one_agent_keeps_the_latest(libraries: tuple[Agents, Agen
 
 @each_case("agent_id", ["", "nobody", "\x00", "\ud800"])
 async def test_unknown_agent_is_not_found(libraries: tuple[Agents, Agents], clock: ManualClock, agent_id: str) -> None:
-    (ada, _), registry = libraries, AgentRegistry(Settings(), clock)
+    (ada, _), registry = libraries, AgentRegistry(clock)
 
     assert await registry.find(ada, agent_id) is None
     assert await registry.verify(ada, agent_id, "\ud800") is None

@@ -288,12 +288,12 @@ async def test_list_is_filtered_and_says_if_there_are_more(ada: LibraryUser) -> 
 
 
 async def test_list_ends_at_the_size_limit(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, bus_response_max_bytes=1_024) as api:
+    async with open_rest_client(tmp_path) as api:
         ada = await api.library_user("ada")
         connection = await connect(ada)
         thread = connection["thread"]["thread_id"]
         for _ in range(3):
-            await ada.call("msg_post", thread_id=thread, author="Grace", content="x" * 600)
+            await ada.call("msg_post", thread_id=thread, author="Grace", content="x" * 40_000)
 
         messages, has_more = await json_messages(ada, thread_id=thread)
         joined = await connect(ada)

@@ -51,7 +51,7 @@ async def bus(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BusServ
         tmp_path_factory.mktemp("bus"),
         conversation_events_interval_ms=50,
         conversation_events_max_s=30,
-        conversation_page_max=2,  # several pages of threads
+        message_page_max=2,  # several pages of threads
         stream_max_per_user=1,
     )
     async with (

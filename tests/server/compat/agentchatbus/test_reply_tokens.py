@@ -8,11 +8,12 @@ from auth.redis.connection import open_redis
 from config.errors import Unavailable
 from config.paths import UserId
 from config.settings import Settings
-from server.compat.agentchatbus.agents import ReplyTokens
+from server.compat.agentchatbus.agents import ReplyTokenLimits, ReplyTokens
 from server.redis.reply_tokens import RedisReplyTokenStore
 from tests.server.compat.agentchatbus.manual_clock import ManualClock
 
 ADA, BEN = UserId("ada"), UserId("ben")
+FEW = ReplyTokenLimits(user_max=2, total_max=3)
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def clock() -> ManualClock:
 
 
 async def test_reply_token_can_be_consumed_once(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
+    tokens = ReplyTokens(clock)
     token, _ = await tokens.issue(ADA, "thread")
 
     assert await tokens.consume(ADA, "thread", token) is None
@@ -30,7 +31,7 @@ async def test_reply_token_can_be_consumed_once(clock: ManualClock) -> None:
 
 
 async def test_reply_token_is_invalid_for_another_user_or_thread(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
+    tokens = ReplyTokens(clock)
     token, _ = await tokens.issue(ADA, "thread")
 
     for user, thread, presented in ((BEN, "thread", token), (ADA, "another", token), (ADA, "thread", "made up")):
@@ -39,7 +40,7 @@ async def test_reply_token_is_invalid_for_another_user_or_thread(clock: ManualCl
 
 
 async def test_expired_reply_token_is_distinguished_from_an_unknown_one(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(bus_reply_token_ttl_s=60), clock)
+    tokens = ReplyTokens(clock, limits=ReplyTokenLimits(ttl_s=60))
     token, expires_at = await tokens.issue(ADA, "thread")
     clock.now += 60
 
@@ -50,7 +51,7 @@ async def test_expired_reply_token_is_distinguished_from_an_unknown_one(clock: M
 
 
 async def test_restored_reply_token_can_be_consumed_again(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
+    tokens = ReplyTokens(clock)
     token, _ = await tokens.issue(ADA, "thread")
     await tokens.consume(ADA, "thread", token)
 
@@ -61,14 +62,14 @@ async def test_restored_reply_token_can_be_consumed_again(clock: ManualClock) ->
 
 
 async def test_oldest_reply_token_is_dropped_at_the_user_limit(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(bus_reply_token_max_per_user=2), clock)
+    tokens = ReplyTokens(clock, limits=ReplyTokenLimits(user_max=2))
     issued = [(await tokens.issue(ADA, "thread"))[0] for _ in range(3)]
 
     assert [await tokens.consume(ADA, "thread", token) for token in issued] == [("TOKEN_INVALID", None), None, None]
 
 
 async def test_reply_token_remembers_the_agent_that_it_was_issued_to(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
+    tokens = ReplyTokens(clock)
     token, _ = await tokens.issue(ADA, "thread", "agent")
     unbound, _ = await tokens.issue(ADA, "thread")
 
@@ -79,7 +80,7 @@ async def test_reply_token_remembers_the_agent_that_it_was_issued_to(clock: Manu
 
 
 async def test_one_user_cannot_evict_reply_tokens_of_another(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(bus_reply_token_max=3, bus_reply_token_max_per_user=2), clock)
+    tokens = ReplyTokens(clock, limits=FEW)
     hers, _ = await tokens.issue(ADA, "thread")
     for _ in range(3):
         await tokens.issue(BEN, "thread")
@@ -93,10 +94,10 @@ async def test_one_user_cannot_evict_reply_tokens_of_another(clock: ManualClock)
 async def test_token_of_one_process_is_consumed_once_by_all_together(
     redis_settings: dict[str, Any], clock: ManualClock
 ) -> None:
-    settings = Settings(**redis_settings, bus_reply_token_max=3, bus_reply_token_max_per_user=2)
+    settings = Settings(**redis_settings)
     async with open_redis(settings) as first, open_redis(settings) as second:
-        one = ReplyTokens(settings, clock, RedisReplyTokenStore(first, settings))
-        other = ReplyTokens(settings, clock, RedisReplyTokenStore(second, settings))
+        one = ReplyTokens(clock, RedisReplyTokenStore(first, FEW), FEW)
+        other = ReplyTokens(clock, RedisReplyTokenStore(second, FEW), FEW)
         token, _ = await one.issue(ADA, "thread", "agent")
 
         assert await other.is_issued_to(ADA, token, "agent")
@@ -111,10 +112,10 @@ async def test_token_of_one_process_is_consumed_once_by_all_together(
 async def test_limits_of_reply_tokens_count_those_of_all_processes(
     redis_settings: dict[str, Any], clock: ManualClock
 ) -> None:
-    settings = Settings(**redis_settings, bus_reply_token_max=3, bus_reply_token_max_per_user=2)
+    settings = Settings(**redis_settings)
     async with open_redis(settings) as first, open_redis(settings) as second:
-        stores = [RedisReplyTokenStore(connection, settings) for connection in (first, second)]
-        tokens = [ReplyTokens(settings, clock, store) for store in stores]
+        stores = [RedisReplyTokenStore(connection, FEW) for connection in (first, second)]
+        tokens = [ReplyTokens(clock, store, FEW) for store in stores]
         issued = [(await tokens[number % 2].issue(ADA, "thread"))[0] for number in range(3)]
         await tokens[0].issue(BEN, "thread")
 

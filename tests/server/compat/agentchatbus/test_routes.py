@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from auth.context import READ, WRITE
+from server.compat.agentchatbus.agents import REPLY_TOKEN_LIMITS
 from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
 from server.http_services import build_http_services
@@ -392,7 +393,7 @@ async def test_expired_reply_token_is_rejected(api: RestClient) -> None:
     ]
     agent = await BusAgent.register(RestClient(api.server, Starlette(routes=routes)))
     thread = await agent.create_thread()
-    now[0] += api.server.runtime.settings.bus_reply_token_ttl_s
+    now[0] += REPLY_TOKEN_LIMITS.ttl_s
 
     response = await agent.try_post(thread["id"], "late", reply_token=thread["reply_token"])
 

@@ -152,7 +152,7 @@ async def test_invalid_cursor_is_rejected(api: RestClient) -> None:
 
 
 async def test_limit_0_lists_as_many_threads_as_allowed(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, conversation_page_max=3) as api:
+    async with open_rest_client(tmp_path, message_page_max=3) as api:
         agent = await BusAgent.register(api)
         for _ in range(4):
             await agent.create_thread()

@@ -246,12 +246,12 @@ async def test_too_long_query_is_truncated_and_reported(ada: LibraryUser) -> Non
     assert response["note"] == "the query was truncated to its first 1000 characters"
 
 
-async def test_timed_out_search_returns_nothing_and_explains(api: RestClient, ada: LibraryUser) -> None:
-    runtime = api.server.runtime
+async def test_timed_out_search_returns_nothing_and_explains(own_api: RestClient) -> None:
+    runtime = own_api.server.runtime
     bus = build_message_bus(TimedOutLibraries(), runtime.settings)
     add_agentchatbus_tools(runtime.dispatcher.catalog, bus, runtime.settings)
 
-    response = await ada.call("msg_search", query="fox")
+    response = await (await own_api.library_user("ada")).call("msg_search", query="fox")
 
     assert (response["results"], response["total"], response["query"]) == ([], 0, "fox")
     assert response["note"] == "the search timed out: chats did not respond within 2000 ms"

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,14 +168,13 @@ class UserFactory:
         return await self.api.library_user(next(self._names))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def factory(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UserFactory]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
     async with open_rest_client(tmp_path_factory.mktemp("archives"), message_page_max=2, **unlimited) as api:
         yield UserFactory(api)
 
 
-@pytest.mark.asyncio(loop_scope="module")
 @settings(max_examples=examples(30))
 @given(conversations=LIBRARIES, sessions=st.booleans())
 async def test_export_after_import_has_the_same_bytes(
@@ -381,7 +379,7 @@ async def test_manifest_of_a_later_version_is_rejected(api: RestClient) -> None:
 @pytest.mark.slow("makes a large file")
 async def test_zip_bomb_is_rejected_while_unpacking(tmp_path: Path) -> None:
     bomb = make_zip({"conversations/a.json": b'{"id":"a"' + b" " * 50_000_000 + b',"messages":[\n'})
-    async with open_rest_client(tmp_path, import_unpacked_max_bytes=100_000) as api:
+    async with open_rest_client(tmp_path, import_max_bytes=100_000) as api:
         response = await import_archive(api, bomb)
 
     assert len(bomb) < 100_000

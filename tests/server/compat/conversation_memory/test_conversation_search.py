@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery, parse_query
 from server.compat.conversation_memory.conversation_search import ConversationSearcher
 from server.compat.conversation_memory.schemas import MemorySearch
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
+from tests.build_settings import build_settings
 from tests.sources.storage.library_fixture import open_library_fixture
 
 FOODS = ("bread", "butter", "cheese")
@@ -37,7 +37,7 @@ def make_query() -> MemoryQuery:
 
 
 async def test_conversations_found_before_the_deadline_are_returned_with_a_note(tmp_path: Path) -> None:
-    settings = Settings(memory_scan_max=10, search_deadline_ms=1_000)
+    settings = build_settings(memory_scan_max=10, search_deadline_ms=1_000)
     async with (
         open_library_fixture(tmp_path) as libraries,
         libraries.library("a") as ada,

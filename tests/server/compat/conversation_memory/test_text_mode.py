@@ -1,6 +1,5 @@
 """Mode `text` of the memory search: exactly the text that was asked for, in observations and in conversations."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,6 @@ import pytest
 from sources.drafts import MessageDraft
 from tests.cases import each_case
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
-
-
-@pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[tuple[MemoryUser, MemoryUser]]:
-    async with open_memory_users(tmp_path) as users:
-        yield users
-
-
-@pytest.fixture
-def ada(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
-    return both[0]
-
-
-@pytest.fixture
-def ben(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
-    return both[1]
 
 
 async def test_error_code_finds_only_what_contains_it(ada: MemoryUser, ben: MemoryUser) -> None:

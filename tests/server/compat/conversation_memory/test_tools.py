@@ -1,6 +1,5 @@
 """The memory tools as their clients call them: search, observations, transcripts, recording, and two isolated users."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,6 @@ JWT = {
     "project": "my-api",
     "created_at": "2025-12-01T14:30:00Z",
 }
-
-
-@pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[tuple[MemoryUser, MemoryUser]]:
-    async with open_memory_users(tmp_path) as users:
-        yield users
-
-
-@pytest.fixture
-def ada(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
-    return both[0]
-
-
-@pytest.fixture
-def ben(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
-    return both[1]
 
 
 # Layer 1: observations

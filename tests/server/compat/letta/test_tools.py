@@ -176,10 +176,14 @@ async def test_invalid_argument_returns_a_text_with_the_correction(
     assert await search(ada, **arguments) == message
 
 
-async def test_timed_out_search_returns_an_error_text(api: RestClient, ada: LibraryUser) -> None:
-    add_letta_tools(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
+async def test_timed_out_search_returns_an_error_text(own_api: RestClient) -> None:
+    runtime = own_api.server.runtime
+    add_letta_tools(runtime.dispatcher.catalog, TimedOutLibraries(), runtime.settings)
 
-    assert await search(ada, query="zeppelin") == "Error: chats did not respond within 2000 ms"
+    assert (
+        await search(await own_api.library_user("ada"), query="zeppelin")
+        == "Error: chats did not respond within 2000 ms"
+    )
 
 
 async def test_unknown_argument_is_rejected(ada: LibraryUser) -> None:

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from config.paths import DataRoot
-from config.settings import Settings
 from sources.storage.contract import Libraries
 from sources.storage.postgres import PostgresLibraries, PostgresOptions
 from sources.storage.postgres.schema import LibrarySchemas
+from tests.build_settings import build_settings
 from tests.sources.storage.library_fixture import Clock, LibraryFixture
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[tuple[PostgresLibraries, LibraryFixture]]]
@@ -30,7 +30,7 @@ async def _open(
     clock = Clock()
     engine = PostgresLibraries(
         PostgresOptions(**{"url": url, "connections": 3, **(options or {})}),
-        Settings(**settings),
+        build_settings(**settings),
         clock,
         clock,
         schemas=schemas,

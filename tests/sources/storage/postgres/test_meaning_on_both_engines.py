@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from sources.drafts import (
     CharacterDraft,
@@ -27,8 +26,6 @@ from tests.sources.storage.library_fixture import (
     open_sqlite,
 )
 from tests.sources.storage.test_vectors import SEMANTIC
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 _WORDS = (
     "car", "automobile", "tyre", "engine", "bread", "dough", "oven", "yeast", "rain", "storm", "mountain", "winter",
@@ -61,7 +58,7 @@ class _Engines:
         return pages
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest.fixture(scope="module")
 async def engines(engine_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Engines]:
     folder = tmp_path_factory.mktemp("engines")
     async with (

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from config.paths import DataRoot
-from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.storage.sqlite import SqliteLibraries
+from tests.build_settings import build_settings
 from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_sqlite
 
 
 async def test_a_key_is_kept_if_the_clock_is_set_forwards(tmp_path: Path) -> None:
     clock, data_root = Clock(), DataRoot(tmp_path)
     data_root.prepare()
-    engine = SqliteLibraries(data_root, Settings(idempotency_ttl_s=60), clock)
+    engine = SqliteLibraries(data_root, build_settings(idempotency_ttl_s=60), clock)
     try:
         async with LibraryFixture(data_root, engine, clock).library("ada") as ada:
             first = await ada.notes.create(NoteDraft(title="Tea"), idempotency_key="k")

@@ -149,7 +149,7 @@ async def test_file_is_copied_before_its_schema_is_migrated(tmp_path: Path) -> N
 
 
 async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data", migration_copies_max=2) as libraries:
+    async with open_sqlite(tmp_path / "data") as libraries:
         path = create_outdated(libraries, "ada")
         for number in (6, 7):
             path.with_name(f"chacha.db.schema-{number}").write_bytes(b"old")
@@ -159,20 +159,17 @@ async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
             libraries.data_root,
             libraries.context("ada").user_id,
             "chacha",
-            sqlite_options(Settings(migration_copies_max=2)),
+            sqlite_options(Settings()),
         )
 
     assert copies(path) == ["chacha.db.schema-8", "chacha.db.schema-9", "media.db.schema-1"]
 
 
-async def test_no_copy_is_made_of_a_new_file_or_if_copies_are_disabled(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data", migration_copies_max=0) as libraries:
-        path = create_outdated(libraries, "ada")
-        async with libraries.library("ada") as ada:
-            await ada.notes.create(NoteDraft(title="Kettle"))
+async def test_no_copy_is_made_of_a_new_file(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as libraries:
         await create_items(libraries, "ben")
 
-    assert copies(path) == copies(path_of(libraries, "ben")) == []
+    assert copies(path_of(libraries, "ben")) == []
 
 
 async def test_library_that_cannot_be_copied_is_not_migrated(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from auth.context import READ, WRITE
 from server.compat.agentkit.chat.passages import FILES_IGNORED, NO_MODEL, NO_WEB_SEARCH
+from server.compat.agentkit.chat.schemas import FILE_MAX_CHARS
 from tests.cases import each_case
 from tests.server.compat.agentkit.chat.conftest import ChatClient, UpstreamProgram
 from tests.server.http_client import HttpResponse
@@ -242,12 +243,13 @@ async def test_model_receives_passages_history_and_message(chat: ChatClient, ups
 
 
 async def test_model_receives_files_marked_when_truncated(tmp_path: Path, upstream: UpstreamProgram) -> None:
-    async with open_rest_client(tmp_path, chat_upstream_url=upstream.api, chat_file_max_chars=5) as api:
-        answer = (await attach(ChatClient(api), ("a.txt", b"12345"), ("b.txt", b"1234567"))).json()
+    async with open_rest_client(tmp_path, chat_upstream_url=upstream.api) as api:
+        files = ("a.txt", b"1" * FILE_MAX_CHARS), ("b.txt", b"2" * FILE_MAX_CHARS + b"3")
+        answer = (await attach(ChatClient(api), *files)).json()
 
     system = (await last_payload(upstream))["messages"][0]["content"]
-    assert "\nfile a.txt\n12345\n" in system
-    assert "\nfile b.txt, the beginning\n12345\n" in system
+    assert f"\nfile a.txt\n{'1' * FILE_MAX_CHARS}\n" in system
+    assert f"\nfile b.txt, the beginning\n{'2' * FILE_MAX_CHARS}\n" in system
     assert answer["notice"] is None
 
 

@@ -1,4 +1,4 @@
-"""Searches start before Redis has answered, but nothing is answered or changed before it has."""
+"""Rate limits and session defaults in Redis apply to the calls of all processes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,8 +9,8 @@ from typing import Any
 from auth.context import READ, ClientId, Principal, build_context
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ModernClient
+from tests.server.http_client import fetch
 from tests.server.redis.servers import two_servers
-from tests.servers.valkey import ValkeyProcess
 
 RedisSettings = Mapping[str, Any]
 NEVER_REFILLED = 0.001
@@ -26,30 +26,6 @@ async def searched(client: ModernClient, **arguments: Any) -> dict[str, Any]:
     response = await client.call("knowledge_search", {"query": "galleon", **arguments})
     result: dict[str, Any] = response.json()["result"]
     return result
-
-
-async def wait_until_running(server: LiveServer) -> None:
-    async with asyncio.timeout(10):
-        while not server.runtime.knowledge.aggregator.queue.running:
-            await asyncio.sleep(0.005)
-
-
-async def test_a_search_is_under_way_while_redis_hangs_and_waits_for_its_answer(
-    valkey: ValkeyProcess, tmp_path: Path
-) -> None:
-    redis = {"session_url": valkey.url, "redis_timeout_ms": 20_000}
-    async with server_with(tmp_path, redis) as server:
-        ada = await ModernClient.of(server, "ada")
-        await searched(ada)
-        valkey.stop()
-        calls = [asyncio.create_task(searched(ada)), asyncio.create_task(searched(ada))]
-        await wait_until_running(server)
-        # The second call of a user waits before it starts.
-        assert server.runtime.knowledge.aggregator.queue.running == 1
-        assert not any(call.done() for call in calls)
-        valkey.resume()
-
-        assert all("session_error" not in result["structuredContent"] for result in await asyncio.gather(*calls))
 
 
 async def test_a_refused_write_has_not_started(tmp_path: Path, redis_settings: RedisSettings) -> None:
@@ -122,3 +98,11 @@ async def test_defaults_that_another_process_has_set_are_applied(tmp_path: Path,
         hits = (await searched(here, session=session))["structuredContent"]["results"]
 
         assert [len(hit["snippet"]) <= 50 for hit in hits] == [True]
+
+
+async def test_a_malformed_message_is_charged(tmp_path: Path, redis_settings: RedisSettings) -> None:
+    limits = {"rate_user_per_minute": NEVER_REFILLED, "rate_user_burst": 2}
+    async with server_with(tmp_path, redis_settings, **limits) as server:
+        headers = {**await server.bearer("ada"), "Content-Type": "application/json"}
+        for body, status in ((b"{", 400), (b"[]", 400), (b"{", 429)):
+            assert (await fetch(server.url, "POST", "/mcp", headers, body)).status == status

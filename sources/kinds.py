@@ -199,7 +199,11 @@ class Kind(Struct, frozen=True, kw_only=True):
 def declared_fields(record: type[Record]) -> tuple[KindField, ...]:
     """Returns the fields that a record declares itself, in order."""
     hints = get_type_hints(record, include_extras=True)
-    defaults = {info.name: info.default for info in msgspec.structs.fields(record)}
+    # The default of a mapping is a function that makes one.
+    defaults = {
+        info.name: info.default_factory() if callable(info.default_factory) else info.default
+        for info in msgspec.structs.fields(record)
+    }
     own = (name for name in record.__struct_fields__ if name not in Record.__struct_fields__ and name != "id")
     return tuple(_declared_field(name, hints[name], defaults[name]) for name in own)
 
@@ -252,9 +256,10 @@ def validate_kind(kind: Any) -> None:
             raise ValueError(f"field of {kind.source}: {name!r} cannot be the name of a column")
     if kind.layout != "body":
         raise ValueError(f"{kind.source}: expected the layout 'body', got {kind.layout!r}")
-    unknown = next((name for name in filter(None, (kind.title, kind.content)) if name not in names), None)
+    named = filter(None, (kind.title, kind.content, *kind.hashed, *kind.reading_order, *kind.sized))
+    unknown = next((name for name in named if name not in names and name != "tags"), None)
     if unknown is not None:
-        raise ValueError(f"{kind.source}: expected a declared field as title and content, got {unknown!r}")
+        raise ValueError(f"{kind.source}: expected a declared field, got {unknown!r}")
     for name in filter(None, (kind.title, kind.content, *kind.embedded)):
         if kind.field(name).shape not in ("line", "text"):
             raise ValueError(f"{kind.source}.{name}: expected a text as title, content and embedded field")

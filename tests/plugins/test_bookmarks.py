@@ -289,6 +289,8 @@ def test_commands_import_follow_embed_and_export_bookmarks(program: Installation
     links.write_text(json.dumps({"results": _LINKS["results"][:1]}))
     program.run("follow", "run")
     assert "Leek broth" not in program.run("list", "bookmarks")
+    program.run("user", "add", "ben")
+    assert "bookmarks://" not in program.run("list", "bookmarks", "--user", "ben")
     copy = tmp_path / "copy.json"
     copy.write_text(json.dumps(_LINKS))
     program.run("import", str(copy))

@@ -171,18 +171,15 @@ def conversation_draft(
     tags: Sequence[str] | UnsetType = UNSET,
     **metadata: Any,
 ) -> ConversationDraft:
+    present = compact_metadata(**{name: value for name, value in metadata.items() if value is not False})
     return ConversationDraft(
         uuid=uuid,
         title=title,
         tags=tags,
-        metadata={"imported_from": importer, **compact_metadata(**_without_false(metadata))},
+        metadata={"imported_from": importer, **present},
         created_at=created or UNSET,
         last_modified=modified or UNSET,
     )
-
-
-def _without_false(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not False}
 
 
 def title_of(text: str) -> str:

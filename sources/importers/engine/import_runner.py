@@ -205,8 +205,18 @@ class _FileImport:
     async def run(self, limits: ImportLimits, batches: BatchLimits, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
         limits = replace(limits, has_stable_path=self.file.has_stable_path)
-        position = await self._saved_position()
-        reader = self._open(limits, batches, file_progress, position)
+        importer, path = self.file.importer, self.file.path
+        position = None
+        # A format with an output version is read as a whole; its files are recognized by their digest instead.
+        keeps_position = self.file.has_stable_path and not importer.output_version
+        if self._library is not None and keeps_position and not self._from_start:
+            bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
+            position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
+        reader: BatchReader | ProcessBatchReader
+        if is_read_in_a_process(importer):
+            reader = ProcessBatchReader(self._process, importer, path, limits, batches, file_progress, position)
+        else:
+            reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
         try:
             while not (batch := await asyncio.shield(next_batch)).is_last:
@@ -222,29 +232,11 @@ class _FileImport:
             self.summary.failed_files += 1
             self._add_problem("", batch.failure)
 
-    def _open(
-        self, limits: ImportLimits, batches: BatchLimits, progress: FileProgress, position: ReadPosition | None
-    ) -> BatchReader | ProcessBatchReader:
-        importer, path = self.file.importer, self.file.path
-        if is_read_in_a_process(importer):
-            return ProcessBatchReader(self._process, importer, path, limits, batches, progress, position)
-        return BatchReader(limit_events(importer.read(path, limits, progress, position), limits), batches)
-
     def count_unchanged(self, kinds: Mapping[str, int]) -> None:
         """Counts items that were imported earlier and are not read again."""
         for kind, count in kinds.items():
             self.summary.counts(kind).add("unchanged", count)
             self._progress.items += count
-
-    async def _saved_position(self) -> ReadPosition | None:
-        if self._library is None or self._from_start or not self._keeps_position:
-            return None
-        bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
-        return None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
-
-    @property
-    def _keeps_position(self) -> bool:
-        return self.file.has_stable_path and not self.file.importer.output_version
 
     async def _write(self, batch: Batch) -> None:
         if self._progress.before_batch is not None:
@@ -299,23 +291,20 @@ class _FileImport:
             await self._upsert(kind, items[:half])
             await self._upsert(kind, items[half:])
             return
-        await self._set_images(items, [result for result, _ in results])
+        # Only of notes that are now as in the file: others keep the images of their own text.
+        images = {
+            str(item.draft.uuid): item.images
+            for item, (result, _) in zip(items, results, strict=True)
+            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
+        }
+        if images and self._library is not None:
+            await self._library.notes.set_images(images)
         for item, (result, message_results) in zip(items, results, strict=True):
             self._count(kind, item, result)
             if isinstance(item, ImportedConversation):
                 for message, message_result in zip(item.messages, message_results, strict=False):
                     self._count("messages", message, message_result)
         self._progress.items += sum(map(row_count, items))
-
-    async def _set_images(self, items: Sequence[ImportedItem], results: Sequence[UpsertResult]) -> None:
-        """Stores the images of notes that are now as in the file."""
-        images = {
-            str(item.draft.uuid): item.images
-            for item, result in zip(items, results, strict=True)
-            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
-        }
-        if images and self._library is not None:
-            await self._library.notes.set_images(images)
 
     def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"

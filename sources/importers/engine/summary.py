@@ -139,7 +139,9 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
         if is_zip(probe.head) or suffix in _ZIP_SUFFIXES:
             with open_archive(probe.path, limits):
                 pass
-        elif probe.head.startswith(SIGNATURE) or (suffix in _PNG_SUFFIXES and not _is_other_image(probe.head)):
+        elif probe.head.startswith(SIGNATURE) or (
+            suffix in _PNG_SUFFIXES and not probe.head.startswith(_IMAGE_STARTS) and probe.head[4:8] != _HEIF_MARK
+        ):
             require_complete(probe.path)
         elif is_database(probe):
             require_readable(probe.path)
@@ -172,10 +174,6 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     except OSError as error:
         return f"cannot be read: {error.strerror or 'disk error'}"
     return None
-
-
-def _is_other_image(head: bytes) -> bool:
-    return head.startswith(_IMAGE_STARTS) or head[4:8] == _HEIF_MARK
 
 
 def _require_json(data: bytes) -> None:

@@ -103,27 +103,19 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
         size_bytes = file_status(path).st_size
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        connection.text_factory = _decode_text
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
         for statement in _SAFETY_PRAGMAS:
             connection.execute(statement)
         calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
         connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
         yield connection
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
-        raise InvalidParams(_problem(error)) from error
+        is_interrupted = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+        too_much_work = "database takes more work to read than its size explains"
+        raise InvalidParams(too_much_work if is_interrupted else "database cannot be read by SQLite") from error
     finally:
         if connection is not None:
             connection.close()
-
-
-def _problem(error: Exception) -> str:
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-        return "database takes more work to read than its size explains"
-    return "database cannot be read by SQLite"
-
-
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 TableRow = Mapping[str, Any]

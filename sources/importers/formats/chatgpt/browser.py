@@ -96,14 +96,6 @@ def _order_column(conversations: frozenset[str], messages: frozenset[str]) -> st
     return next((column for column in ("parent_id", "position") if column in messages), None)
 
 
-class _ViewerMessage(Struct, frozen=True):
-    key: str
-    role: str
-    content: str
-    created_at: str | None
-    parent: str | None
-
-
 class _ViewerThread(Struct):
     """The messages of one conversation, by key."""
 
@@ -173,44 +165,38 @@ class _ViewerDatabase:
         for rowid in rowids:
             row = self._connection.execute(_MESSAGE[self._order_column], (rowid,)).fetchone()
             key, message_role, content, create_time, parent = row
-            message = _ViewerMessage(
-                key=clean_line(key) or f"row {rowid}",
-                role=clean_line(message_role),
-                content=text_or_empty(content),
-                created_at=stored_time(create_time),
-                parent=previous if self._order_column == "position" else clean_line(parent),
+            key, content, created_at = (
+                clean_line(key) or f"row {rowid}",
+                text_or_empty(content),
+                stored_time(create_time),
             )
-            previous = message.key
-            thread.parents[message.key], thread.times[message.key] = message.parent, message.created_at or ""
-            chars += len(message.content)
+            thread.parents[key] = previous if self._order_column == "position" else clean_line(parent)
+            thread.times[key] = created_at or ""
+            previous = key
+            chars += len(content)
             if chars > self._limits.line_max_bytes:
                 raise InvalidParams(f"conversation is longer than {self._limits.line_max_bytes} characters")
             try:
-                if message.role == "system":
+                role = clean_line(message_role)
+                if role == "system":
                     raise SkipMessage(SYSTEM_MESSAGE)
-                text = _content_text(message.content, self._limits)
+                text = _content_text(content, self._limits)
                 if not text.strip():
                     raise SkipMessage(EMPTY_MESSAGE)
                 require_storable(text, self._limits)
-                role = message.role if message.role in _ROLES or not message.role else "tool"
-                thread.drafts[message.key] = MessageDraft(
+                role = role if role in _ROLES or not role else "tool"
+                model = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
+                thread.drafts[key] = MessageDraft(
                     role=role,
                     sender=role,
                     content=text,
-                    model=self._model(message.key),
-                    created_at=message.created_at or UNSET,
+                    model=clean_line(model[0]) or None if model else None,
+                    created_at=created_at or UNSET,
                 )
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:
-                yield FailedItem(f"{location}, message {message.key[:40]}", error.message)
-
-    def _model(self, key: str) -> str | None:
-        row = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
-        if row is None:
-            return None
-        (model,) = row
-        return clean_line(model) or None
+                yield FailedItem(f"{location}, message {key[:40]}", error.message)
 
 
 def _content_text(content: str, limits: ImportLimits) -> str:

@@ -16,7 +16,7 @@ from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import is_json, is_zip_file
+from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
@@ -81,7 +81,9 @@ class AppleNotesImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        if is_zip_file(path):
+        with open_file(path) as file:
+            head = file.read(16)
+        if is_zip(head):
             with open_tree(path, limits, progress) as tree:
                 for name in tree.names:
                     if not _is_note_entry(name):
@@ -93,21 +95,20 @@ class AppleNotesImporter(Importer):
                         yield FailedItem(name, error.message)
                         continue
                     yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
-        elif _is_sqlite_file(path):
+        elif head == b"SQLite format 3\0":
             yield from _read_database(path, limits, progress)
         else:
-            yield from _read_json(read_json(path, limits))
+            export = read_json(path, limits)
+            notes = export.get("notes") if isinstance(export, Mapping) else None
+            if not isinstance(notes, Mapping):
+                raise InvalidParams("notes: expected an object with notes")
+            for key, note in notes.items():
+                is_note = isinstance(note, Mapping)
+                yield _json_note(key, note) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")
         progress(file_size(path))
 
 
 IMPORTER = AppleNotesImporter()
-
-
-def _is_sqlite_file(path: Path) -> bool:
-    with open_file(path) as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
 # -- apple-notes-to-sqlite ---------------------------------------------------------------------------------------------
 
 
@@ -146,17 +147,6 @@ def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
 
 
 # -- apple_cloud_notes_parser ------------------------------------------------------------------------------------------
-
-
-def _read_json(export: Any) -> Iterator[ImportEvent]:
-    notes = export.get("notes") if isinstance(export, Mapping) else None
-    if not isinstance(notes, Mapping):
-        raise InvalidParams("notes: expected an object with notes")
-    for key, note in notes.items():
-        if isinstance(note, Mapping):
-            yield _json_note(key, note)
-        else:
-            yield FailedItem(f"note {key[:60]!r}", "expected an object")
 
 
 def _json_note(key: str, note: Mapping[str, Any]) -> ImportEvent:

@@ -44,7 +44,9 @@ class DiscordImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
-            return 0.9 if _is_package_folder(probe) else 0.0
+            # Looks two levels down, because the folder itself only contains folders.
+            messages = next((name for name in probe.names if name.lower() == "messages"), None)
+            return 0.9 if messages is not None and (probe.path / messages / "index.json").is_file() else 0.0
         if probe.names:
             return 0.9 if any(map(_PACKAGE_MESSAGES.fullmatch, probe.names)) else 0.0
         head = probe.head.removeprefix(b"\xef\xbb\xbf")
@@ -119,37 +121,28 @@ def _message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
     if clean_line(message.get("type")) not in _MESSAGE_TYPES:
         return SkippedItem("service message")
     author, reference = _object(message.get("author")), _object(message.get("reference"))
+    texts = [text_or_empty(message.get("content"))]
+    for embed in objects(message.get("embeds")):
+        parts = (text_or_empty(embed.get(name)).strip() for name in ("title", "description", "url"))
+        texts.append("\n".join(filter(None, parts)))
+    texts += [f"[sticker: {clean_line(sticker.get('name'))}]" for sticker in objects(message.get("stickers"))]
+    files = [clean_line(file.get("fileName")) for file in objects(message.get("attachments"))]
+    texts += [f"[file: {name or 'unnamed'}]" for name in files]
     return ChatMessage(
         key=key,
         role="assistant" if author.get("isBot") is True else "user",
         sender=clean_line(author.get("nickname")) or clean_line(author.get("name")),
-        text="\n".join(filter(None, (text_or_empty(message.get("content")), *_embedded_texts(message)))),
+        text="\n".join(filter(None, texts)),
         time=stored_time(message.get("timestamp")),
         parent=clean_line(reference.get("messageId")) or None,
-        attachments=tuple({"name": clean_line(file.get("fileName"))} for file in objects(message.get("attachments"))),
+        attachments=tuple({"name": name} for name in files),
         metadata=compact_metadata(
             edited=stored_time(message.get("timestampEdited")), is_pinned=message.get("isPinned") is True or None
         ),
     )
 
 
-def _embedded_texts(message: Mapping[str, Any]) -> Iterator[str]:
-    for embed in objects(message.get("embeds")):
-        parts = (text_or_empty(embed.get(name)).strip() for name in ("title", "description", "url"))
-        yield "\n".join(filter(None, parts))
-    for sticker in objects(message.get("stickers")):
-        yield f"[sticker: {clean_line(sticker.get('name'))}]"
-    for file in objects(message.get("attachments")):
-        yield f"[file: {clean_line(file.get('fileName')) or 'unnamed'}]"
-
-
 # -- the data package --------------------------------------------------------------------------------------------------
-
-
-def _is_package_folder(probe: FileProbe) -> bool:
-    """Looks two levels down, because the folder itself only contains folders."""
-    messages = next((name for name in probe.names if name.lower() == "messages"), None)
-    return messages is not None and (probe.path / messages / "index.json").is_file()
 
 
 def _read_own_messages(
@@ -168,38 +161,28 @@ def _read_own_messages(
         server=clean_line(guild.get("name")),
         contains="own messages only",
     )
-    rows = list(_own_messages(tree, name, limits))
+    data = tree.read(name, limits.line_max_bytes)
+    rows: list[Mapping[str, Any]] = []
+    if name.lower().endswith(".json"):
+        rows += objects(parse_json(data, limits))
+    else:
+        for location, row in table_rows(decode_text(data, limits, name)):
+            if isinstance(row, str):
+                raise InvalidParams(f"{location}: not a valid row: {row}")
+            rows.append(row)
     # Packages list the newest message first.
     rows.sort(key=lambda row: stored_time(row.get("Timestamp")) or "")
     messages = (_own_message(row, author) for row in rows)
     yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
-def _own_messages(tree: FileTree, name: str, limits: ImportLimits) -> Iterator[Mapping[str, Any]]:
-    if name.lower().endswith(".json"):
-        yield from objects(parse_json(tree.read(name, limits.line_max_bytes), limits))
-        return
-    text = decode_text(tree.read(name, limits.line_max_bytes), limits, name)
-    for location, row in table_rows(text):
-        if isinstance(row, str):
-            raise InvalidParams(f"{location}: not a valid row: {row}")
-        yield row
-
-
 def _own_message(row: Mapping[str, Any], author: str) -> ChatMessage | FailedItem:
     key = str(row.get("ID") or "")
     if not key:
         return FailedItem("message", "ID: expected the id of the message, got nothing")
-    files = text_or_empty(row.get("Attachments")).split()
-    return ChatMessage(
-        key=key,
-        role="user",
-        sender=author,
-        text="\n".join(
-            filter(None, (text_or_empty(row.get("Contents")), *(f"[file: {file[:300]}]" for file in files)))
-        ),
-        time=stored_time(row.get("Timestamp")),
-    )
+    files = (f"[file: {file[:300]}]" for file in text_or_empty(row.get("Attachments")).split())
+    text = "\n".join(filter(None, (text_or_empty(row.get("Contents")), *files)))
+    return ChatMessage(key=key, role="user", sender=author, text=text, time=stored_time(row.get("Timestamp")))
 
 
 def _load(tree: FileTree, name: str, limits: ImportLimits) -> Any:

@@ -2,14 +2,13 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft
 from sources.importers.engine.chat_messages import (
     ChatMessage,
     MessageBranches,
@@ -74,7 +73,18 @@ class LibreChatImporter(Importer):
                 continue
             yield from branches.add(message)
             times += [message.time] if message.time else []
-        yield from branches.conversation(_conversation_draft(conversation, times, path, limits))
+        key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
+        options = conversation.get("options")
+        draft = conversation_draft(
+            _NAME,
+            valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
+            clean_line(conversation.get("title")),
+            created=min(times, default=None),
+            modified=max(times, default=None),
+            endpoint=clean_line(conversation.get("endpoint")),
+            options=options if isinstance(options, Mapping) else None,
+        )
+        yield from branches.conversation(draft)
         progress(file_size(path))
 
 
@@ -132,42 +142,26 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     yield from (text for _, text in sorted(finished))
 
 
-def _conversation_draft(
-    conversation: Mapping[str, Any], times: Sequence[str], path: Path, limits: ImportLimits
-) -> ConversationDraft:
-    key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
-    options = conversation.get("options")
-    return conversation_draft(
-        _NAME,
-        valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
-        clean_line(conversation.get("title")),
-        created=min(times, default=None),
-        modified=max(times, default=None),
-        endpoint=clean_line(conversation.get("endpoint")),
-        options=options if isinstance(options, Mapping) else None,
-    )
-
-
 def _message(message: Any, number: int) -> ChatMessage:
     if not isinstance(message, Mapping):
         raise InvalidParams("expected a message")
     is_user = message.get("isCreatedByUser") is True
+    # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
+    blocks = "\n\n".join(filter(None, map(_block_text, objects(message.get("content")))))
+    files = [file for file in objects(message.get("files")) if clean_line(file.get("filename"))]
     return ChatMessage(
         key=clean_line(message.get("messageId")) or str(number),
         role="user" if is_user else "assistant",
         sender=clean_line(message.get("sender")),
-        text=text_or_empty(message.get("text")) or _blocks_text(message.get("content")),
+        text=text_or_empty(message.get("text")) or blocks,
         time=stored_time(message.get("createdAt")),
         model="" if is_user else clean_line(message.get("model")),
         parent=clean_line(message.get("parentMessageId")) or None,
-        attachments=tuple(_attachments(message)),
+        attachments=tuple(
+            {"name": clean_line(file["filename"]), "type": clean_line(file.get("type"))} for file in files
+        ),
         metadata=compact_metadata(is_error=message.get("error") is True or None),
     )
-
-
-def _blocks_text(content: object) -> str:
-    """Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output."""
-    return "\n\n".join(filter(None, (_block_text(block) for block in objects(content))))
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
@@ -178,9 +172,3 @@ def _block_text(block: Mapping[str, Any]) -> str:
     if block.get("type") == "think":
         return ""
     return content_text([block])
-
-
-def _attachments(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for file in objects(message.get("files")):
-        if name := clean_line(file.get("filename")):
-            yield {"name": name, "type": clean_line(file.get("type"))}

@@ -97,41 +97,27 @@ class OpenWebUiImporter(Importer):
             reader = TableReader(connection, limits)
             if not reader.has(_CHATS):
                 raise InvalidParams("not a database of Open WebUI")
-            yield from _read_tables(reader, RowProgress(progress, file_size(path), _row_count(reader)))
+            rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
+            row_progress = RowProgress(progress, file_size(path), rows_total)
+            # One database serves all users of a server; if there are several, their names are kept.
+            users = [reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS)] if reader.has(_USERS) else []
+            names = {row["id"]: clean_line(row["name"]) for row in users}
+            for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_prompt), (_NOTES, _read_note)):
+                for rowid in reader.rowids(table) if reader.has(table) else ():
+                    try:
+                        row = reader.row(table, rowid)
+                        owner = names.get(row["user_id"], "") if len(names) > 1 else ""
+                        yield from read(row, limits, owner)
+                    except InvalidParams as error:
+                        yield FailedItem(f"{table.name}, row {rowid}", error.message)
+                    row_progress.step()
+            row_progress.finish()
 
 
 IMPORTER = OpenWebUiImporter()
 
 
 # -- the database ------------------------------------------------------------------------------------------------------
-
-
-def _row_count(reader: TableReader) -> int:
-    return sum(reader.count(table) for table in _TABLES if reader.has(table))
-
-
-def _read_tables(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
-    """One database serves all users of a server; if there are several, their names are kept."""
-    names = _user_names(reader)
-    for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_prompt), (_NOTES, _read_note)):
-        for rowid in reader.rowids(table) if reader.has(table) else ():
-            try:
-                row = reader.row(table, rowid)
-                owner = names.get(row["user_id"], "") if len(names) > 1 else ""
-                yield from read(row, reader.limits, owner)
-            except InvalidParams as error:
-                yield FailedItem(f"{table.name}, row {rowid}", error.message)
-            progress.step()
-    progress.finish()
-
-
-def _user_names(reader: TableReader) -> Mapping[Any, str]:
-    if not reader.has(_USERS):
-        return {}
-    rows = (reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS))
-    return {row["id"]: clean_line(row["name"]) for row in rows}
-
-
 def _read_chat_row(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     chat = json_or_none(row["chat"], limits)
     if not isinstance(chat, Mapping):
@@ -204,28 +190,32 @@ def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> I
         is_archived=bool(fields.get("archived")),
         is_pinned=bool(fields.get("pinned")),
     )
-    messages, current = _messages(chat)
-    yield from conversation_with_branches(_NAME, draft, messages, limits, current)
-
-
-def _messages(chat: Mapping[str, Any]) -> tuple[list[ChatMessage], str | None]:
-    """Returns the messages of a chat, and the key of the one shown last. Old chats have a list instead of a tree."""
-    history = chat.get("history")
-    tree = history.get("messages") if isinstance(history, Mapping) else None
-    if isinstance(tree, Mapping):
-        items = [(clean_line(key), message) for key, message in tree.items() if isinstance(message, Mapping)]
-        current = clean_line(history.get("currentId")) if isinstance(history, Mapping) else ""
-        return [_message(key, message, clean_line(message.get("parentId")) or None) for key, message in items], current
+    # A tree of messages, and the key of the one shown last. Old chats have a list instead.
+    history = chat.get("history") if isinstance(chat.get("history"), Mapping) else {}
+    assert isinstance(history, Mapping)
     messages: list[ChatMessage] = []
-    for number, message in enumerate(objects(chat.get("messages")), 1):
-        key = clean_line(message.get("id")) or str(number)
-        messages.append(_message(key, message, messages[-1].key if messages else None))
-    return messages, None
+    if isinstance(tree := history.get("messages"), Mapping):
+        for key, message in tree.items():
+            if isinstance(message, Mapping):
+                messages.append(_message(clean_line(key), message, clean_line(message.get("parentId")) or None))
+        current = clean_line(history.get("currentId"))
+    else:
+        for number, message in enumerate(objects(chat.get("messages")), 1):
+            key = clean_line(message.get("id")) or str(number)
+            messages.append(_message(key, message, messages[-1].key if messages else None))
+        current = None
+    yield from conversation_with_branches(_NAME, draft, messages, limits, current)
 
 
 def _message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMessage:
     role = role_of(message.get("role"))
     files = (clean_line(file.get("name")) for file in objects(message.get("files")))
+    sources = (source.get("source") for name in ("sources", "citations") for source in objects(message.get(name)))
+    citations = (
+        {"title": clean_line(source.get("name")), "url": clean_line(source.get("url"))}
+        for source in sources
+        if isinstance(source, Mapping)
+    )
     return ChatMessage(
         key=key,
         role=role,
@@ -234,15 +224,8 @@ def _message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMe
         model=clean_line(message.get("model")) if role == "assistant" else "",
         parent=parent,
         attachments=tuple({"name": name} for name in files if name),
-        citations=tuple(_sources(message)),
+        citations=tuple(citation for citation in citations if citation["title"]),
     )
-
-
-def _sources(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for source in (*objects(message.get("sources")), *objects(message.get("citations"))):
-        origin = source.get("source")
-        if isinstance(origin, Mapping) and clean_line(origin.get("name")):
-            yield {"title": clean_line(origin.get("name")), "url": clean_line(origin.get("url"))}
 
 
 def _time(value: object) -> str | None:

@@ -93,7 +93,20 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     text = _LOGO.sub("", read_text(path, limits), count=1)
     require_messages(text.count("\n---\n"), limits)
     exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
-    messages = [message for number, part in enumerate(exchanges, 1) for message in _exchange(part.strip(), number)]
+    messages: list[ChatMessage] = []
+    for number, part in enumerate(exchanges, 1):
+        # A question is a heading; its answer ends with the list of sources.
+        exchange, key = part.strip(), f"{number} question"
+        question = _QUESTION.match(exchange)
+        if question is None:
+            messages.append(ChatMessage(key=f"{number} answer", role="assistant", text=exchange))
+            continue
+        answer = _END_OF_ANSWER.split(exchange[question.end() :], maxsplit=1)[0].strip()
+        citations = [{"title": "", "url": url} for url in dict.fromkeys(_SOURCE.findall(exchange))]
+        messages += (
+            ChatMessage(key=key, role="user", text=question[1].strip()),
+            ChatMessage(key=f"{number} answer", role="assistant", text=answer, parent=key, citations=citations),
+        )
     if not messages:
         raise InvalidParams("expected questions as headings, found none")
     modified = modified_at(path, limits)
@@ -104,19 +117,6 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
         created=modified if isinstance(modified, str) else None,
     )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _exchange(text: str, number: int) -> Iterator[ChatMessage]:
-    """A question is a heading; its answer ends with the list of sources."""
-    question = _QUESTION.match(text)
-    if question is None:
-        yield ChatMessage(key=f"{number} answer", role="assistant", text=text)
-        return
-    answer = _END_OF_ANSWER.split(text[question.end() :], maxsplit=1)[0].strip()
-    sources = [{"title": "", "url": url} for url in dict.fromkeys(_SOURCE.findall(text))]
-    key = f"{number} question"
-    yield ChatMessage(key=key, role="user", text=question[1].strip())
-    yield ChatMessage(key=f"{number} answer", role="assistant", text=answer, parent=key, citations=sources)
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -162,17 +162,11 @@ def _entries(value: object) -> Iterator[Mapping[str, Any]]:
 
 def _entry_messages(entry: Mapping[str, Any], number: int, limits: ImportLimits) -> Iterator[ChatMessage]:
     key, time = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(number), _time(entry)
-    answer, sources = _answer(entry, limits)
-    model = clean_line(entry.get("display_model")) or clean_line(entry.get("model"))
-    yield ChatMessage(key=f"{key} question", role="user", text=text_or_empty(entry.get("query_str")), time=time)
+    text, citations = _answer(entry, limits)
+    model, parent = clean_line(entry.get("display_model")) or clean_line(entry.get("model")), f"{key} question"
+    yield ChatMessage(key=parent, role="user", text=text_or_empty(entry.get("query_str")), time=time)
     yield ChatMessage(
-        key=f"{key} answer",
-        role="assistant",
-        text=answer,
-        time=time,
-        model=model,
-        parent=f"{key} question",
-        citations=sources,
+        key=f"{key} answer", role="assistant", text=text, time=time, model=model, parent=parent, citations=citations
     )
 
 

@@ -82,11 +82,21 @@ class PromptFilesImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        data = read_bytes(path, limits.line_max_bytes)
+        data, suffix = read_bytes(path, limits.line_max_bytes), path.suffix.lower()
         keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
-        text = decode(data, limits) if path.suffix.lower() != ".json" else DecodedText("")
-        yield from encoding_doubts("", text.encoding, is_doubtful=text.is_doubtful)
-        for location, entry in _read_entries(path, data, text.text, limits):
+        decoded = decode(data, limits) if suffix != ".json" else DecodedText("")
+        yield from encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
+        entries: Iterator[LocatedEntry]
+        match suffix:
+            case ".json":
+                entries = _list_entries(parse_json(data, limits))
+            case ".yaml" | ".yml":
+                entries = _list_entries(parse_yaml(decoded.text, limits.depth_max))
+            case ".csv" | ".tsv":
+                entries = table_rows(decoded.text)
+            case _:
+                entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
+        for location, entry in entries:
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
         progress(len(data))
 
@@ -144,18 +154,6 @@ _CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
 # -- entries of a file -------------------------------------------------------------------------------------------------
 
 
-def _read_entries(path: Path, data: bytes, text: str, limits: ImportLimits) -> Iterator[LocatedEntry]:
-    match path.suffix.lower():
-        case ".json":
-            return _list_entries(parse_json(data, limits))
-        case ".yaml" | ".yml":
-            return _list_entries(parse_yaml(text, limits.depth_max))
-        case ".csv" | ".tsv":
-            return table_rows(text)
-        case _:
-            return iter([(_WHOLE_FILE, _markdown_entry(text, limits.depth_max))])
-
-
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:
     """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
     if isinstance(value, Mapping):
@@ -177,20 +175,18 @@ def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
     sections = list(_SECTION.finditer(body))
     if not sections:
         return {"user": body, **front_matter}
-    fields = _introduction_fields(body[: sections[0].start()].strip())
+    # The heading before the first section is the title, and the remaining text there the details.
+    details = body[: sections[0].start()].strip()
+    fields: dict[str, str] = {}
+    if heading := re.search(r"^#[ \t]+([^\n]+)$", details, re.MULTILINE):
+        fields["title"] = heading[1].strip()
+        details = (details[: heading.start()] + details[heading.end() :]).strip()
+    fields["details"] = details
     ends = [*(section.start() for section in sections[1:]), len(body)]
     for section, end in zip(sections, ends, strict=True):
         role, content = section["role"].lower(), body[section.end() : end].strip()
         fields[role] = f"{fields[role]}\n\n{content}" if role in fields else content
     return {**fields, **front_matter}
-
-
-def _introduction_fields(text: str) -> dict[str, str]:
-    """Returns the heading before the first section as title, and the remaining text as details."""
-    heading = re.search(r"^#[ \t]+([^\n]+)$", text, re.MULTILINE)
-    if heading is None:
-        return {"details": text}
-    return {"title": heading[1].strip(), "details": (text[: heading.start()] + text[heading.end() :]).strip()}
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
@@ -248,21 +244,14 @@ def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
     """Accepts names, objects with a name, or an object of names and descriptions."""
     if isinstance(value, Mapping):
         value = [{"name": name, "description": description} for name, description in value.items()]
-    parts = value if isinstance(value, list) else split_words(value)
-    arguments = (_argument(part) for part in parts if isinstance(part, str | Mapping))
-    return tuple(argument for argument in arguments if argument.name)
-
-
-def _argument(value: str | Mapping[str, Any]) -> SavedPromptArgument:
-    if isinstance(value, str):
-        return SavedPromptArgument(name=value.strip())
-    fields = normalize_keys(value)
-    is_required = fields.get("required") is True or str(fields.get("required")).lower() == "true"
-    return SavedPromptArgument(
-        name=stripped_text(fields.get("name")),
-        description=stripped_text(fields.get("description")),
-        required=is_required,
-    )
+    arguments = []
+    for part in value if isinstance(value, list) else split_words(value):
+        fields = {"name": part} if isinstance(part, str) else normalize_keys(part) if isinstance(part, Mapping) else {}
+        if name := stripped_text(fields.get("name")):
+            description = stripped_text(fields.get("description"))
+            is_required = str(fields.get("required")).lower() == "true"
+            arguments.append(SavedPromptArgument(name=name, description=description, required=is_required))
+    return tuple(arguments)
 
 
 class _PromptKeys:

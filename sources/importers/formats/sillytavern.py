@@ -2,7 +2,7 @@
 branches. Speakers keep their names; the character itself is imported from its card."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -63,7 +63,11 @@ class SillyTavernImporter(Importer):
         # A chat is identified by its integrity id, which its backups share. In older versions, which have none, the
         # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
         # a message.
-        first = _read_first_line(path, limits)
+        with open_file(path) as file:
+            _, data = next(_read_lines(file, limits), (1, None))
+        if data is None:
+            raise InvalidParams("the first line is missing or too long")
+        first = _decode_line(data, limits)
         character, user = clean_line(first.character_name), clean_line(first.user_name)
         stem = printable_name(path.stem)
         integrity, main_chat = (clean_line(_field(first.chat_metadata, name)) for name in ("integrity", "main_chat"))
@@ -77,7 +81,7 @@ class SillyTavernImporter(Importer):
             metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
             created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
         )
-        if str(chat.metadata.get("integrity", "")) if isinstance(chat.metadata, Mapping) else "":
+        if integrity:
             chat = replace(chat, last_modified=_last_modified(path, limits, chat))
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
@@ -150,7 +154,9 @@ class _TavernThread:
                 yield FailedItem(f"line {message.number}, swipe {swipe + 1}", error.message)
 
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
-        line, info = message.line, _swipe_info(message.line, swipe)
+        line = message.line
+        infos = line.swipe_info if isinstance(line.swipe_info, list) else []
+        info = infos[swipe] if swipe < len(infos) and isinstance(infos[swipe], dict) else {}
         role = "user" if line.is_user is True else "assistant"
         model = clean_line(_field(info.get("extra"), "model"))
         if not model and is_canonical:
@@ -166,17 +172,6 @@ class _TavernThread:
             is_canonical=is_canonical,
             created_at=_parse_time(info.get("send_date")) or _parse_time(line.send_date) or self._time,
         )
-
-
-# -- lines -------------------------------------------------------------------------------------------------------------
-
-
-def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
-    with open_file(path) as file:
-        _, data = next(_read_lines(file, limits), (1, None))
-    if data is None:
-        raise InvalidParams("the first line is missing or too long")
-    return _decode_line(data, limits)
 
 
 def _is_backup(path: Path) -> bool:
@@ -246,12 +241,6 @@ def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, by
             yield number, None
         elif line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
             yield number, line
-
-
-def _swipe_info(line: _TavernLine, swipe: int) -> Mapping[str, Any]:
-    infos = line.swipe_info if isinstance(line.swipe_info, list) else []
-    info = infos[swipe] if swipe < len(infos) else None
-    return info if isinstance(info, dict) else {}
 
 
 def _field(value: Any, name: str) -> Any:

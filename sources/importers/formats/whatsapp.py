@@ -10,6 +10,7 @@ without a name. An iPhone writes them in the name of the chat, and marks what it
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
@@ -126,7 +127,12 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
     cleaned = _clean(text.text)
     require_messages(sum(1 for _ in _LINE.finditer(cleaned)), limits)
-    lines = list(_lines(cleaned))
+    lines = []
+    # Lines without a date belong to the message before them.
+    for match, following in pairwise((*filter(_is_date, _LINE.finditer(cleaned)), None)):
+        assert match is not None
+        text_end = following.start() if following else len(cleaned)
+        lines.append(_parse_line(match, cleaned[match.end() : text_end]))
     if not lines:
         raise InvalidParams("expected lines with a date, a time and a name, found none")
     order, is_certain = _date_order(lines)
@@ -153,14 +159,6 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
-def _lines(text: str) -> Iterator[_WhatsAppLine]:
-    """Lines without a date belong to the message before them."""
-    starts = filter(_is_date, _LINE.finditer(text))
-    for match, following in pairwise((*starts, None)):
-        assert match is not None
-        yield _parse_line(match, text[match.end() : following.start() if following else len(text)])
-
-
 def _parse_line(match: re.Match[str], text: str) -> _WhatsAppLine:
     hour = int(match["hour"])
     if match["half"]:
@@ -177,14 +175,12 @@ def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
         return ("month", "day"), True
     if any(line.date[0] > _MONTHS for line in lines):
         return ("day", "month"), True
-    descents = {order: _descents(lines, order) for order in (("day", "month"), ("month", "day"))}
+    descents: dict[tuple[str, str], int] = {}
+    for order in (("day", "month"), ("month", "day")):
+        times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
+        descents[order] = sum(after < before for before, after in pairwise(times))
     best = min(descents, key=lambda order: descents[order])
     return best, len(set(descents.values())) > 1
-
-
-def _descents(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> int:
-    times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
-    return sum(after < before for before, after in pairwise(times))
 
 
 def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, int, int]:
@@ -193,14 +189,6 @@ def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, i
         return first, second, third
     day, month = (first, second) if order[0] == "day" else (second, first)
     return third if third >= _CENTURY // 2 else _CENTURY + third, month, day
-
-
-def _time(line: _WhatsAppLine, order: tuple[str, str]) -> str | None:
-    year, month, day = _year_month_day(line, order)
-    try:
-        return format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
-    except ValueError:
-        return None
 
 
 def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterator[ChatMessage]:
@@ -212,7 +200,11 @@ def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterato
         sender = speakers.sender(line.text)
         if sender is None or (number == 0 and _is_by_program(line.text, sender)):
             continue
-        time, name, text = _time(line, order), clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
+        year, month, day = _year_month_day(line, order)
+        time = None
+        with suppress(ValueError):
+            time = format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
+        name, text = clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
         seen[key] += 1
         yield ChatMessage(key=f"{key}\0{seen[key]}", role="user", sender=name, text=text[sender.end() :], time=time)

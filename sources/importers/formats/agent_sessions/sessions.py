@@ -270,17 +270,11 @@ class _SessionReader:
         self._last_line = pending.lines.end
         if len(self._exchange) < _EXCHANGE_TURNS_MAX and not turn.is_sidechain:
             # Keeps only what observations need, because a long exchange is held in memory until it ends.
-            calls = [
-                replace(
-                    call,
-                    arguments={
-                        name: value[:_ARGUMENT_CHARS]
-                        for name, value in call.arguments.items()
-                        if isinstance(value, str)
-                    },
-                )
-                for call in turn.calls
-            ]
+            calls = []
+            for call in turn.calls:
+                texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
+                shorter = {name: text[:_ARGUMENT_CHARS] for name, text in texts.items()}
+                calls.append(replace(call, arguments=shorter))
             results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
             shortened = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
             self._exchange.append(_LocatedTurn(shortened, pending.lines))

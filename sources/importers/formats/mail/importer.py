@@ -4,8 +4,9 @@ Attachments that are documents become media items, too.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -73,7 +74,6 @@ class MailImporter(ParsingImporter):
     ) -> Iterator[ImportEvent]:
         with open_file(path) as file:
             is_mbox = file.read(5) == b"From "
-            file.seek(0)
             if is_mbox:
                 file.seek(0)
                 entries = index_mbox(file, progress)
@@ -104,9 +104,16 @@ class MailImporter(ParsingImporter):
             first = next(messages, None)
         if first is None:
             return
-        yield from conversation_parts(
-            _conversation_draft(uuid, first, entries), _message_drafts(first, messages, attachments)
+        dates = [entry.date for entry in entries if entry.date]
+        draft = ConversationDraft(
+            uuid=uuid,
+            title=short_title(_REPLY.sub("", first.subject, count=1)) or first.subject,
+            tags=clean_tags(first.labels),
+            metadata={"media_type": "email"},
+            created_at=min(dates) if dates else UNSET,
+            last_modified=max(dates) if dates else UNSET,
         )
+        yield from conversation_parts(draft, _message_drafts(chain((first,), messages), attachments))
         for message, message_uuid in attachments:
             yield from self._read_attachments(message, {"conversation": uuid, "message": message_uuid}, limits)
 
@@ -139,47 +146,31 @@ def _messages(file: IO[bytes], entries: list[MboxEntry], limits: ImportLimits) -
             yield FailedItem(f"message at byte {entry.start}", error.message)
 
 
-def _conversation_draft(uuid: str, first: MailMessage, entries: list[MboxEntry]) -> ConversationDraft:
-    dates = [entry.date for entry in entries if entry.date]
-    return ConversationDraft(
-        uuid=uuid,
-        title=short_title(_REPLY.sub("", first.subject, count=1)) or first.subject,
-        tags=clean_tags(first.labels),
-        metadata={"media_type": "email"},
-        created_at=min(dates) if dates else UNSET,
-        last_modified=max(dates) if dates else UNSET,
-    )
-
-
 def _message_drafts(
-    first: MailMessage, others: Iterator[MailMessage | FailedItem], attachments: list[tuple[MailMessage, str]]
+    messages: Iterable[MailMessage | FailedItem], attachments: list[tuple[MailMessage, str]]
 ) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
-    message: MailMessage | FailedItem | None = first
-    while message is not None:
+    """Adds the messages with attachments to `attachments`."""
+    for message in messages:
         if isinstance(message, FailedItem):
             yield message
-        else:
-            uuid = _message_uuid("messages", message.key)
-            if message.attachments:
-                attachments.append((message, uuid))
-            yield _message_draft(message, uuid)
-        message = next(others, None)
-
-
-def _message_draft(message: MailMessage, uuid: str) -> MessageDraft | SkippedItem:
-    if not message.text and not message.attachments:
-        return SkippedItem("message without text")
-    return MessageDraft(
-        uuid=uuid,
-        role="user",
-        sender=short_title(message.sender),
-        content=message.text or f"[{', '.join(file.name for file in message.attachments)}]",
-        attachments=[
-            {"name": file.name, "type": file.content_type, "bytes": len(file.data)} for file in message.attachments
-        ],
-        metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
-        created_at=message.date or UNSET,
-    )
+            continue
+        uuid = _message_uuid("messages", message.key)
+        if message.attachments:
+            attachments.append((message, uuid))
+        elif not message.text:
+            yield SkippedItem("message without text")
+            continue
+        yield MessageDraft(
+            uuid=uuid,
+            role="user",
+            sender=short_title(message.sender),
+            content=message.text or f"[{', '.join(file.name for file in message.attachments)}]",
+            attachments=[
+                {"name": file.name, "type": file.content_type, "bytes": len(file.data)} for file in message.attachments
+            ],
+            metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
+            created_at=message.date or UNSET,
+        )
 
 
 def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> MediaDraft:

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -64,18 +64,13 @@ class _Reader:
                     confine_reading(paths)
                     confine(paths, mode)
                 case FindFiles(paths, limits, format_name):
-                    self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
-                case ProbeFiles():
-                    folder, probe_paths = (
-                        Path(os.fsdecode(request.folder)),
-                        [Path(os.fsdecode(path)) for path in request.paths],
-                    )
-                    importers = (
-                        all_importers() if request.format_name is None else (load_importer(request.format_name),)
-                    )
-                    self._send_found(
-                        discover_in_folder(folder, probe_paths, request.limits, importers, request.format_name)
-                    )
+                    found_paths = [Path(os.fsdecode(path)) for path in paths]
+                    self._send_found(discover(found_paths, limits, all_importers(), format_name))
+                case ProbeFiles(folder, paths, limits, format_name):
+                    importers = all_importers() if format_name is None else (load_importer(format_name),)
+                    probe_paths = [Path(os.fsdecode(path)) for path in paths]
+                    folder_path = Path(os.fsdecode(folder))
+                    self._send_found(discover_in_folder(folder_path, probe_paths, limits, importers, format_name))
                 case ReadFile():
                     self._open(request)
                 case NextBatch():
@@ -88,9 +83,6 @@ class _Reader:
                             batch.reports += [FailedItem(kind, _NOT_SENT) for item in items if not _is_sendable(item)]
                             items[:] = [item for item in items if _is_sendable(item)]
                         self._send(ReadBatch(batch))
-
-    def _find(self, paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> None:
-        self._send_found(discover(paths, limits, all_importers(), format_name))
 
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []

@@ -78,8 +78,8 @@ def _export_objects(
         with open_archive(path, limits, progress) as archive:
             for name in _require_files(name for name in archive.names if is_export_file(name)):
                 try:
-                    with archive.open(name) as file:
-                        for element in iter_objects(file, limits):
+                    with archive.open(name) as entry:
+                        for element in iter_objects(entry, limits):
                             yield name, element
                 except InvalidParams as error:
                     yield name, JsonElement(0, problem=error.message)

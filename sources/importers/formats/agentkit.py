@@ -68,7 +68,9 @@ class AgentKitImporter(Importer):
             for conversation_id, rowids in reader.grouped_rowids(_MESSAGES, "conversation_id", "timestamp"):
                 conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
                 if conversation is None:
-                    yield from _skip_messages(rowids, row_progress)
+                    for _ in rowids:
+                        yield SkippedItem("message of a deleted conversation")
+                        row_progress.step()
                 else:
                     empty -= 1
                     yield from _read_conversation(reader, conversation, rowids, row_progress)
@@ -77,12 +79,6 @@ class AgentKitImporter(Importer):
 
 
 IMPORTER = AgentKitImporter()
-
-
-def _skip_messages(rowids: Iterable[int], progress: RowProgress) -> Iterator[SkippedItem]:
-    for _ in rowids:
-        yield SkippedItem("message of a deleted conversation")
-        progress.step()
 
 
 def _read_conversation(

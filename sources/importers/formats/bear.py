@@ -28,7 +28,14 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_time, valid_uuid
+from sources.importers.engine.values import (
+    clean_tags,
+    json_or_none,
+    short_title,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
 
 _TEXTS = ("text.md", "text.markdown", "text.txt")
 _INFO = "info.json"
@@ -104,6 +111,8 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
     if not text:
         return SkippedItem("empty note")
     prose = remove_code(text)
+    # Older versions of Bear add digits to the UUID.
+    uuid = valid_uuid(text_or_empty(bear.get("uniqueIdentifier"))[:36])
     note_draft_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
     modified = stored_time(bear.get("modificationDate"))
     note_draft = NoteDraft(
@@ -117,13 +126,8 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
             pinned=bear.get("pinned") in (1, True) or None,
             archived=bear.get("archived") in (1, True) or None,
         ),
-        uuid=valid_uuid(_leading_uuid(bear.get("uniqueIdentifier"))) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        uuid=uuid or stable_uuid("bear", "notes", f"{key}/{folder}"),
         created_at=stored_time(bear.get("creationDate")) or UNSET,
         last_modified=modified or UNSET,
     )
     return ImportedNote(note_draft)
-
-
-def _leading_uuid(value: object) -> object:
-    """Older versions of Bear add digits to the UUID."""
-    return value[:36] if isinstance(value, str) else value

@@ -81,7 +81,15 @@ def _read_conversation(
     if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
         yield FailedItem(f"conversation {number}", "expected a conversation with a list of messages")
         return
-    messages = (_message(message, index) for index, message in enumerate(objects(value["messages"]), 1))
+    messages = (
+        ChatMessage(
+            key=str(index),
+            role=role_of(message.get("role")),
+            text=content_text(message.get("content")),
+            parent=str(index - 1) if index > 1 else None,
+        )
+        for index, message in enumerate(objects(value["messages"]), 1)
+    )
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
     first = content_text(next(objects(value["messages"]), {}).get("content"))
@@ -95,15 +103,6 @@ def _read_conversation(
         system_prompt=text_or_empty(value.get("prompt")),
     )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _message(message: Mapping[str, Any], number: int) -> ChatMessage:
-    return ChatMessage(
-        key=str(number),
-        role=role_of(message.get("role")),
-        text=content_text(message.get("content")),
-        parent=str(number - 1) if number > 1 else None,
-    )
 
 
 def _read_prompt(

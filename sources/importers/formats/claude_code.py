@@ -186,9 +186,8 @@ class _MessageBlocks:
         self.results: list[AgentToolResult] = []
         for block in blocks:
             if block.get("type") == "tool_use":
-                arguments = block.get("input") if isinstance(block.get("input"), dict) else {}
-                name = clean_line(block.get("name")) or "tool"
-                self.calls.append(AgentToolCall(clean_line(block.get("id")), name, arguments))
+                key, name, arguments = clean_line(block.get("id")), clean_line(block.get("name")), block.get("input")
+                self.calls.append(AgentToolCall(key, name or "tool", arguments if isinstance(arguments, dict) else {}))
             elif block.get("type") == "tool_result":
                 result = block.get("content")
                 text = result if isinstance(result, str) else "\n".join(filter(None, map(_block_text, objects(result))))

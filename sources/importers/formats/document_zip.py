@@ -1,7 +1,7 @@
 """A zip of documents: every document in it becomes a media item, as if it had been imported alone."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,7 +26,9 @@ class DocumentZipImporter(ParsingImporter):
         """Stays below the formats whose exports are zips with documents in them."""
         if probe.is_folder or not is_zip(probe.head):
             return 0.0
-        return 0.25 if _consists_of_documents(probe.names) else 0.0
+        # Most archives contain some text, so at least half of the files must be documents.
+        files = [name for name in probe.names if is_visible(name)]
+        return 0.25 if 0 < len(files) <= 2 * sum(map(_has_document_suffix, files)) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -53,12 +55,6 @@ class DocumentZipImporter(ParsingImporter):
 
 
 IMPORTER = DocumentZipImporter()
-
-
-def _consists_of_documents(names: Sequence[str]) -> bool:
-    """Most archives contain some text, so at least half of the files must be documents."""
-    files = [name for name in names if is_visible(name)]
-    return 0 < len(files) <= 2 * sum(map(_has_document_suffix, files))
 
 
 def _has_document_suffix(name: str) -> bool:

@@ -118,21 +118,16 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
         return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(suffix)
     if probe.head.startswith(b"{\\rtf"):
         return "rtf"
+    if not is_text(probe.head):
+        return None
     if suffix in _TABLE_SUFFIXES:
-        return "csv" if _is_table(probe.head) else None
-    return "html" if _is_page(probe.head) else None
-
-
-def _is_table(head: bytes) -> bool:
-    """Returns whether the first two lines have the same delimiter."""
-    lines = [
-        line for line in head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"").split(b"\n", 10) if line.strip()
-    ]
-    return (
-        is_text(head)
-        and len(lines) > 1
-        and any(bytes([mark]) in lines[0] and bytes([mark]) in lines[1] for mark in _DELIMITERS)
-    )
+        # The first two lines of a table have the same delimiter.
+        start = probe.head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"")
+        lines = [line for line in start.split(b"\n", 10) if line.strip()]
+        return "csv" if len(lines) > 1 and any(mark in lines[0] and mark in lines[1] for mark in _DELIMITERS) else None
+    # In UTF-16, every other byte of a tag is 0.
+    start = probe.head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
+    return "html" if not _JSON.match(start) and _HTML.search(start) else None
 
 
 def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
@@ -143,12 +138,6 @@ def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
         return None
     folders = {name.partition("/")[0] for name in names}
     return next((kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders), None)
-
-
-def _is_page(head: bytes) -> bool:
-    # In UTF-16, every other byte of a tag is 0.
-    start = head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
-    return is_text(head) and not _JSON.match(start) and _HTML.search(start) is not None
 
 
 def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: ImportLimits) -> MediaDraft:

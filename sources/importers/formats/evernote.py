@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -171,22 +170,18 @@ def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: Impor
         title=title or "Untitled",
         content=text,
         tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
-        metadata=_metadata(note),
+        metadata=compact_metadata(
+            updated=stored_time(_first(note, "updated")),
+            url=clean_line(_first(note, "source-url")),
+            source=clean_line(_first(note, "source")),
+            author=clean_line(_first(note, "author")),
+            attachments=[clean_line(name) for name in note.get("file-name", ())],
+        ),
         uuid=uuid,
         created_at=stored_time(_first(note, "created")) or UNSET,
         last_modified=stored_time(_first(note, "updated")) or UNSET,
     )
     return ImportedNote(draft, former_uuid=former_uuid)
-
-
-def _metadata(note: Mapping[str, list[str]]) -> dict[str, Any]:
-    return compact_metadata(
-        updated=stored_time(_first(note, "updated")),
-        url=clean_line(_first(note, "source-url")),
-        source=clean_line(_first(note, "source")),
-        author=clean_line(_first(note, "author")),
-        attachments=[clean_line(name) for name in note.get("file-name", ())],
-    )
 
 
 def _first(note: Mapping[str, list[str]], name: str) -> str:

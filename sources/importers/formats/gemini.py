@@ -121,11 +121,12 @@ def _read_activity(activity: _GeminiActivity, limits: ImportLimits) -> _GeminiEx
         # Feedback, deleted chats and settings are activities, too.
         return SkippedItem("activity without an answer")
     address = _CONVERSATION.match(text_or_empty(activity.titleUrl))
+    files = (*texts(activity.attachedFiles), *texts([activity.imageFile]))
     return _GeminiExchange(
         time=time,
         prompt=_PROMPTED.sub("", text_or_empty(activity.title), count=1),
         answer=answer,
-        attachments=_attachments(activity),
+        attachments=tuple({"name": clean_line(name)} for name in files),
         url=address[0] if address else "",
     )
 
@@ -140,16 +141,11 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
         modified=exchanges[-1].time,
         url=first.url,
     )
-    messages = (message for exchange in exchanges for message in _messages(exchange))
+    messages: list[ChatMessage] = []
+    for exchange in exchanges:
+        time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
+        messages += (
+            ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
+            ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
+        )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _messages(exchange: _GeminiExchange) -> Iterator[ChatMessage]:
-    time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
-    yield ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments)
-    yield ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key)
-
-
-def _attachments(activity: _GeminiActivity) -> tuple[Mapping[str, Any], ...]:
-    names = (*texts(activity.attachedFiles), *texts([activity.imageFile]))
-    return tuple({"name": clean_line(name)} for name in names)

@@ -54,7 +54,10 @@ class JupyterImporter(Importer):
         metadata = _object(notebook.get("metadata"))
         info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
         language = clean_line(info.get("name")) or clean_line(kernel.get("language"))
-        content = "\n\n".join(part for cell in _cells(notebook) for part in _cell_parts(cell, language))
+        # Until version 4, cells were inside worksheets.
+        sheets = (notebook, *objects(notebook.get("worksheets")))
+        cells = (cell for sheet in sheets for cell in objects(sheet.get("cells")))
+        content = "\n\n".join(part for cell in cells for part in _cell_parts(cell, language))
         if content:
             yield ImportedNote(_note_draft(path, notebook, replace_unstorable(content), language, limits))
         else:
@@ -65,30 +68,22 @@ class JupyterImporter(Importer):
 IMPORTER = JupyterImporter()
 
 
-def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Until version 4, cells were inside worksheets."""
-    worksheets = objects(notebook.get("worksheets"))
-    return [*objects(notebook.get("cells")), *(cell for sheet in worksheets for cell in objects(sheet.get("cells")))]
-
-
 def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
     source = _joined(cell.get("source") or cell.get("input")).strip("\n")
     if cell.get("cell_type") == "code":
         if source.strip():
             yield _fenced(source, language)
         for output in objects(cell.get("outputs")):
-            if text := _output_text(output):
+            # What was printed or returned as text, or the error. Images and web pages are left out.
+            if output.get("output_type") in ("error", "pyerr"):
+                text = clean_line(f"{output.get('ename')}: {output.get('evalue')}")
+            else:
+                text = _joined(output.get("text") or _object(output.get("data")).get("text/plain")).strip("\n")
+                text = text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
+            if text:
                 yield _fenced(text, "")
     elif source.strip():
         yield source
-
-
-def _output_text(output: Mapping[str, Any]) -> str:
-    """Returns what was printed or returned as text, or the error. Images and web pages are left out."""
-    if output.get("output_type") in ("error", "pyerr"):
-        return clean_line(f"{output.get('ename')}: {output.get('evalue')}")
-    text = _joined(output.get("text") or _object(output.get("data")).get("text/plain")).strip("\n")
-    return text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
 
 
 def _fenced(text: str, language: str) -> str:

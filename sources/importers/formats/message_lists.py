@@ -114,23 +114,19 @@ def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
         if isinstance(speaker, Mapping):
             speaker = speaker.get("role") or speaker.get("name")
         role = role_of(speaker)
+        text = next((content_text(message[name]) for name in ("content", "value", "text") if message.get(name)), "")
+        calls = message.get("tool_calls") or message.get("function_call")
         yield ChatMessage(
             key=str(number),
             role=role,
             sender="" if is_role(speaker) else clean_line(speaker),
-            text=_text(message),
+            # A message without text may be the call of a tool.
+            text=text if text.strip() or not calls else to_json(calls),
             time=_time(message),
             model=clean_line(message.get("model")),
             tool=clean_line(message.get("name")) if role == "tool" else "",
             parent=str(number - 1) if number > 1 else None,
         )
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    """A message without text may be the call of a tool."""
-    text = next((content_text(message[field]) for field in ("content", "value", "text") if message.get(field)), "")
-    calls = message.get("tool_calls") or message.get("function_call")
-    return text if text.strip() or not calls else to_json(calls)
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:

@@ -47,10 +47,12 @@ class RestructuredTextImporter(Importer):
         text = read_text(path, limits)
         lines = [line.rstrip() for line in text.split("\n", _HEAD_LINES)[:_HEAD_LINES]]
         fields = {match[1].lower(): match[2] for line in lines if (match := _FIELD.fullmatch(line))}
+        tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
+        tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         draft = NoteDraft(
             title=short_title(_title(lines)) or short_title(printable_name(path.stem)),
             content=text.strip("\n"),
-            tags=clean_tags(list(_tags(lines, fields))),
+            tags=clean_tags([tag for tags in tag_lists for tag in tags.split(",")]),
             metadata=compact_metadata(path=printable_name(path.name), author=clean_line(fields.get("author"))),
             uuid=stable_uuid("rst", "notes", file_key(path, limits)),
             created_at=stored_date(fields.get("date")) or modified_at(path, limits),
@@ -72,10 +74,3 @@ def _title(lines: Sequence[str]) -> str:
 
 def _is_adornment(line: str) -> bool:
     return len(line) > 1 and len(set(line)) == 1 and not line[0].isalnum() and not line[0].isspace()
-
-
-def _tags(lines: Sequence[str], fields: dict[str, str]) -> Iterator[str]:
-    lists = [fields.get(field, "") for field in _TAG_FIELDS]
-    lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
-    for text in lists:
-        yield from text.split(",")

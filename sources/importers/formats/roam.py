@@ -97,15 +97,12 @@ def _outline(page: Mapping[str, Any]) -> Iterator[str]:
     while levels:
         indent = "  " * (len(levels) - 1)
         for block in levels[-1]:
-            yield f"{indent}- {_block_text(block, indent)}" if block else f"{indent}- "
+            heading = block.get("heading")
+            mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+            text = text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")
+            yield f"{indent}- {mark}{text}"
             if block.get("children"):
                 levels.append(objects(block["children"]))
                 break
         else:
             levels.pop()
-
-
-def _block_text(block: Mapping[str, Any], indent: str) -> str:
-    heading = block.get("heading")
-    mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
-    return mark + text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")

@@ -52,7 +52,13 @@ _PROPERTIES = ("subject", "keywords", "description", "language")
 def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         archive.require_moderate()
-        _require_content_types(archive)
+        # Refuses what openpyxl cannot read before it is loaded.
+        has_content_types = False
+        if _CONTENT_TYPES in archive.names:
+            with archive.open(_CONTENT_TYPES) as part:
+                has_content_types = bool(part.read(1))
+        if not has_content_types:
+            raise InvalidParams("spreadsheet is damaged")
         _require_no_declarations(archive)
     # openpyxl loads the system's lists of MIME types, which the sandbox denies and no spreadsheet needs.
     mimetypes.knownfiles.clear()
@@ -84,15 +90,6 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
             )
         except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
-
-
-def _require_content_types(archive: Archive) -> None:
-    """Refuses what openpyxl cannot read before it is loaded."""
-    if _CONTENT_TYPES in archive.names:
-        with archive.open(_CONTENT_TYPES) as part:
-            if part.read(1):
-                return
-    raise InvalidParams("spreadsheet is damaged")
 
 
 def _require_no_declarations(archive: Archive) -> None:

@@ -113,13 +113,13 @@ def read_session(
             head = list(lines_within(file, max_bytes))
             header = session_format.read_header(path, head, limits)
             title = header.title
-            for line in head:
+            for data in head:
                 if title:
                     break
                 # The first sentence of the first text that the user wrote.
                 with suppress(SkipMessage, InvalidParams):
                     requests = (
-                        turn.text for turn in session_format.parse_line(line, 0, limits) if turn.starts_exchange
+                        turn.text for turn in session_format.parse_line(data, 0, limits) if turn.starts_exchange
                     )
                     title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
             header = replace(header, title=title)

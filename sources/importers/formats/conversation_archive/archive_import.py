@@ -2,7 +2,6 @@
 one that an earlier attempt left incomplete is continued."""
 
 import asyncio
-from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -10,7 +9,6 @@ from msgspec.structs import asdict
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.importers.formats.conversation_archive.reader import (
     MANIFEST,
-    ArchivedMessage,
     ArchiveManifest,
     ArchivePart,
     ArchiveReader,
@@ -56,14 +54,10 @@ async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int)
     manifest = await asyncio.to_thread(reader.manifest)
     importing = _ArchiveImport(chats, problems_max)
     parts = reader.parts()
-    while (part := await asyncio.to_thread(_next_part, parts)) is not None:
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
         await importing.add_part(part)
     await importing.add_namespaces(manifest)
     return importing.result()
-
-
-def _next_part(parts: Iterator[ArchivePart]) -> ArchivePart | None:
-    return next(parts, None)
 
 
 class _StoredConversation(Struct):
@@ -145,7 +139,11 @@ class _ArchiveImport:
         overlap = stored.count - part.first
         if not stored.is_open or overlap > len(part.messages):
             return
-        if overlap > 0 and not await self._ends_with(part.conversation.id, part.messages[overlap - 1]):
+        is_same = True
+        if overlap > 0:
+            page = await self._chats.messages(part.conversation.id, 1, stored.count - 1)
+            is_same = [message.id for message in page.rows] == [part.messages[overlap - 1].id]
+        if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
             await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
@@ -156,10 +154,6 @@ class _ArchiveImport:
                 self._stored.existed = False
                 self._counts.kept -= 1
                 self._counts.continued += 1
-
-    async def _ends_with(self, conversation_id: str, message: ArchivedMessage) -> bool:
-        page = await self._chats.messages(conversation_id, 1, self._stored.count - 1)
-        return [stored.id for stored in page.rows] == [message.id]
 
     def _fail(self, entry: str, message: str) -> None:
         self._stored.is_open = False

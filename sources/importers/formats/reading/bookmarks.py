@@ -42,24 +42,26 @@ class BookmarksImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
-        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _page_links(data, limits)
+        links: Iterator[SavedLink]
+        if is_json(data[:1024]):
+            links = _json_links(parse_json(data, limits))
+        else:
+            links = (
+                SavedLink(
+                    url=link.attributes.get("href", ""),
+                    title=link.title,
+                    description=link.description,
+                    tags=tuple(link.attributes.get("tags", "").split(",")),
+                    folder=link.folder,
+                    created=stored_time(link.added),
+                )
+                for link in links_in_page(decode_page(data, limits), limits)
+            )
         yield from read_links("bookmarks", links)
         progress(len(data))
 
 
 IMPORTER = BookmarksImporter()
-
-
-def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data, limits), limits):
-        yield SavedLink(
-            url=link.attributes.get("href", ""),
-            title=link.title,
-            description=link.description,
-            tags=tuple(link.attributes.get("tags", "").split(",")),
-            folder=link.folder,
-            created=stored_time(link.added),
-        )
 
 
 def _json_links(value: Any) -> Iterator[SavedLink]:

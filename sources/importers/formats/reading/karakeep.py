@@ -53,7 +53,10 @@ class KarakeepImporter(Importer):
         bookmarks = export.get("bookmarks") if isinstance(export, Mapping) else None
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved = [(bookmark, _content(bookmark)) for bookmark in objects(bookmarks)]
+        saved: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+        for bookmark in objects(bookmarks):
+            content = bookmark.get("content")
+            saved.append((bookmark, content if isinstance(content, Mapping) else {}))
         yield from read_links("karakeep", (_link(entry, content) for entry, content in saved if "url" in content))
         for entry, content in saved:
             if "text" in content:
@@ -64,11 +67,6 @@ class KarakeepImporter(Importer):
 
 
 IMPORTER = KarakeepImporter()
-
-
-def _content(bookmark: Mapping[str, Any]) -> Mapping[str, Any]:
-    content = bookmark.get("content")
-    return content if isinstance(content, Mapping) else {}
 
 
 def _link(bookmark: Mapping[str, Any], content: Mapping[str, Any]) -> SavedLink:

@@ -49,18 +49,14 @@ def _table_links(text: str, failed: list[FailedItem]) -> Iterator[SavedLink]:
     for location, row in table_rows(text):
         if isinstance(row, str):
             failed.append(FailedItem(location, row))
-        else:
-            yield _row_link(row)
-
-
-def _row_link(row: dict[str, str]) -> SavedLink:
-    return SavedLink(
-        url=row.get("url", ""),
-        title=row.get("title", ""),
-        tags=tuple(row.get("tags", "").split("|")),
-        created=stored_time(row.get("time_added")),
-        state=row.get("status", ""),
-    )
+            continue
+        yield SavedLink(
+            url=row.get("url", ""),
+            title=row.get("title", ""),
+            tags=tuple(row.get("tags", "").split("|")),
+            created=stored_time(row.get("time_added")),
+            state=row.get("status", ""),
+        )
 
 
 def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:

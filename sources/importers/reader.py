@@ -96,6 +96,7 @@ class _Reader:
             self._batches.close()
         importer = load_importer(request.importer)
         if isinstance(importer, ParsingImporter):
+            # This process may not start another, so the server starts the parser of a document.
             importer = type(importer)(self._parse)
         path = Path(os.fsdecode(request.path))
         events = importer.read(path, request.limits, self._report_progress, request.position)
@@ -111,6 +112,7 @@ class _Reader:
         return answer.result
 
     def _report_progress(self, bytes_read: int) -> None:
+        # Also what tells the server that this process still works; see `ReaderProcess`.
         if time.monotonic() > self._progress_at + _PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             self._send(ReadProgress(bytes_read))
@@ -138,6 +140,7 @@ def _send(response: ReaderResponse) -> None:
 
 
 def _main(memory_max_bytes: int) -> None:
+    # Before the first request, and so before any file is opened.
     for kind, value in ((resource.RLIMIT_AS, memory_max_bytes), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))

@@ -34,6 +34,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.limits import ImportLimits
 
 
+# One transaction takes about a tenth of a second, and searches of the same library wait for it.
 class BatchLimits(Struct, frozen=True):
     """The maximum number of rows and characters written in one transaction."""
 
@@ -63,6 +64,7 @@ class BatchReader:
 
     def __init__(self, events: Iterator[ImportEvent], limits: BatchLimits) -> None:
         self._limits = limits
+        # Importers yield conversations of any length, and a transaction has a limit.
         self._events = _split_long_conversations(events, limits)
 
     def next_batch(self) -> Batch:
@@ -88,6 +90,7 @@ class BatchReader:
                 if rows >= self._limits.rows or chars >= self._limits.chars:
                     return batch
         except FlorilegiumError as error:
+            # The items that were read before the failure are still written.
             batch.failure = error.message
         except OSError as error:
             batch.failure = f"cannot be read: {error.strerror or 'disk error'}"
@@ -115,6 +118,7 @@ def _split_long_conversations(events: Iterator[ImportEvent], limits: BatchLimits
                 continue
             continues = event.continues
             for part in _message_parts(event.messages, limits):
+                # Each part repeats the conversation, so that it can be written without the parts before it.
                 yield ImportedConversation(event.draft, part, continues)
                 continues = True
     finally:
@@ -200,6 +204,7 @@ class _EventCounts:
             case ImportedConversation(_, messages, continues):
                 self._imported += 1 + len(messages)
                 self._messages = len(messages) + (self._messages if continues else 0)
+                # Counted across the parts of a conversation, which may come in several events.
                 require_messages(self._messages, self._limits)
             case DoubtfulItem() | Checkpoint():
                 pass
@@ -207,6 +212,7 @@ class _EventCounts:
                 self._imported += 1
 
     def _require(self, count: int, count_max: int, outcome: str, setting: str) -> None:
+        # A large export may have many skipped messages next to those that are imported.
         if count > max(count_max, self._imported):
             raise InvalidParams(
                 f"{count} items {outcome} and {self._imported} were read; the rest of the file was not read ({setting})"

@@ -54,6 +54,7 @@ def discover(
 ) -> Iterator[DiscoveryResult]:
     """Yields the files to import. A folder is read as a whole if an importer recognizes it, otherwise file by file. A
     file named by the user together with its format is not checked against that format."""
+    # `--format` overrides what the content suggests; if the file has another format, its importer reports why.
     named = importer_by_name(format_name, importers) if format_name else None
     for path in paths:
         try:
@@ -107,6 +108,7 @@ def _discover_folder(
     folder = probe.path
     importer = select_importer(probe, importers)
     if importer is not None:
+        # The size is for the progress only.
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
         # Yields the files in an export's folder that do not belong to the export.
         names = (path.relative_to(folder).as_posix() for path in files_in(folder))
@@ -139,6 +141,7 @@ def _discover_file_in_folder(
     importer = select_importer(probe, importers)
     if importer is not None:
         return DiscoveredFile(path, name, importer, file_size(path))
+    # Files of other programs are counted, but a damaged export is a problem that the user should know of.
     damage = find_damage(probe, limits)
     return None if damage is None else ImportProblem(name, "", damage)
 

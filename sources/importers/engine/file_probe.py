@@ -52,6 +52,7 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     entries: Mapping[str, ZipInfo] = {}
     if is_zip(head):
         with suppress(InvalidParams, TooLarge), open_archive(path, limits) as archive:
+            # A zip that is damaged or refused has no names; the importer that its suffix suggests then reports why.
             entries = dict(islice(archive.entries.items(), _NAMES_MAX))
     return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
@@ -59,6 +60,7 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
 def files_in(folder: Path) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
     files inside the folder; a link to a folder could form a loop."""
+    # Links are compared with the real path of the folder, which may itself be reached through a link.
     root = folder.resolve()
     pending = [folder]
     while pending:
@@ -76,4 +78,5 @@ def files_in(folder: Path) -> Iterator[Path]:
                 elif entry.is_file(follow_symlinks=False):
                     files.append(path)
         yield from sorted(files)
+        # In reverse, because the last one is taken next.
         pending += sorted(folders, reverse=True)

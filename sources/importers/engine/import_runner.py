@@ -85,6 +85,7 @@ async def run_import(
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
+    # The process may open these paths and no others.
     paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
     async with open_reader_process(import_limits(settings), paths) as process:
         runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
@@ -147,6 +148,7 @@ class ImportRunner:
         digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
+            # The digest of a large export is computed in a fraction of the time in which it is read.
             known = await find_known_file(bookmarks, file, digest)
         if known is not None:
             importing.count_unchanged(known.kinds)
@@ -158,6 +160,7 @@ class ImportRunner:
             if source_file.importer.recognizes_moved_files:
                 importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
             await importing.run(self._limits, self._batch_limits, file_progress)
+            # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
                 await save_known_file(bookmarks, source_file, digest, importing.summary, item)
@@ -239,6 +242,7 @@ class _FileImport:
             self._progress.items += count
 
     async def _write(self, batch: Batch) -> None:
+        # A running import passes its slot on here while others wait.
         if self._progress.before_batch is not None:
             await self._progress.before_batch()
         for report in batch.reports:
@@ -252,6 +256,7 @@ class _FileImport:
                 assigned = await self._identities.assign(kind, assigned)
             await self._upsert(kind, assigned)
         if batch.position is not None and self._library is not None and self.file.has_stable_path:
+            # After the items. If the process is killed in between, they are read again and recognized by their ids.
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
 
@@ -308,6 +313,7 @@ class _FileImport:
 
     def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"
+        # A conversation in several parts is counted once.
         if isinstance(item, ImportedConversation) and item.continues and not is_refused:
             return
         self.summary.counts(kind).add(result.outcome)
@@ -326,6 +332,7 @@ async def _upsert_many(
 ) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     """Returns the result for each item, and for a conversation also those for its messages."""
     if library is None:
+        # A dry run.
         new = UpsertResult("new")
         return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
     if kind == "chats":
@@ -333,6 +340,7 @@ async def _upsert_many(
         thread_results = await library.chats.upsert_many(threads, keeps_edits=keeps_edits)
         return [(result.conversation, result.messages) for result in thread_results]
     if kind not in ITEM_KINDS and kind != OBSERVATION.source:
+        # An export of a library with a plugin that is not installed here.
         problem = f"no installed distribution adds the kind {kind[:_LABEL_CHARS]!r}"
         return [(UpsertResult("refused", problem), ())] * len(items)
     results = await library.collection(kind).upsert_many([item.draft for item in items], keeps_edits=keeps_edits)

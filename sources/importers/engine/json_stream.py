@@ -127,7 +127,9 @@ class _BoundaryFinder:
     def find(self, block: bytes) -> Iterator[tuple[int, bool]]:
         """Yields the offset of each boundary, and whether an object starts there. The end of the list counts as a
         boundary, too."""
+        # Escaped quotation marks do not end a string. The replacement has the same length, so that offsets stay valid.
         plain = block.replace(b"\\\\", b"..").replace(b'\\"', b"..") if b"\\" in block else block
+        # No bracket at all, as within a long text: only whether it ends inside a string matters.
         if not plain.translate(None, _NOT_STRUCTURE):
             self._in_string ^= plain.count(b'"') % 2 == 1
             return
@@ -254,6 +256,7 @@ class _ObjectSplitter:
             return self._failed(f"expected at most {self._limits.line_max_bytes} bytes, got {size}")
         if self._finder.deepest - self._base > self._limits.depth_max:
             return self._failed(_too_deep(self._limits))
+        # Checked before the object is decoded, because the values take the memory, not the bytes.
         if has_too_many_values(data, self._limits):
             return self._failed(too_many_values(self._limits))
         self._number += 1
@@ -296,6 +299,7 @@ class MemberList(Struct, frozen=True):
 
 def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits) -> MemberList | None:
     """Returns the list at a path of keys, or None if there is no list before the end of the file."""
+    # Importers of Discord, Telegram and Grok need the members before the list, and then its elements one by one.
     scanner, keys = JsonScanner(file, limits), [key.encode() for key in path]
     for token, start in scanner:
         if token == b"[" and scanner.is_at(keys):

@@ -36,6 +36,7 @@ def bookmark_key(file: DiscoveredFile) -> str:
 async def content_digest(file: DiscoveredFile, max_bytes: int) -> str | None:
     """Returns the file's digest, prefixed with the importer's output version. Returns None if the file cannot be
     recognized again, or is too large to be read anyway."""
+    # An upload has a new path every time, so that no bookmark could be found again.
     if not file.importer.output_version or not file.has_stable_path or file.size_bytes > max_bytes:
         return None
 
@@ -105,18 +106,22 @@ class DocumentIdentity:
             await self._bookmarks.set(self._content_key, self._location)
             await self._bookmarks.set(_key("item", self.item), self._location)
         if self._old_location:
+            # An empty digest: another document at the old location is not taken for the one that moved.
             await store_known_file(self._bookmarks, self._old_location, KnownFile("", {}, {}))
 
     async def _item(self, natural: str) -> str:
+        # A document that was imported from this location before keeps its item, whatever it contains now.
         known = await load_known_file(self._bookmarks, self._location)
         if known is not None and known.digest:
             return known.item or natural
+        # Next, the same bytes at a location that no longer has a file of this import.
         moved = await self._moved_file()
         if moved is not None:
             return moved.item
         owner = await self._bookmarks.get(_key("item", natural))
         if owner in (None, self._location):
             return natural
+        # The item of this location was taken over by the document that moved away, so this one is another document.
         return stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
 
     async def _moved_file(self) -> KnownFile | None:

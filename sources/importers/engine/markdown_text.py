@@ -141,6 +141,7 @@ def parse_yaml(text: str, depth_max: int) -> Any:
             if isinstance(event, yaml.AliasEvent):
                 raise InvalidParams("YAML aliases are not supported")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            # Events are counted and their depth checked before values are built, which happens recursively.
             if depth > depth_max:
                 raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER

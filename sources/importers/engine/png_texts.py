@@ -37,6 +37,7 @@ def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
         for kind, size in _chunks(file):
             if kind not in _TEXT_TYPES:
                 continue
+            # Only the keyword is read first: the texts of other keywords may be large and are not needed.
             start = file.read(min(size, _KEYWORD_MAX_BYTES))
             if _keyword(start) != keyword:
                 continue
@@ -91,6 +92,7 @@ def _keyword(start: bytes) -> str:
 def _inflate(data: bytes, max_bytes: int) -> bytes:
     decompressor = zlib.decompressobj()
     try:
+        # Limited while unpacking: a few kilobytes of zlib data can hold gigabytes.
         text = decompressor.decompress(data, max_bytes)
     except zlib.error as error:
         raise InvalidParams("PNG contains a damaged text chunk") from error

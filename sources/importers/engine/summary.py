@@ -73,6 +73,7 @@ class ImportSummary(Struct, kw_only=True):
         """Whether the import failed as a whole: there was nothing to read, or nothing could be read."""
         if not self.failures:
             return not self.files
+        # Failures next to items that were imported are problems of the file, not a failed import.
         return all(counts.total == counts.refused for counts in self.kinds.values())
 
     def counts(self, kind: str) -> OutcomeCounts:

@@ -132,6 +132,7 @@ def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
     content = html_text(text_or_empty(row["body"]), limits.item_max_chars)
     if not content:
         return SkippedItem("empty note")
+    # With it, an older export does not overwrite a newer note.
     updated = stored_time(row["updated"])
     draft = NoteDraft(
         title=short_title(clean_line(row["title"]) or content),

@@ -91,6 +91,7 @@ def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[Impor
     for name in tree.names:
         if name in texts:
             yield _read_bundle(tree, name, key, limits)
+        # The info of a bundle is read with its text.
         elif not name.endswith(_INFO):
             yield SkippedItem("attachment")
 

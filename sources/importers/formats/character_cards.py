@@ -126,6 +126,7 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
     marker = exif.find(_UTF16_COMMENT)
     if marker >= 0:
         exif = exif[marker + len(_UTF16_COMMENT) :].replace(b"\0", b"")
+    # The outermost braces of the text.
     start, end = exif.find(b"{"), exif.rfind(b"}")
     if start < 0 or end < start:
         raise InvalidParams("WebP contains no character card")

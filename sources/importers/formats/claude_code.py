@@ -137,6 +137,7 @@ def _turns(line: _ClaudeCodeLine, number: int, *, is_sidechain: bool) -> Iterato
     if line.type == "summary" and clean_line(line.summary):
         yield _summary_turn(f"summary {clean_line(line.leafUuid) or number}", str(line.summary), time)
         return
+    # Internal records of the program, such as snapshots.
     if line.type not in ("user", "assistant") or line.isMeta or not isinstance(line.message, Mapping):
         raise SkipMessage(PROGRAM_LINE)
     blocks = _MessageBlocks(line.message.get("content"))

@@ -88,6 +88,7 @@ class CodexFormat(SessionFormat):
     def parse_line(self, data: bytes, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
         line = _decode_line(data, limits)
         key, time, payload = f"line {number}", stored_time(line.timestamp), line.payload
+        # The summary that replaces older messages when the context of the model is full.
         if line.type == "compacted" and clean_line(payload.get("message")):
             text, metadata = payload["message"], {"kind": "summary"}
             return [AgentTurn(role="system", key=key, time=time, text=text, is_summary=True, metadata=metadata)]

@@ -93,6 +93,7 @@ class ConversationMemoryImporter(Importer):
             rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
             row_progress = RowProgress(progress, file_size(path), rows_total)
             archives = _session_archives(reader)
+            # A database has one of the two tables of observations; a missing table has no rows.
             yield from _read_observations(reader, _OBSERVATIONS, archives, row_progress)
             yield from _read_observations(reader, _OBSERVATIONS_V3, archives, row_progress)
             yield from _read_observations(reader, _SUMMARIES, archives, row_progress)

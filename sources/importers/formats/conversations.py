@@ -69,6 +69,7 @@ class ConversationsImporter(Importer):
         archive_limits = ArchiveLimits(
             max_files=limits.entries_max,
             unpacked_max_bytes=limits.unpacked_max_bytes,
+            # A message of the maximum length must fit into its line.
             line_max_bytes=max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR),
             whole_file_max_bytes=limits.line_max_bytes,
         )

@@ -116,6 +116,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
         for message in _messages(key, node.message, last.get(parent, parent) or None, turns):
             messages.append(message)
             last[key] = message.key
+        # A node without messages passes on those that follow it to its own parent.
         last.setdefault(key, last.get(parent, parent))
         turns += node.message is not None
     key = clean_line(conversation.id) or clean_line(conversation.inserted_at)

@@ -151,6 +151,7 @@ def _read_own_messages(
     info: Mapping[str, Any] = {}
     if f"{folder}/channel.json" in tree:
         info = _object(_load(tree, f"{folder}/channel.json", limits))
+    # Some packages have a c before the number of the channel.
     key = clean_line(info.get("id")) or folder.rpartition("/")[2].lstrip("c")
     guild = _object(info.get("guild"))
     title = clean_line(info.get("name"))

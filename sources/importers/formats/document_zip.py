@@ -45,6 +45,7 @@ class DocumentZipImporter(ParsingImporter):
             data = tree.read(name, limits.line_max_bytes)
         except InvalidParams as error:
             return FailedItem(name, error.message)
+        # Skipped before its kind is looked for: a zip can have thousands of empty files.
         if not data:
             return SkippedItem("document without text")
         if not is_document(name, data):

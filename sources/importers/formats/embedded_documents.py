@@ -54,6 +54,8 @@ def read_embedded(
     try:
         kind = _kind(document.name, document.data)
         if kind is not None:
+            # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
+            # to disk.
             parsed = parse(document.data, kind, limits)
         elif len(document.data) > text_max_bytes(limits):
             raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")

@@ -104,6 +104,7 @@ class _EnexHandler(XmlHandler):
         if self._chars <= self._max_chars:
             self._parts.append(text)
         else:
+            # The note is given up, but the file is read on.
             self._parts.clear()
             self._note[_TOO_LARGE] = [""]
 

@@ -54,6 +54,7 @@ class GeminiImporter(Importer):
         if probe.is_folder:
             return 0.0
         head = first_bytes(probe, _is_export_file)
+        # Takeout writes MyActivity.json for other products, too.
         return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
 
     def read(

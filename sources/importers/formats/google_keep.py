@@ -79,6 +79,7 @@ class GoogleKeepImporter(Importer):
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
         elif path.suffix.lower() == _PAGE_SUFFIX:
+            # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
         else:
             yield _read_note(read_json(path, limits), path.stem)

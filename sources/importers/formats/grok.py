@@ -120,6 +120,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
             messages.append(_message(decode_object(raw, _GrokResponseEntry).response, number))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
+    # After the responses, so that their failures are reported in any case.
     key = clean_line(fields.get("id"))
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")

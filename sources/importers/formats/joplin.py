@@ -64,6 +64,7 @@ class JoplinImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         index = _JoplinIndex()
+        # The first pass collects notebooks and tags. Its progress is not shown, but tells that the process works.
         for _, data in _files(path, limits, lambda bytes_read: progress(0)):
             if isinstance(data, bytes):
                 index.add(_parse_item(data, limits))

@@ -87,6 +87,7 @@ def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str) -> str:
+    # A cell may contain Markdown with a fence of its own.
     fence = "```" if "```" not in text else "~~~~"
     return f"{fence}{language}\n{text}\n{fence}"
 

@@ -111,6 +111,7 @@ class _OpenObject:
 def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     """Yields the JSON of the conversation without its messages, and then that of every message without its answers. In
     the tree of a long conversation, messages are nested hundreds of levels deep, more than a JSON parser can decode."""
+    # The scanner does not recurse, so the depth may be far above that of other JSON.
     scanner = JsonScanner(io.BytesIO(data), replace(limits, depth_max=_TREE_DEPTH_MAX))
     root = _OpenObject(0)
     open_objects, finished, empty_count = [root], list[tuple[int, bytes]](), 0
@@ -139,6 +140,7 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     if len(open_objects) != 1 or root.depth != 0:
         raise InvalidParams("file is truncated")
     yield root.text(data, len(data))
+    # In the order of the file: an answer ends before the message that contains it.
     yield from (text for _, text in sorted(finished))
 
 

@@ -183,6 +183,7 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
         location = decode_name(name)
         if not _is_note(name):
             yield _NOT_A_NOTE
+        # By the declared size, so that nothing is unpacked.
         elif archive.size(name) > text_max_bytes(limits):
             yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
         else:
@@ -269,6 +270,7 @@ class _VaultFiles:
             (self._read(_APP_SETTINGS, _APP_SETTINGS_MAX_BYTES) or b"").decode("utf-8", "replace"), limits
         )
         folder = settings.get("attachmentFolderPath") if isinstance(settings, Mapping) else None
+        # The setting of Obsidian for new attachments: a folder of the vault, or `./name` next to each note.
         self._attachments = folder if isinstance(folder, str) else ""
 
     def _read(self, name: str, max_bytes: int) -> bytes | None:
@@ -286,6 +288,8 @@ class _VaultFiles:
             if image is not None:
                 images.append(image)
                 room -= len(image.data)
+        # The process that reads a single note may not be allowed to open its images. Those that are stored are kept
+        # then.
         return None if self._is_confined and names and not images else tuple(images)
 
     def _find(self, name: str, folder: str, room: int) -> NoteImage | None:

@@ -94,6 +94,7 @@ def _read_conversation(
     # The others are read one by one, so that a list of junk is given up early.
     others = _messages(listed)
     messages = list(islice(others, _FIRST_MESSAGES))
+    # Ids of data sets are unique in their file only.
     own_key = next((clean_line(value[name]) for name in _ID_FIELDS if clean_line(value.get(name))), "")
     key = f"{file}\0id {own_key}" if own_key else numbered_key
     first = next((message.text for message in messages if message.role == "user"), "")

@@ -95,6 +95,7 @@ IMPORTER = NotionImporter()
 def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     # The folders with the rows of databases: next to each is a table with the same name.
     tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
+    # Only pages of databases have properties; in others, the lines below the title are text.
     databases = frozenset(_without_id(table) for table in tables)
     for name in tree.names:
         path = PurePosixPath(name)

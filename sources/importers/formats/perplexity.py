@@ -91,6 +91,7 @@ IMPORTER = PerplexityImporter()
 def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     """The file has neither ids nor times: the thread is identified by its location."""
     text = _LOGO.sub("", read_text(path, limits), count=1)
+    # Before the text is split into exchanges.
     require_messages(text.count("\n---\n"), limits)
     exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
     messages: list[ChatMessage] = []

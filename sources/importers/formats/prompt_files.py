@@ -75,6 +75,7 @@ class PromptFilesImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         confidence = _CONFIDENCES.get(probe.path.suffix.lower())
+        # Below the formats of programs, whose JSON and tables have similar fields.
         if confidence is None or probe.is_folder or not is_text(probe.head):
             return 0.0
         return confidence(probe.head)

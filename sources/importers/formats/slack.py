@@ -43,6 +43,7 @@ class SlackImporter(Importer):
         names = set(probe.names)
         roots = {name.removesuffix("users.json") for name in names if name.rpartition("/")[2] == "users.json"}
         has_lists = any(f"{root}{name}" in names for root in roots for name in _LISTS)
+        # A folder has names of one level only, so that the days of a channel are not among them.
         if probe.is_folder:
             return 0.93 if has_lists and "conversations.json" not in names else 0.0
         has_days = any(_DAY.fullmatch("/".join(name.split("/")[-2:])) for name in names)
@@ -85,6 +86,7 @@ class _SlackExport:
                     folder = key if kind == "direct" else clean_line(channel.get("name")) or key
                     yield from self._read_channel(key, kind, channel, days.pop(folder, []))
         for folder, names in days.items():
+            # Without a list, neither the id nor the kind of the channel is known.
             yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
 
     def _read_channel(self, key: str, kind: str, channel: Mapping[str, Any], days: list[str]) -> Iterator[ImportEvent]:

@@ -224,6 +224,7 @@ def _collect(segments: Iterable[Segment | None], limits: ImportLimits) -> _Timed
     for number, segment in enumerate(segments, 1):
         if segment is None:
             failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
+            # As `limit_events`, which counts only what is yielded.
             if len(failures) > max(limits.failed_max, len(valid)):
                 break
         elif segment.text:

@@ -90,6 +90,7 @@ def _messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMessage | Mes
     for number, message in enumerate(messages, 1):
         try:
             fields = element_object(message, limits) if isinstance(message, JsonElement) else message
+            # A chat alone is read as a stream; one of an account is decoded as a whole.
             yield _message(fields) if isinstance(fields, Mapping) else SkippedItem("entry other than a message")
         except InvalidParams as error:
             yield FailedItem(f"message {number}", error.message)

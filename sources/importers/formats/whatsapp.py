@@ -126,6 +126,7 @@ def _clean(text: str) -> str:
 def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Iterator[ImportEvent]:
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
     cleaned = _clean(text.text)
+    # Before the messages are parsed, all of which are needed to find out the order of the dates.
     require_messages(sum(1 for _ in _LINE.finditer(cleaned)), limits)
     lines = []
     # Lines without a date belong to the message before them.
@@ -141,6 +142,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
             entry, f"dates: read with the {order[0]} before the {order[1]}, which the file does not show"
         )
     messages = list(_messages(lines, order))
+    # What is not a message is a notice.
     yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
     if messages:
         # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
@@ -150,6 +152,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         speakers = Counter(message.sender for message in messages if message.sender)
         draft = conversation_draft(
             _NAME,
+            # The file has no id. The name that WhatsApp gave it is the same in the next export of the chat.
             stable_uuid(_NAME, "conversation", name or f"{file_key(path, limits)}\0{entry}"),
             _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
             created=next((message.time for message in messages if message.time), None),

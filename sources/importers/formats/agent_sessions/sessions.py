@@ -215,6 +215,7 @@ class _SessionReader:
         self._finish_turn()
         self._finish_exchange()
         yield from self._emit(file)
+        # A session that is read on may have nothing new, which is not worth a report.
         if self._starts_at_zero and not self._has_messages:
             yield SkippedItem("session without messages")
 
@@ -321,12 +322,14 @@ class _SessionReader:
         yield from map(ImportedObservation, self._observations)
         self._observations.clear()
         if self._exchange_start is not None:
+            # The last exchange is not before the checkpoint: the next import reads it again, with what was added to it.
             digest = _digest(file, self._exchange_start.offset)
             yield Checkpoint(replace(self._exchange_start, digest=digest))
 
     def _emit_messages(self) -> Iterator[ImportEvent]:
         if self._messages:
             yield ImportedConversation(self._conversation, tuple(self._messages), continues=self._has_messages)
+            # All later parts continue the conversation.
             self._has_messages = True
             self._messages.clear()
 

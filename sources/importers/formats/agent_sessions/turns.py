@@ -170,6 +170,7 @@ def commit_messages(command: str) -> tuple[str, ...]:
     """Returns the message of each `git commit` in a command line."""
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
+        # A line end separates commands, so it is punctuation and not white space. `#` occurs in messages.
         lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
         words = list(lexer)
     except ValueError:  # an unterminated quotation
@@ -191,6 +192,7 @@ def _commit_message(words: Sequence[str]) -> str | None:
     if words[at : at + 1] != ["git"]:
         return None
     at += 1
+    # Options of git itself come before the name of the command.
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
     if words[at : at + 1] != ["commit"]:

@@ -174,6 +174,7 @@ class _ViewerDatabase:
             thread.times[key] = created_at or ""
             previous = key
             chars += len(content)
+            # The drafts of a conversation are held until its branches are known.
             if chars > self._limits.line_max_bytes:
                 raise InvalidParams(f"conversation is longer than {self._limits.line_max_bytes} characters")
             try:

@@ -74,6 +74,7 @@ def content_text(content: Mapping[str, Any]) -> str:
     if isinstance(content.get("text"), str):
         return str(content["text"])
     rest = {name: value for name, value in content.items() if name != "content_type" and value not in (None, "", [])}
+    # Content of a type that is not known is kept as it is.
     return to_json(rest) if rest else ""
 
 
@@ -122,6 +123,7 @@ class ChatGptImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
+        # Claude.ai and DeepSeek name their files `conversations.json`, too.
         if any(map(_is_export_file, names)) and names & _COMPANIONS:
             return 0.95
         if probe.is_folder:
@@ -211,6 +213,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
     drafts: dict[str, MessageDraft] = {}
     for key, raw in conversation.mapping.items():
         try:
+            # One by one, so that a malformed node does not cost the others.
             nodes[key] = _ChatGptNode() if _is_null(raw) else decode_object(raw, _ChatGptNode)
             if not _is_null(nodes[key].message):
                 messages[key] = decode_object(nodes[key].message, _ChatGptMessage)

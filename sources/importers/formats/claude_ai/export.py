@@ -144,6 +144,7 @@ def _is_export_file(name: str) -> bool:
 
 
 def _read_item(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    # Both kinds are objects of a list; the values are not decoded yet.
     fields = decode_object(data, _ClaudeFields)
     if fields.chat_messages is not UNSET:
         yield from _read_conversation(decode_object(data, _ClaudeConversation), location, limits)
@@ -253,6 +254,7 @@ def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) 
         require_storable(details, limits)
         yield ImportedPrompt(
             PromptDraft(
+                # A project has one prompt, which can have its id.
                 uuid=valid_uuid(key) or stable_uuid(_NAME, "prompt", key),
                 name=name or "Claude project",
                 details=details,

@@ -124,6 +124,7 @@ class MailImporter(ParsingImporter):
             if not is_document(attachment.name, attachment.data):
                 yield SkippedItem("attachment other than a document")
                 continue
+            # Attachments of one message may have the same name.
             key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
             created_at = message.date or UNSET
             document = EmbeddedDocument(attachment.name, attachment.data, "mail", key, dict(origin), created_at)

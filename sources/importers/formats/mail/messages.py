@@ -71,6 +71,7 @@ _POLICY = _ShortHeaders()
 def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
     lines = data.count(b"\n")
     require_lines(lines, limits)
+    # The parser compares each line with the boundaries of all parts around it.
     if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
         raise InvalidParams("the message has too many parts")
     parts = []
@@ -229,6 +230,7 @@ def _message_starts(file: IO[bytes], progress: ProgressCallback) -> Iterator[int
                 yield offset + match.start() + 1
             done = max(done, match.end())
         offset += done
+        # Keeps the end of the block, in which a line may start that the next block continues.
         block = block[done:]
         progress((offset + len(block)) // 2)
 

@@ -215,6 +215,7 @@ class TldwImporter(Importer):
     ) -> Iterator[ImportEvent]:
         with open_database(path, limits) as connection:
             reader = TableReader(connection, limits)
+            # By their tables and not by their names.
             database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
             if database is None:
                 raise InvalidParams("not a tldw database")

@@ -11,6 +11,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY aggregator aggregator
 COPY auth auth
 COPY config config
+COPY florilegium florilegium
 COPY server server
 COPY sessions sessions
 COPY sources sources

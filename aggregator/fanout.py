@@ -32,7 +32,7 @@ from sources.storage.contract import Library, QueueState
 from sources.storage.job_queue import CallGroup, JobGroup, JobLane, JobQueue, QueuedJob, job_group
 from sources.text.chunking import run_text_work
 
-# Failing sources tracked for all users together: a few hundred bytes each.
+# Failing sources tracked for all users together, so that users who are gone take no memory.
 _BREAKER_ENTRIES_MAX = 10_000
 
 # -- breaker -----------------------------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ class AuditFile:
 
 # How long reads wait to be written together. Other events are written at once.
 _FLUSH_S = 1.0
-# Events that wait to be written, about 5 MB. Further reads are only counted.
+# Events that wait to be written, for example while the disk hangs. Further reads are only counted.
 _QUEUE_MAX = 10_000
 
 

@@ -14,7 +14,7 @@ from auth.context import READ, SCOPES, WRITE
 from config.errors import Forbidden, RateLimited, Unauthenticated
 from config.settings import Settings
 
-# Users, tools and addresses tracked by each limit: about 20 MB.
+# Users, tools and addresses tracked by each limit. The least recently seen is dropped first.
 RATE_KEYS_MAX = 100_000
 
 Clock = Callable[[], float]
@@ -93,7 +93,7 @@ class TokenBuckets:
             self._full_at[key] -= cost * self._interval_s
 
 
-def in_process_limits(settings: Settings, clock: Clock = time.monotonic) -> MakeLimit:
+def in_process_limits(clock: Clock = time.monotonic) -> MakeLimit:
     return lambda rule: TokenBuckets(rule, RATE_KEYS_MAX, clock)
 
 

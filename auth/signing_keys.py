@@ -14,7 +14,7 @@ from msgspec import Struct
 from config.errors import ConfigurationError
 from config.settings import ASYMMETRIC_ALGORITHMS, SYMMETRIC_ALGORITHMS, Settings
 
-# Key sets have a few kilobytes.
+# Key sets are far smaller.
 JWKS_MAX_BYTES = 1024 * 1024
 
 # Callers with tokens wait for the first fetch.

@@ -27,7 +27,7 @@ from config.settings import Settings
 
 # The claim of RFC 9068, that of OpenID Connect, and that of Microsoft Entra ID in tokens of version 1.
 _CLIENT_CLAIMS = ("client_id", "azp", "appid")
-# RFC 9068 section 2.1, and what most identity providers use instead.
+# The type of RFC 9068 section 2.1, and that of RFC 7519 section 5.1, which many identity providers use.
 _JWT_TOKEN_TYPES = ("at+jwt", "JWT")
 
 # -- claim rules -------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def _rejection(reason: str, message: str = "token not accepted") -> Unauthentica
 
 def _parse(token: str, max_bytes: int) -> _Jws:
     if len(token) > max_bytes:
-        raise _rejection("longer than token_max_bytes")
+        raise _rejection("longer than 16 KiB")
     if not _COMPACT.match(token):
         raise _rejection("not three base64url parts")
     signing_input, _, signature = token.rpartition(".")

@@ -71,13 +71,13 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     library_jobs_max: int = 0
     # A call that is expected to wait longer for its turn is refused at once, so that its client can try later.
     library_wait_max_ms: int = 5_000
-    # Chunks of media texts: about 400 tokens, which models embed as a whole. Chunks that exist keep their size.
+    # Chunks of media texts. Those that exist keep their size.
     chunk_size_chars: int = 1_500
     chunk_overlap_chars: int = 150
-    # Clients repeat a call within minutes; a week covers a laptop that was closed.
+    # Clients repeat a call within minutes; a week also covers a laptop that was closed.
     idempotency_ttl_s: float = 7 * _DAY_S
     idempotency_max_keys: int = 10_000
-    # Ranking takes microseconds per match, and reading a message about as long: a tenth of a second for all of them.
+    # Matches that are ranked, and messages that are scanned for part of a word: a few microseconds each.
     search_ranked_rows_max: int = 20_000
     message_scan_max_rows: int = 20_000
 
@@ -115,18 +115,18 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     semantic_endpoint_timeout_s: float = 30
     semantic_endpoint_attempts_max: int = 3
     semantic_response_max_bytes: int = 64 * _MIB
-    # A page of results and the next ones; rerankers take a few milliseconds for each.
+    # The first pages of results.
     reranker_hits_max: int = 50
 
     # Conversations. The rest of a long one can be requested separately.
     conversation_messages_max: int = 5_000
-    # A stream of changes reads one row per second, and ends before proxies close it. Browsers connect again.
+    # A stream of changes looks for them at this interval, and ends at times. Browsers connect again.
     conversation_events_interval_ms: int = 1_000
     conversation_events_max_s: float = 300
     # Messages that are examined to find exchanges and matches.
     memory_scan_max: int = 300
     conversation_search_scan_max: int = 4_000
-    # Chat. Upstream models may think for minutes.
+    # Chat: a turn, its response, and the files and passages that the model gets.
     chat_turn_max_s: float = 1_800
     chat_response_max_bytes: int = 8 * _MIB
     chat_context_max_tokens: int = 2_000
@@ -135,21 +135,12 @@ class FixedValues(Struct, frozen=True, kw_only=True):
     # Import: see `sources.importers.engine.limits`. A file that is not a Florilegium export is read into memory.
     import_file_max_bytes: int = 64 * _MIB
     import_images_max_bytes: int = 16 * _MIB
-    import_lines_max: int = 1_000_000
-    import_values_max: int = 2_000_000
-    import_messages_max: int = 1_000_000
-    import_failed_max: int = 10_000
-    import_skipped_max: int = 50_000
     import_reader_deadline_s: float = 120
     # Problems in a report, where all are counted.
     import_problems_max: int = 100
-    # One transaction takes about a tenth of a second, and searches wait for it.
+    # What is written per transaction: other writes of the user wait for it.
     import_batch_items: int = 200
     import_batch_chars: int = 128 * _KIB
-    # While others wait, an import lets the next one go on after each turn.
-    import_queue_max: int = 20
-    import_turn_s: float = 10
-    import_history_max: int = 100
     # Follow: a look at the times of files, and a scan of folders without file events, are cheap.
     follow_events: bool = True
     follow_poll_s: float = 1
@@ -192,10 +183,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Network
     host: Annotated[
         str,
-        _text(
-            "Address to listen on. Any address other than a loopback address requires authentication.",
-            min_length=1,
-        ),
+        _text("Address to listen on. Any address other than a loopback address requires authentication.", min_length=1),
     ] = "127.0.0.1"
     port: Annotated[int, _number("", "TCP port to listen on. 0 picks a free port.", 0, 65_535)] = 8765
     public_url: Annotated[
@@ -221,8 +209,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     trusted_proxies: Annotated[
-        tuple[str, ...],
-        _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."),
+        tuple[str, ...], _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted.")
     ] = ()
 
     connections_max: Annotated[
@@ -368,8 +355,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Requests
     body_max_bytes: Annotated[
-        int,
-        _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB),
+        int, _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB)
     ] = 4 * _MIB
     client_timeout_s: Annotated[
         float,
@@ -566,8 +552,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
     ] = 80
     semantic_memory_mib: Annotated[
-        int,
-        _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
+        int, _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024)
     ] = 256
     reranker_url: Annotated[
         str,
@@ -590,8 +575,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
     ] = True
     bus_sync_required: Annotated[
-        bool,
-        _text("Require every bus message to include the last seen `seq` and a reply token."),
+        bool, _text("Require every bus message to include the last seen `seq` and a reply token.")
     ] = False
 
     # Import
@@ -691,23 +675,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
     stream_max_per_user: Annotated[
-        int,
-        _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
+        int, _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000)
     ] = 16
     sse_keepalive_s: Annotated[
         float,
         _number(
-            "s",
-            "Idle time after which a comment is sent, so that proxies do not close an event stream.",
-            1,
-            _HOUR_S,
+            "s", "Idle time after which a comment is sent, so that proxies do not close an event stream.", 1, _HOUR_S
         ),
     ] = 15
 
     # Authentication
     require_auth: Annotated[
-        bool,
-        _text("Reject callers without a credential even on a loopback address. API keys are then sufficient."),
+        bool, _text("Reject callers without a credential even on a loopback address. API keys are then sufficient.")
     ] = False
     single_user_name: Annotated[
         str,
@@ -740,12 +719,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ()
     jwt_issuer: Annotated[
-        str,
-        _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server."),
+        str, _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server.")
     ] = ""
     jwt_audience: Annotated[
-        str,
-        _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."),
+        str, _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`.")
     ] = ""
     jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
     jwt_scope_claim: Annotated[
@@ -789,8 +766,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
     authorization_servers: Annotated[
-        tuple[str, ...],
-        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
+        tuple[str, ...], _text("Issuer URLs of the authorization servers at which clients can obtain a token.")
     ] = ()
 
     # OAuth
@@ -806,8 +782,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, _number("s", "Lifetime of an OAuth access token. Clients replace it by themselves.", 60, 30 * _DAY_S)
     ] = _HOUR_S
     oauth_refresh_token_ttl_s: Annotated[
-        float,
-        _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S),
+        float, _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S)
     ] = 90 * _DAY_S
     oauth_registration: Annotated[
         bool,
@@ -1010,6 +985,7 @@ _GROUPS = {
     "require_auth": "Authentication",
     "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
+    "audit_retention_days": "Audit log",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",
 }

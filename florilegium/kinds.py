@@ -1,6 +1,6 @@
 """Declare a kind of item. `sources.kinds` describes each name; the docstring of `Kind` is the place to begin.
 
-    class Recipe(Record, frozen=True, kw_only=True):
+    class Recipe(Item, frozen=True, kw_only=True):
         title: Annotated[str, Field("Title", is_required=True)]
         steps: Annotated[str, Field("Steps", is_long=True, is_searched=True, is_embedded=True)] = ""
         serves: Annotated[int | None, Field("Serves")] = None
@@ -16,6 +16,6 @@ and the other methods of `sources.storage.contract.ItemCollection`, with `ItemDr
 """
 
 from sources.drafts import ItemDraft
-from sources.kinds import Field, Kind, Record, read_texts, title_of
+from sources.kinds import Field, Item, Kind, NumberedItem, read_texts, title_of
 
-__all__ = ["Field", "ItemDraft", "Kind", "Record", "read_texts", "title_of"]
+__all__ = ["Field", "Item", "ItemDraft", "Kind", "NumberedItem", "read_texts", "title_of"]

@@ -26,7 +26,7 @@ from server.transports.headers import Headers, query_values, request_config
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 
-# The config in a header or URL of a request: all options together have a few hundred bytes.
+# The config in a header or URL of a request, which has a few short options.
 _CONFIG_MAX_BYTES = 2 * 1024
 
 # An attack from many addresses must not fill the audit log.

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from loguru import logger
+from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.context import RequestContext, build_context
@@ -46,7 +47,7 @@ from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_queue import background_jobs
 
-# Time limit for an import. The largest exports take some minutes; running the same import again continues it.
+# Time limit for an import. Running the same import again continues it.
 IMPORT_DEADLINE_S = 3600.0
 
 # REST imports of one user that run or wait: a second one would wait for the same library.
@@ -200,6 +201,18 @@ class _RunningJob:
         )
 
 
+class ImportJobLimits(Struct, frozen=True, kw_only=True):
+    # REST imports that may wait for others, for all users together. Their files are on disk.
+    queue_max: int = 20
+    # While others wait, an import lets the next one go on after each turn.
+    turn_s: float = 10.0
+    # Finished imports of one user whose results can still be retrieved.
+    history_max: int = 100
+
+
+IMPORT_JOB_LIMITS = ImportJobLimits()
+
+
 class ImportJobs:
     """The imports of all users. Each user sees only their own."""
 
@@ -210,7 +223,9 @@ class ImportJobs:
         libraries: Libraries,
         load_importers: Callable[[], Sequence[Importer]],
         board: ImportBoard | None = None,
+        limits: ImportJobLimits = IMPORT_JOB_LIMITS,
     ) -> None:
+        self._limits = limits
         self._board = board or NoImportBoard()
         self._board.on_cancel(self._cancel_for_peer)
         self._data_root = data_root
@@ -219,8 +234,8 @@ class ImportJobs:
         self._libraries = libraries
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
-        self._slots = ImportSlots(settings.import_jobs_max, settings.fixed.import_turn_s)
-        self._history = ImportHistory(libraries, settings.fixed.import_history_max)
+        self._slots = ImportSlots(settings.import_jobs_max, limits.turn_s)
+        self._history = ImportHistory(libraries, limits.history_max)
         # Imports that ended, by outcome, and the items they read, since the start of the process.
         self.outcomes: Counter[ImportState] = Counter()
         self.items_total = 0
@@ -268,7 +283,7 @@ class ImportJobs:
             jobs += [job for job in await self._list_posted(context) if job.id not in known]
         known = {job.id for job in jobs}
         earlier = [job for job in await self._history.list(context) if job.id not in known]
-        return [*jobs, *earlier][: max(self._settings.fixed.import_history_max, len(jobs))]
+        return [*jobs, *earlier][: max(self._limits.history_max, len(jobs))]
 
     def count_active(self, context: RequestContext) -> int:
         """Returns how many imports of the user run or wait."""
@@ -475,12 +490,12 @@ class ImportJobs:
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
         if active.count(owner) >= IMPORT_JOBS_MAX_PER_USER:
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-        if len(active) >= self._settings.import_jobs_max + self._settings.fixed.import_queue_max:
+        if len(active) >= self._settings.import_jobs_max + self._limits.queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
     def _drop_old_jobs(self, owner: UserId) -> None:
         ended = [job.id for job in self._jobs.values() if job.has_ended and job.owner == owner]
-        for job_id in ended[: max(0, len(ended) - self._settings.fixed.import_history_max)]:
+        for job_id in ended[: max(0, len(ended) - self._limits.history_max)]:
             del self._jobs[job_id]
 
     def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob | None:
@@ -506,8 +521,9 @@ async def open_import_jobs(
     libraries: Libraries,
     load_importers: Callable[[], Sequence[Importer]],
     board: ImportBoard | None = None,
+    limits: ImportJobLimits = IMPORT_JOB_LIMITS,
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, load_importers, board)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers, board, limits)
     taking_over = asyncio.create_task(_take_over_periodically(jobs)) if board is not None and board.is_shared else None
     try:
         yield jobs

@@ -65,7 +65,7 @@ from sources.registry import load_sources
 from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
 
-# Last-used times are shown in minutes, so they are stored once per minute.
+# Last-used times of API keys need not be exact, and storing one is a write.
 _KEY_LAST_USED_FLUSH_S = 60.0
 
 # A call is answered with 503 within a second if another process holds the lock of the control database.

@@ -12,10 +12,9 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from config.paths import UserId
-from config.settings import Settings
 from server.protocol.call import Call
 
-# About 10 KB each.
+# Users whose calls are kept. The least recent caller is forgotten first.
 _RECENT_CALLS_USERS_MAX = 1000
 
 # What a page of the console shows.
@@ -55,7 +54,7 @@ def recent_call(call: Call, method: str, tool: str, outcome: str, seconds: float
 
 
 class InProcessRecentCalls:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self) -> None:
         self._per_user = RECENT_CALLS_MAX
         self._calls: LRUCache[UserId, deque[RecentCall]] = LRUCache(_RECENT_CALLS_USERS_MAX)
 

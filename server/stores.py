@@ -30,14 +30,12 @@ if TYPE_CHECKING:
     from sources.semantic.service import SemanticService
     from sources.storage.contract import Libraries
 
-# Statements wait for locks of other calls of the same user, which take milliseconds.
+# Statements wait only for locks of other calls of the same user, which are short.
 _POSTGRES_LOCK_TIMEOUT_MS = 2_000
 
-# One user cannot take more than a twentieth of that.
-_SESSION_STATE_MAX_PER_USER = 50_000
-
-# Items, queries and defaults of all sessions in this process: about 200 MB.
+# Items, queries and defaults that are kept for the sessions of all users in this process, and of one user.
 _SESSION_STATE_MAX = 1_000_000
+_SESSION_STATE_MAX_PER_USER = 50_000
 
 # Recent queries explain a session to its user; older ones tell nothing.
 _SESSION_QUERIES_MAX = 20
@@ -248,11 +246,11 @@ def in_process_stores(settings: Settings) -> StateStores:
             settings.session_ttl_s, settings.session_max, settings.fixed.session_max_per_user
         ),
         session_states=InProcessSessionStates(session_state_limits(settings)),
-        make_limit=in_process_limits(settings),
+        make_limit=in_process_limits(),
         tickets=InProcessTickets(settings),
         used_tokens=InProcessUsedTokens(),
         state_keys=StateKeys(),
-        recent_calls=InProcessRecentCalls(settings),
+        recent_calls=InProcessRecentCalls(),
         peers=NoPeers(),
         import_board=NoImportBoard(),
     )

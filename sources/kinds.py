@@ -2,7 +2,7 @@
 
 A declaration is a Struct with an annotated field for everything that an item holds, and a `Kind` that names it:
 
-    class Bookmark(Record, frozen=True, kw_only=True):
+    class Bookmark(Item, frozen=True, kw_only=True):
         title: Annotated[str, Field("Title", is_required=True)]
         url: Annotated[str, Field("Address", is_searched=True)] = ""
         description: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""
@@ -52,10 +52,19 @@ class Record(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     arrived: str | None = None
 
+
+class Item(Record, frozen=True, kw_only=True):
+    """A record whose public id is its uuid."""
+
     @property
-    def id(self) -> Any:
-        """The public id. Kinds with numbers have a field of this name instead."""
+    def id(self) -> str:
         return self.uuid
+
+
+class NumberedItem(Record, frozen=True, kw_only=True):
+    """A record whose public id is a number, which the library assigns."""
+
+    id: int
 
 
 class Field(Struct, frozen=True):
@@ -97,7 +106,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     `name` is the noun for one item, in errors and export lines; `source` the name of its table, its URIs and its file
     in an export. `label` is the noun for people. `title` and `content` are the fields behind the arguments of the same
     name of `items_create`; a kind without `content` has its text elsewhere, such as in messages. The public id of an
-    item is its uuid, or a number if `key` is "id".
+    item is that of its record: an `Item` has a uuid, a `NumberedItem` a number.
 
     `layout` says how the index is divided: into the title and the content ("text"), the title and one column with all
     other searched fields ("body"), or one column for each field, which can be searched alone ("columns").
@@ -105,7 +114,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
     name: str
     source: str
-    record: type[Record]
+    record: type[Item | NumberedItem]
     label: str = ""
     title: str = "title"
     content: str | None = None
@@ -113,7 +122,6 @@ class Kind(Struct, frozen=True, kw_only=True):
     content_label: str = ""
     # What to do instead of replacing the content, if there is none.
     content_hint: str = ""
-    key: Literal["uuid", "id"] = "uuid"
     layout: Literal["text", "body", "columns"] = "body"
     # The columns of the content hash; all of them and the tags if empty.
     hashed: tuple[str, ...] = ()
@@ -135,6 +143,11 @@ class Kind(Struct, frozen=True, kw_only=True):
     @property
     def fields(self) -> tuple[KindField, ...]:
         return declared_fields(self.record)
+
+    @property
+    def key(self) -> Literal["uuid", "id"]:
+        """The column of the public id."""
+        return "id" if issubclass(self.record, NumberedItem) else "uuid"
 
     @property
     def is_added(self) -> bool:
@@ -186,7 +199,11 @@ class Kind(Struct, frozen=True, kw_only=True):
 def declared_fields(record: type[Record]) -> tuple[KindField, ...]:
     """Returns the fields that a record declares itself, in order."""
     hints = get_type_hints(record, include_extras=True)
-    defaults = {info.name: info.default for info in msgspec.structs.fields(record)}
+    # The default of a mapping is a function that makes one.
+    defaults = {
+        info.name: info.default_factory() if callable(info.default_factory) else info.default
+        for info in msgspec.structs.fields(record)
+    }
     own = (name for name in record.__struct_fields__ if name not in Record.__struct_fields__ and name != "id")
     return tuple(_declared_field(name, hints[name], defaults[name]) for name in own)
 
@@ -228,8 +245,8 @@ def _shape(name: str, plain: Any, declared: Field) -> FieldShape:
 def validate_kind(kind: Any) -> None:
     """Raises ValueError or TypeError if a declaration of another distribution cannot work, so that a defect disables it
     and not the server."""
-    if not isinstance(kind, Kind) or not issubclass(kind.record, Record):
-        raise TypeError(f"expected a Kind with a Record, got {kind!r}")
+    if not isinstance(kind, Kind) or not issubclass(kind.record, Item | NumberedItem):
+        raise TypeError(f"expected a Kind with an Item, got {kind!r}")
     for name in (kind.source, kind.name):
         if not SOURCE_NAME.fullmatch(name):
             raise ValueError(f"name of a kind: expected {SOURCE_NAME.pattern}, got {name!r}")
@@ -239,9 +256,10 @@ def validate_kind(kind: Any) -> None:
             raise ValueError(f"field of {kind.source}: {name!r} cannot be the name of a column")
     if kind.layout != "body":
         raise ValueError(f"{kind.source}: expected the layout 'body', got {kind.layout!r}")
-    unknown = next((name for name in filter(None, (kind.title, kind.content)) if name not in names), None)
+    named = filter(None, (kind.title, kind.content, *kind.hashed, *kind.reading_order, *kind.sized))
+    unknown = next((name for name in named if name not in names and name != "tags"), None)
     if unknown is not None:
-        raise ValueError(f"{kind.source}: expected a declared field as title and content, got {unknown!r}")
+        raise ValueError(f"{kind.source}: expected a declared field, got {unknown!r}")
     for name in filter(None, (kind.title, kind.content, *kind.embedded)):
         if kind.field(name).shape not in ("line", "text"):
             raise ValueError(f"{kind.source}.{name}: expected a text as title, content and embedded field")

@@ -16,6 +16,7 @@ from sources.items import (
     TAGS_MAX,
     GetResponse,
     Loc,
+    Mode,
     ResultItem,
     SearchResponse,
     request_defaults,
@@ -23,9 +24,9 @@ from sources.items import (
     short_title,
     uri_of,
 )
-from sources.kinds import Kind, Record, read_texts, title_of
+from sources.kinds import Item, Kind, NumberedItem, Record, read_texts, title_of
 from sources.query import Term
-from sources.reading.documents import build_document, read_document
+from sources.reading.documents import Document, build_document, read_document
 from sources.reading.responses import item_meta
 from sources.reading.retrieval import plan_retrieval
 from sources.records import Hit, HitPage, ListPage, RankedMatch
@@ -214,8 +215,8 @@ class KindGet(SourceGetArguments, frozen=True, kw_only=True):
 
 
 class KindSource(LibrarySource):
-    """The source of a kind whose items are several fields. A subclass sets `kind` and `title`; the rest can be
-    overridden. An item is read as one text with its fields under headings."""
+    """The source of a declared kind. A subclass sets `kind` and `title`; the rest can be overridden. An item is read as
+    one text with its fields under headings, or as its content if that is all it has besides a title."""
 
     kind: ClassVar[Kind]
     mime_type = "text/markdown"
@@ -254,14 +255,21 @@ class KindSource(LibrarySource):
         return snippet, loc
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
+        if self.kind.layout == "text":
+            return scale.estimate_tokens(hit.text) if hit.item_chars else 0  # the text of an empty item is its title
         return scale.estimate_tokens(build_document(self.kind.title, hit.title, hit.fields.items()).text)
 
-    async def find_item(self, library: Library, item_id: str | int) -> Record:
+    def _document(self, item: Record, title: str) -> Document:
+        if self.kind.layout == "text":
+            return Document(getattr(item, self.kind.content or ""))
+        return build_document(self.kind.title, title, read_texts(self.kind, item))
+
+    async def find_item(self, library: Library, item_id: str | int) -> Item | NumberedItem:
         """Returns an item by the id that a client sends."""
         key = numeric_id(item_id) if self.kind.key == "id" else str(item_id)
         if key is None:
             raise NotFound(self.kind.name, str(item_id))
-        item: Record = await library.collection(self.name).get(key)
+        item: Item | NumberedItem = await library.collection(self.name).get(key)
         return item
 
     async def get(
@@ -269,8 +277,9 @@ class KindSource(LibrarySource):
     ) -> GetResponse:
         item = await self.find_item(library, item_id)
         title = title_of(self.kind, item)
-        document = build_document(self.kind.title, title, read_texts(self.kind, item))
-        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, "full")
+        document = self._document(item, title)
+        mode: Mode = "snippet" if self.kind.layout == "text" else "full"
+        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, mode)
 
         def read() -> GetResponse:
             meta = item_meta(self.name, item, item.id, title, plan.scale.estimate_tokens(document.text))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, Ty
 
 from msgspec import Meta, Struct
 
-from sources.kinds import Field, Kind, Record
+from sources.kinds import Field, Item, Kind, NumberedItem
 
 if TYPE_CHECKING:
     from sources.query import ParsedQuery
@@ -21,13 +21,9 @@ Origin = Literal["client", "derived", "imported"]
 T = TypeVar("T")
 
 
-class Note(Record, frozen=True, kw_only=True):
+class Note(Item, frozen=True, kw_only=True):
     title: Annotated[str, Field("Title")] = ""
     content: Annotated[str, Field("Text (Markdown)", is_long=True, is_searched=True, is_embedded=True)] = ""
-
-    @property
-    def id(self) -> str:
-        return self.uuid
 
 
 NOTE = Kind(
@@ -42,7 +38,7 @@ NOTE = Kind(
 )
 
 
-class Conversation(Record, frozen=True, kw_only=True):
+class Conversation(Item, frozen=True, kw_only=True):
     """A person can pin conversations to the top of their list, and archive those that the list no longer needs to
     show. Searches find both."""
 
@@ -53,10 +49,6 @@ class Conversation(Record, frozen=True, kw_only=True):
     is_pinned: bool = False
     is_archived: bool = False
     message_count: int
-
-    @property
-    def id(self) -> str:
-        return self.uuid
 
 
 CONVERSATION = Kind(
@@ -75,7 +67,7 @@ ALTERNATE_BRANCH_LABEL = " (alternate branch)"
 HUMAN_ONLY_LABEL = " (human-only)"
 
 
-class Message(Record, frozen=True, kw_only=True):
+class Message(Item, frozen=True, kw_only=True):
     """`position` counts from 0 in the conversation. `number` counts from 1 in the whole library, increases with every
     message written, and is never reused. `is_canonical` marks the branch that a reader follows."""
 
@@ -91,10 +83,6 @@ class Message(Record, frozen=True, kw_only=True):
     citations: tuple[Mapping[str, Any], ...] = ()
     parent_id: str | None = None
     is_canonical: bool = True
-
-    @property
-    def id(self) -> str:
-        return self.uuid
 
     @property
     def is_human_only(self) -> bool:
@@ -177,7 +165,7 @@ class ExactHits(Struct, frozen=True, kw_only=True):
     is_complete: bool = True
 
 
-class Observation(Record, frozen=True, kw_only=True):
+class Observation(Item, frozen=True, kw_only=True):
     """What was learned in a session: short statements with their evidence. `conversation_id`, `line_start` and
     `line_end` (from 1, both inclusive) refer to the conversation it was derived from, if any."""
 
@@ -196,10 +184,6 @@ class Observation(Record, frozen=True, kw_only=True):
     line_start: Annotated[int, Meta(ge=1)] | None = None
     line_end: Annotated[int, Meta(ge=1)] | None = None
 
-    @property
-    def id(self) -> str:
-        return self.uuid
-
 
 OBSERVATION = Kind(
     name="observation",
@@ -216,10 +200,9 @@ OBSERVATION = Kind(
 )
 
 
-class Character(Record, frozen=True, kw_only=True):
+class Character(NumberedItem, frozen=True, kw_only=True):
     """The fields of a character card, version 3. `card` holds those without a column, including unknown ones."""
 
-    id: int
     name: Annotated[str, Field("Name", is_required=True)]
     description: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""
     personality: Annotated[str, Field("Personality", is_long=True, is_searched=True, is_embedded=True)] = ""
@@ -245,7 +228,6 @@ CHARACTER = Kind(
     record=Character,
     title="name",
     content="description",
-    key="id",
     hashed=(
         *("name", "description", "personality", "scenario", "first_message", "message_example", "system_prompt"),
         *("post_history_instructions", "creator_notes", "creator", "nickname", "alternate_greetings", "tags"),
@@ -263,10 +245,9 @@ class SavedPromptArgument(Struct, frozen=True, kw_only=True):
     required: bool = False
 
 
-class SavedPrompt(Record, frozen=True, kw_only=True):
+class SavedPrompt(NumberedItem, frozen=True, kw_only=True):
     """A prompt saved by the user; `tags` are its keywords."""
 
-    id: int
     name: Annotated[str, Field("Name", is_required=True)]
     author: Annotated[str, Field("Author", is_searched=True, is_author=True)] = ""
     details: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""
@@ -283,7 +264,6 @@ PROMPT = Kind(
     record=SavedPrompt,
     title="name",
     content="user_prompt",
-    key="id",
     layout="columns",
     hashed=("name", "author", "details", "system_prompt", "user_prompt", "arguments", "tags"),
     reading_order=("details", "system_prompt", "user_prompt", "author", "tags"),
@@ -295,11 +275,10 @@ PROMPT = Kind(
 )
 
 
-class MediaItem(Record, frozen=True, kw_only=True):
+class MediaItem(NumberedItem, frozen=True, kw_only=True):
     """The text is not included, because it may be several megabytes long; `length_chars` is its length and
     `text_weight` its weight (see `sources.text.token_estimates`), None if it is not computed yet."""
 
-    id: int
     title: Annotated[str, Field("Title")]
     media_type: Annotated[str, Field("Type")]
     url: Annotated[str, Field("Address of the original")] = ""
@@ -311,9 +290,7 @@ class MediaItem(Record, frozen=True, kw_only=True):
 
 
 # The text of a media item, `content` of its draft, is stored and searched in chunks.
-MEDIA = Kind(
-    name="media", source="media", record=MediaItem, label="media item", content="content", key="id", database="media"
-)
+MEDIA = Kind(name="media", source="media", record=MediaItem, label="media item", content="content", database="media")
 
 
 class MediaChunk(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 pytest_plugins = ("tests.tiers",)
 
 # loguru asks for 40 paths for each sink, which takes milliseconds. They never change.
-sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]  # its arguments can be hashed
+_get_path, _cached_path = sysconfig.get_path, cache(sysconfig.get_path)
+sysconfig.get_path = lambda *names, **options: (_get_path if options else _cached_path)(*names, **options)
 
 _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in system.promises for test in promise.tests)
 _SERVERS = ("postgresql", "valkey")

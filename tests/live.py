@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from auth.authenticator import Authenticator
 from auth.context import SCOPES
+from auth.control_database import ControlConnection
 from auth.registry import UserRecord
 from auth.tokens import mint_token
 from config.errors import Conflict
@@ -101,10 +102,15 @@ class LiveServer(Struct, frozen=True):
             shutil.copytree(empty_library_files(), folder)
 
     async def forget_users(self) -> None:
-        """Deletes all users, so that their names can be those of new users without any data."""
+        """Deletes all users and what they follow, so that their names can be those of new users without any data."""
         for user in await self.runtime.registry.list_users():
             await self.runtime.libraries.remove(user.id)
-        await self.runtime.registry.database.withdraw(lambda db: db.execute("DELETE FROM users"))
+
+        def delete(db: ControlConnection) -> None:
+            for table in ("users", "followed_deployments"):
+                db.execute(f"DELETE FROM {table}")
+
+        await self.runtime.registry.database.withdraw(delete)
 
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
         """Returns a valid token for the user, who is created if necessary."""

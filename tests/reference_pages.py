@@ -26,6 +26,8 @@ from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema, output_schema
 from server.rest.openapi import openapi_document
 from server.rest.routes import rest_operations
+from sources.installed import ITEM_KINDS
+from sources.records import MESSAGE
 from sources.storage.sqlite import SqliteLibraries
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -63,7 +65,23 @@ def product_catalog() -> Catalog:
 
 def tools_part(catalog: Catalog) -> str:
     shown: dict[str, dict[str, str]] = {}
-    return "".join(_tool_section(tool, shown) for tool in catalog.tools.values())
+    return "".join(_tool_section(tool, shown) for tool in catalog.tools.values()) + _fields_section()
+
+
+_SHAPES = {"line": "short text", "list": "list of texts", "flag": "true or false", "objects": "list of objects"}
+
+
+def _fields_section() -> str:
+    """The fields of each kind besides `title`, `content` and `tags`, which are arguments of their own."""
+    rows = []
+    for kind in (*ITEM_KINDS.values(), MESSAGE):
+        for field in kind.editable:
+            shape = ", ".join(field.choices) or _SHAPES.get(field.shape, field.shape)
+            uses = [name for name in ("searched", "embedded") if getattr(field.declared, f"is_{name}")]
+            label = field.declared.label
+            rows.append(f"| {kind.source} | `{field.name}` | {label} | {shape} | {', '.join(uses)} |\n")
+    head = "| source | field | meaning | type | in search |\n|---|---|---|---|---|\n"
+    return f"\n## Fields of items\n\nThe `fields` of `items_create` and `items_update`:\n\n{head}{''.join(rows)}"
 
 
 def _tool_section(tool: Tool, shown: dict[str, dict[str, str]]) -> str:

@@ -17,7 +17,6 @@ from auth.control_database import ControlConnection, ControlDatabase
 from auth.registry import NamedBy, UserRecord, insert_user, require_user_name, select_user, select_user_by_name
 from config.errors import Conflict, FlorilegiumError
 from config.paths import UserId
-from config.settings import Settings
 
 # People who are away for a few days can still accept an invitation.
 _INVITATION_LIFETIME_S = 7 * 86_400
@@ -74,7 +73,7 @@ class NewLink(Struct, frozen=True):
 
 
 class AccountLinks:
-    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: ControlDatabase, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
         self._lifetimes_s: dict[LinkKind, float] = {

@@ -44,8 +44,8 @@ class Accounts:
         self._database = database
         self._clock = clock
         self._hashes = PasswordHashes(settings)
-        self._throttle = SignInThrottle(settings, make_limit or in_process_limits(settings))
-        self.links = AccountLinks(database, settings, clock)
+        self._throttle = SignInThrottle(settings, make_limit or in_process_limits())
+        self.links = AccountLinks(database, clock)
 
     async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> UserRecord:
         """Returns the user with that name and password. `browser` is the secret of a browser that was used before.

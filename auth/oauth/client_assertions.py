@@ -32,10 +32,10 @@ from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 # RFC 7523 section 3 allows to reject assertions that expire unreasonably late; used ones are remembered until then.
 _OAUTH_ASSERTION_LIFETIME_MAX_S = 600.0
 
-# Metadata documents have less than 2 KB.
+# A metadata document is a small JSON object that a stranger wrote.
 _OAUTH_CLIENT_METADATA_MAX_BYTES = 16 * 1024
 
-# Cached metadata documents, and as many key sets: at most 16 MB of documents.
+# Cached metadata documents, and as many key sets. The least recently used are fetched again.
 _OAUTH_CLIENT_METADATA_MAX = 1000
 
 # A client that changes its metadata document waits an hour at most; each sign-in would fetch it otherwise.

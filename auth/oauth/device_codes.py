@@ -24,10 +24,10 @@ from auth.oauth.tokens import IssuedTokens, OAuthTokens, TokenRequest, client_pr
 from config.errors import Unavailable
 from config.settings import Settings
 
-# Devices that wait at the same time. More would make guessing a code of eight letters worthwhile.
+# Devices that wait at the same time: the more there are, the easier a code is guessed.
 _OAUTH_DEVICE_CODES_MAX = 1000
 
-# Time in which a person must enter the code of a device; RFC 8628 shows 30 minutes, other servers use 15.
+# Time in which a person must enter the code of a device, who may have to sign in first.
 OAUTH_DEVICE_CODE_TTL_S = 900.0
 
 # RFC 8628 section 6.1: consonants only, so that no words are spelled. Eight of them have 34 bits.

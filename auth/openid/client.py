@@ -26,10 +26,10 @@ from config.openid import OpenIdProvider, is_trusted_url
 from config.public_http import OutgoingRequestError, open_response
 from config.settings import ASYMMETRIC_ALGORITHMS, Settings
 
-# Providers change their endpoints rarely and announce it days before.
+# Providers change their endpoints rarely. A change is noticed within the hour.
 _OPENID_METADATA_TTL_S = 3600.0
 
-# Discovery documents and key sets have less than 64 KB.
+# Discovery documents, key sets and tokens are far smaller.
 _OPENID_MAX_BYTES = 1024 * 1024
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -191,5 +191,5 @@ class RedisTokenBuckets:
 
 
 def redis_limits(connection: RedisConnection, settings: Settings) -> Callable[[LimitRule], RedisTokenBuckets]:
-    fallback = in_process_limits(settings)
+    fallback = in_process_limits()
     return lambda rule: RedisTokenBuckets(connection, rule, fallback(rule))

@@ -83,9 +83,7 @@ def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror
     if folder:
         message = f"{name} was copied to {copy_from_folder(named, root, folder)}"
     else:
-        message = (
-            _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, settings, mirror)}"
-        )
+        message = _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, mirror)}"
     if as_json:
         print_json(_row(named, settings))
         return
@@ -127,7 +125,7 @@ def _existing(named: NamedModel, root: Path, mirror: str) -> str:
     return f"{named.name} is part of the package {paths.origin}, in {paths.weights.parent}; nothing was fetched"
 
 
-def _download(named: NamedModel, root: Path, settings: Settings, mirror: str) -> Path:
+def _download(named: NamedModel, root: Path, mirror: str) -> Path:
     with click.progressbar(
         length=named.size, label=f"{named.name} ({format_size(named.size)})", file=sys.stderr
     ) as bar:

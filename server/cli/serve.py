@@ -29,8 +29,8 @@ from server.runtime import Runtime
 from server.service_manager import ServiceManager, StopLimit, inherited_sockets, listening_socket
 from server.worker_processes import WorkerPlace, WorkerProcesses, require_shared_state, worker_place
 
-# A worker whose event loop has not run for this long is killed and replaced. No call blocks the loop for more than a
-# fraction of a second, so 30 s is a hang even on a busy machine.
+# A worker whose event loop has not run for this long is killed and replaced. Calls that block the loop for longer than
+# 250 ms are logged as a fault, so 30 s is a hang.
 _WORKER_HANG_S = 30.0
 
 
@@ -211,7 +211,7 @@ async def _create_setup_link(runtime: Runtime) -> NewLink | None:
     if not settings.is_auth_configured or not settings.password_sign_in:
         return None
     try:
-        return await AccountLinks(runtime.registry.database, settings).create_setup()
+        return await AccountLinks(runtime.registry.database).create_setup()
     except StorageError as error:
         # Callers with keys and tokens can be served without it, on a full disk for example.
         logger.warning("No setup link was created: {}", error.message)

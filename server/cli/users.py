@@ -152,7 +152,7 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
     settings = _load_for_link(overrides)
     link = run_with_registry(
         settings,
-        lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name),
+        lambda registry: AccountLinks(registry.database).create_invitation(role, name),
         creates=True,
     )
     record_operation(settings, "user.invite", target=name, detail=role)
@@ -178,7 +178,7 @@ def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: boo
         record = await find_user(registry, name)
         if record.is_disabled:
             raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
-        link = await AccountLinks(registry.database, settings).create_reset(record)
+        link = await AccountLinks(registry.database).create_reset(record)
         return record, link, await remove_all_passkeys(registry.database, record.id) if remove_passkeys else 0
 
     record, link, removed = run_with_registry(settings, work)

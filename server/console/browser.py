@@ -137,10 +137,10 @@ class BrowserGuard:
         return session
 
     def require_recent(self, session: BrowserSession) -> None:
-        require_recent_sign_in(browser_principal(session), self._settings)
+        require_recent_sign_in(browser_principal(session))
 
     def is_recent(self, session: BrowserSession) -> bool:
-        return is_recent(session.created_at, self._settings)
+        return is_recent(session.created_at)
 
     async def check_form(self, request: Request, max_bytes: int | None = None) -> Mapping[str, str]:
         """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session.

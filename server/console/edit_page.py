@@ -213,7 +213,7 @@ def _empty_item(source: str) -> EditableItem:
 
 def _entered_item(values: Mapping[str, str], stored: EditableItem) -> EditableItem:
     """Returns the item as it was entered. Fields that the form does not have keep their values."""
-    shapes = {field.name: field.shape for field in _kind(stored).editable}
+    shapes: dict[str, FieldShape] = {field.name: field.shape for field in _kind(stored).editable}
     return EditableItem(
         uri=stored.uri,
         source=stored.source,

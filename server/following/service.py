@@ -26,7 +26,7 @@ from config.settings import Settings
 from server.following.deployments import DeploymentFolders, list_user_folders
 from server.following.locations import FolderWatcher
 from server.following.runs import run_source
-from server.import_jobs import ImportSlots
+from server.import_jobs import IMPORT_JOB_LIMITS, ImportSlots
 from sources.following.note_files import followed_names
 from sources.following.scan import SourceMissing, scan_file, scan_names
 from sources.following.state import SourceBusy, SyncReport
@@ -191,7 +191,7 @@ class FollowService:
         self._follows = follows
         self._followed: dict[str, _Followed] = {}
         self._revision: int | None = None
-        self._slots = ImportSlots(settings.import_jobs_max, settings.fixed.import_turn_s)
+        self._slots = ImportSlots(settings.import_jobs_max, IMPORT_JOB_LIMITS.turn_s)
         self._watcher = FolderWatcher(self._note_changes, self._note_watching)
         self._wake = asyncio.Event()
         self._deployments: Sequence[Deployment] = ()

@@ -33,7 +33,7 @@ _DECODER = msgspec.msgpack.Decoder(RecentCall)
 
 
 class RedisRecentCalls:
-    def __init__(self, connection: RedisConnection, settings: Settings) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._per_user = RECENT_CALLS_MAX
 
@@ -75,7 +75,7 @@ async def open_redis_stores(settings: Settings) -> AsyncIterator[StateStores]:
             tickets=RedisTickets(connection, settings),
             used_tokens=RedisUsedTokens(connection),
             state_keys=state_keys,
-            recent_calls=RedisRecentCalls(connection, settings),
+            recent_calls=RedisRecentCalls(connection),
             peers=peers,
             import_board=RedisImportBoard(connection, peers),
             reply_tokens=RedisReplyTokenStore(connection),

@@ -374,7 +374,7 @@ class InvitationList(Struct, frozen=True):
 class InvitationEndpoints:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._links = AccountLinks(runtime.registry.database, runtime.settings)
+        self._links = AccountLinks(runtime.registry.database)
 
     async def invite(self, context: RequestContext, request: InviteRequest) -> AccountLinkResponse:
         link = await self._links.create_invitation(

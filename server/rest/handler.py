@@ -92,7 +92,7 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
-    operation.require_caller(context.principal, runtime.settings)
+    operation.require_caller(context.principal)
     await runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:

@@ -68,7 +68,7 @@ def require_unrestricted(principal: Principal) -> None:
         raise RestrictedCredential
 
 
-def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
+def require_recent_sign_in(principal: Principal) -> None:
     """Raises unless the caller has just signed in. A token counts from its issue, and needs the scope to write: tokens
     that can only read are given to programs. Without authentication there is nobody to sign in."""
     require_unrestricted(principal)
@@ -78,11 +78,11 @@ def require_recent_sign_in(principal: Principal, settings: Settings) -> None:
         raise SignInNeeded("API keys are not enough: sign in")
     if principal.kind != "browser":
         principal.require_scope(WRITE)
-    if not is_recent(principal.signed_in_at, settings):
+    if not is_recent(principal.signed_in_at):
         raise SignInNeeded("sign in again")
 
 
-def is_recent(signed_in_at: float, settings: Settings) -> bool:
+def is_recent(signed_in_at: float) -> bool:
     return time.time() - signed_in_at <= PASSKEY_RECENT_SIGN_IN_S
 
 
@@ -156,7 +156,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         """The path in OpenAPI's notation: `{id:path}` becomes `{id}`."""
         return _VARIABLE.sub(r"{\1}", self.path)
 
-    def require_caller(self, principal: Principal, settings: Settings) -> None:
+    def require_caller(self, principal: Principal) -> None:
         """Raises unless the operation is for this caller."""
         match self.caller:
             case "any":
@@ -166,9 +166,9 @@ class Operation(Struct, frozen=True, kw_only=True):
             case "recent_browser":
                 require_unrestricted(principal)
                 if principal.kind == "browser":
-                    require_recent_sign_in(principal, settings)
+                    require_recent_sign_in(principal)
             case "recent_sign_in":
-                require_recent_sign_in(principal, settings)
+                require_recent_sign_in(principal)
 
     @property
     def has_body(self) -> bool:

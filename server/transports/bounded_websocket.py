@@ -28,7 +28,7 @@ from server.transports.client_connections import ClientConnection, ClientConnect
 from server.transports.headers import NO_CONFIG, query_value
 from sessions.store import new_session_id
 
-# Fragments of one message. Libraries send a message in one frame or in frames of 4 KiB and more.
+# Fragments of one message, which may be empty and cost time anyway.
 WS_FRAGMENTS_MAX = 1_024
 
 # Pings and pongs on one WebSocket; every one is answered. Faster clients are disconnected.

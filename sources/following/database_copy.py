@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from config.settings import Settings
 from sources.following.changed_rows import DatabasePosition
 from sources.following.copy_process import CopyRequest, DatabaseCopy
 from sources.following.state import DatabaseState
@@ -23,7 +22,7 @@ from sources.importers.engine.table_reader import FollowedDatabase
 from sources.importers.registry import all_importers
 from sources.importers.sandbox.confinement import child_environment
 
-# tldw does not record every change of a row, so a changed database is read completely once in an hour.
+# Until then only the rows are read whose change tldw records, and some changes it does not record.
 FOLLOW_DATABASE_SCAN_S = 3600.0
 
 _MODULE = "sources.following.copy_process"
@@ -110,10 +109,9 @@ class DatabaseReader:
     """Reads a copy, because the owner may write at any time. The copy has the same path each time: importers derive ids
     from it."""
 
-    def __init__(self, copier: DatabaseCopier, work_folder: Path, settings: Settings, path: Path) -> None:
+    def __init__(self, copier: DatabaseCopier, work_folder: Path, path: Path) -> None:
         self._copier = copier
         self._folder = work_folder / blake2b(os.fsencode(path), digest_size=8).hexdigest()
-        self._settings = settings
         self._path = path
 
     def is_part_enough(self, state: DatabaseState) -> bool:
@@ -147,7 +145,7 @@ def remaining_pause_s(state: DatabaseState) -> float:
 
 
 def after_complete_read(
-    position: DatabasePosition, before: DatabaseState | None, settings: Settings, *, has_changes: bool
+    position: DatabasePosition, before: DatabaseState | None, *, has_changes: bool
 ) -> DatabaseState:
     """Returns the new state. If nothing was found, the program writes other tables, and reading everything each time
     would be in vain: the pause before the next complete read doubles."""

@@ -16,6 +16,8 @@ from auth.follows import FollowRecord
 from config.errors import Conflict, FlorilegiumError
 from sources.following.changed_rows import DatabasePosition
 from sources.importers.engine.summary import ImportSummary
+from sources.installed import ITEM_KINDS
+from sources.records import OBSERVATION
 from sources.storage.contract import Bookmarks, FollowedItem, Library
 
 
@@ -119,12 +121,16 @@ class Withdrawals:
                     self._record.id, names, [item.uuid for item in part]
                 )
                 uuids = [item.uuid for item in part if (kind, item.uuid) not in elsewhere]
+                if kind not in ITEM_KINDS and kind not in ("messages", OBSERVATION.source):
+                    # The distribution that adds this kind is not installed any more.
+                    kept += part
+                    continue
                 if kind == "messages":
                     still_kept = await self._library.chats.withdraw_messages(
                         uuids, outside=conversations, keeps_edits=keeps_edits
                     )
                 else:
-                    still_kept = await getattr(self._library, kind).withdraw_many(uuids, keeps_edits=keeps_edits)
+                    still_kept = await self._library.collection(kind).withdraw_many(uuids, keeps_edits=keeps_edits)
                     self._report.deleted += len(uuids) - len(still_kept)
                 kept += [item for item in part if item.uuid in still_kept]
         return kept

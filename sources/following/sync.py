@@ -275,7 +275,7 @@ class SourceSync:
     ) -> None:
         """Reads what changed, if that can be told, and everything otherwise."""
         state = self._databases.get(os.fsdecode(file.name))
-        reader = DatabaseReader(copier, self._work_folder, self._settings, file.path)
+        reader = DatabaseReader(copier, self._work_folder, file.path)
         try:
             if state is not None and reader.is_part_enough(state):
                 async with reader.copy(state) as copied:
@@ -289,9 +289,7 @@ class SourceSync:
                 self._databases.pop(name, None)
                 if is_read and copied.result.position is not None:
                     has_changes = self.report.changes != before
-                    self._databases[name] = after_complete_read(
-                        copied.result.position, state, self._settings, has_changes=has_changes
-                    )
+                    self._databases[name] = after_complete_read(copied.result.position, state, has_changes=has_changes)
         except InvalidParams as error:
             await self._save_failed(file, error.message)
             self.report.retries.add(file.name)

@@ -28,7 +28,7 @@ from sources.text.token_estimates import TokenScale
 from sources.times import TimeMention, TimeSpan, asks_for_anything, read_time, resolve
 from sources.times.expressions import RecentPeriod
 
-# Terms of a query. Each one is a lookup in the index and part of the score; people write fewer than ten.
+# Terms of a query. Each one is a lookup in the index and part of the score.
 QUERY_MAX_TERMS = 32
 
 # -- query times -------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class _EndpointFailure(SemanticUnavailable):
         self.is_temporary = is_temporary
 
 
-# Texts in one request. Servers with a GPU are busy with fewer, and some refuse more.
+# Texts in one request, the default limit of TEI.
 _BATCH_TEXTS = 32
 
 

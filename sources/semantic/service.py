@@ -21,7 +21,7 @@ from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailabl
 from sources.semantic.named_models import NAMED_MODELS, NamedModel, best_model, find_files, load_model
 from sources.semantic.worker_process import WorkerProcess
 
-# Queries whose vectors are kept: at most 4 KB each.
+# Queries whose vectors are kept, for the next pages and for several sources.
 _SEMANTIC_QUERY_CACHE_MAX = 1000
 
 # -- local queries -----------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ _ENVIRONMENT = {
 
 # The process takes the memory of its model, so it ends when nothing was embedded for a minute.
 _IDLE_S = 60.0
-# A batch takes seconds; on a machine that is busy all the time, the process has the lowest priority.
+# The process has the lowest priority, so a batch takes long on a machine that is busy all the time.
 _DEADLINE_S = 600.0
 
 

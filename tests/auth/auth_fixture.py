@@ -44,7 +44,7 @@ def make_authenticator(
     return RegistryAuthenticator(
         settings,
         registry,
-        RateLimits.from_settings(settings, in_process_limits(settings, clock)).failures,
+        RateLimits.from_settings(settings, in_process_limits(clock)).failures,
         JwtVerifier(settings, keys) if keys else None,
         clock,
         clock,

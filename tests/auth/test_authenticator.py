@@ -469,7 +469,7 @@ def with_fake_verifier(
     return RegistryAuthenticator(
         settings,
         registry,
-        RateLimits.from_settings(settings, in_process_limits(settings, clock)).failures,
+        RateLimits.from_settings(settings, in_process_limits(clock)).failures,
         verifier,
         clock,
         clock,

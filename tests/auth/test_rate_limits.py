@@ -30,7 +30,7 @@ async def limits(request: pytest.FixtureRequest, clock: FakeClock) -> AsyncItera
         clock.advance(seconds)
 
     if request.param == "in this process":
-        yield LimitsFixture(in_process_limits(make_settings(), clock), advance)
+        yield LimitsFixture(in_process_limits(clock), advance)
         return
     settings = make_settings(**request.getfixturevalue("redis_settings"))
     async with open_redis(settings) as connection:
@@ -137,7 +137,7 @@ async def test_least_recently_used_key_is_dropped_at_the_limit(clock: FakeClock)
 async def test_limits_are_configured_by_separate_settings(clock: FakeClock) -> None:
     limits = RateLimits.from_settings(
         make_settings(require_auth=True, rate_user_burst=2, rate_tool_burst=1, rate_tool_per_minute=6),
-        in_process_limits(make_settings(), clock),
+        in_process_limits(clock),
     )
 
     await limits.tool.take(("alice", "search"))
@@ -151,9 +151,7 @@ async def test_limits_are_configured_by_separate_settings(clock: FakeClock) -> N
 
 async def test_single_user_mode_limits_only_failed_sign_ins(clock: FakeClock) -> None:
     bursts = {"rate_user_burst": 1, "rate_tool_burst": 1, "rate_failures_burst": 1}
-    limits = RateLimits.from_settings(
-        make_settings(rate_failures_per_minute=1, **bursts), in_process_limits(make_settings(), clock)
-    )
+    limits = RateLimits.from_settings(make_settings(rate_failures_per_minute=1, **bursts), in_process_limits(clock))
 
     assert all([await is_allowed(limits.user, "alice") for _ in range(1000)])
     assert all([await is_allowed(limits.tool, "alice search") for _ in range(1000)])

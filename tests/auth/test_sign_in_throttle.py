@@ -28,7 +28,7 @@ def throttle(clock: FakeClock) -> SignInThrottle:
         rate_sign_in_address_burst=5,
         rate_sign_in_address_per_minute=2,
     )
-    return SignInThrottle(settings, in_process_limits(settings, clock))
+    return SignInThrottle(settings, in_process_limits(clock))
 
 
 async def test_account_is_limited_over_all_addresses(throttle: SignInThrottle) -> None:

@@ -405,7 +405,7 @@ async def add_account_data(api: RestClient, name: str, label: str) -> dict[str, 
     preview = await send(api, ROUTES["prepare_deletion"][0], {}, name)
     await runtime.browser_sessions.create(user, "127.0.0.1", label)
     [session] = await runtime.browser_sessions.list(user.id)
-    links = AccountLinks(registry.database, runtime.settings)
+    links = AccountLinks(registry.database)
     await links.create_invitation("writer", f"{WORD}.invited.{name}")
     return {
         "browser_session": session.id,

@@ -27,6 +27,7 @@ from tests.compatibility.sample_requests import (
     fill_placeholders,
     send,
 )
+from tests.live import NO_RATE_LIMITS
 from tests.reference_pages import product_catalog
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
@@ -84,29 +85,47 @@ class Deployment(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def two_deployments(
-    root: Path, request: SampleRequest | None = None
-) -> AsyncIterator[tuple[Deployment, Deployment]]:
-    """Yields one server on which Ada has a library and one without her. Ben has the same data on both. If only
-    `request` will be sent, the library need not have what other requests name."""
+async def two_servers(root: Path) -> AsyncIterator[tuple[RestClient, RestClient]]:
     # The same port, because some errors contain the server's URL.
-    settings = {"port": 8765, "rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
+    settings = {"port": 8765, **NO_RATE_LIMITS}
     async with (
-        open_rest_client(root / "shared", **settings) as shared_api,
-        open_rest_client(root / "alone", **settings) as alone_api,
+        open_rest_client(root / "shared", **settings) as shared,
+        open_rest_client(root / "alone", **settings) as alone,
     ):
-        values = await fill_library_of_ada(shared_api, await shared_api.library_user("ada"), request)
-        for api in (shared_api, alone_api):
-            await fill_library_of_ben(await api.library_user("ben"))
-            await api.server.runtime.registry.set_role((await api.server.user("ben")).id, "writer")
-        yield Deployment(shared_api, values), Deployment(alone_api, values)
+        yield shared, alone
+
+
+async def fill(
+    servers: tuple[RestClient, RestClient], request: SampleRequest | None = None
+) -> tuple[Deployment, Deployment]:
+    """Gives Ada a library on the first server, and Ben the same data on both. If only `request` will be sent, the
+    library need not have what other requests name."""
+    values = await fill_library_of_ada(servers[0], await servers[0].library_user("ada"), request)
+    for api in servers:
+        await fill_library_of_ben(await api.library_user("ben"))
+        await api.server.runtime.registry.set_role((await api.server.user("ben")).id, "writer")
+    return Deployment(servers[0], values), Deployment(servers[1], values)
 
 
 @pytest.fixture(scope="module")
 async def deployments(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Deployment, Deployment]]:
     """For requests that do not affect each other."""
-    async with two_deployments(tmp_path_factory.mktemp("shared")) as opened:
+    async with two_servers(tmp_path_factory.mktemp("shared")) as servers:
+        yield await fill(servers)
+
+
+@pytest.fixture(scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RestClient, RestClient]]:
+    """For requests that change something, each as new users."""
+    async with two_servers(tmp_path_factory.mktemp("changed")) as opened:
         yield opened
+
+
+@pytest.fixture
+async def changed(servers: tuple[RestClient, RestClient]) -> AsyncIterator[tuple[RestClient, RestClient]]:
+    yield servers
+    for api in servers:
+        await api.server.forget_users()
 
 
 async def check_isolation(deployments: tuple[Deployment, Deployment], act: Action) -> bytes:
@@ -143,11 +162,13 @@ async def test_read_request_reveals_nothing_about_another_user(
     assert not sample.has_content or WORD.encode() in own
 
 
-@pytest.mark.slow("opens two servers for every request")
+@pytest.mark.slow("sends a request of every kind, each as new users")
 @pytest.mark.parametrize("sample", sample_requests(is_read=False))
-async def test_write_request_reveals_and_changes_nothing_of_another_user(tmp_path: Path, sample: SampleRequest) -> None:
-    async with two_deployments(tmp_path, sample) as opened:
-        own = await check_isolation(opened, lambda deployment, who: raw_response(deployment, sample, who))
+async def test_write_request_reveals_and_changes_nothing_of_another_user(
+    changed: tuple[RestClient, RestClient], sample: SampleRequest
+) -> None:
+    opened = await fill(changed, sample)
+    own = await check_isolation(opened, lambda deployment, who: raw_response(deployment, sample, who))
 
     assert own.startswith((b"200", b"201", b"202"))
     assert not sample.has_content or WORD.encode() in own
@@ -190,13 +211,13 @@ async def test_leaked_data_would_be_detected(deployments: tuple[Deployment, Depl
         await check_isolation(deployments, leak)
 
 
-async def test_foreign_change_would_be_detected(tmp_path: Path) -> None:
+async def test_foreign_change_would_be_detected(changed: tuple[RestClient, RestClient]) -> None:
     [sample] = ROUTES["rename_conversation"]
 
     async def change(deployment: Deployment, who: str) -> bytes:
         await send(deployment.api, sample, deployment.values, "ada")
         return b""
 
-    async with two_deployments(tmp_path) as opened:
-        with pytest.raises(AssertionError):
-            await check_isolation(opened, change)
+    opened = await fill(changed)
+    with pytest.raises(AssertionError):
+        await check_isolation(opened, change)

@@ -4,7 +4,6 @@ generates. No response is a server error, and every response is documented."""
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +31,7 @@ from tests.compatibility.sample_requests import ROUTES, fill_library_of_ada, sen
 from tests.live import NO_RATE_LIMITS
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.sources.source_fixture import LibraryUser
 
 CHECKS = [
     status_code_conformance,
@@ -161,14 +161,19 @@ async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:
     assert set(fuzzed.operations) == set(OPERATIONS)
 
 
-@pytest.mark.slow("opens a server for every request")
+@pytest.fixture(scope="module")
+async def document(shared_api: RestClient) -> dict[str, Any]:
+    return dict((await shared_api.get("/openapi.json", None)).json())
+
+
+@pytest.mark.slow("sends a request of every kind, each as a new user")
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_sample_request_gets_a_documented_response(tmp_path: Path, name: str) -> None:
+async def test_sample_request_gets_a_documented_response(
+    api: RestClient, ada: LibraryUser, document: dict[str, Any], name: str
+) -> None:
     request = ROUTES[name][0]
-    async with open_rest_client(tmp_path) as api:
-        values = await fill_library_of_ada(api, await api.library_user("ada"), request)
-        document = (await api.get("/openapi.json", None)).json()
-        response = await send(api, request, values, "ada")
+    values = await fill_library_of_ada(api, ada, request)
+    response = await send(api, request, values, "ada")
 
     assert response.status < 300, response.body
     content = responses_of(document, name)[str(response.status)]["content"]
@@ -187,9 +192,8 @@ def responses_of(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 @each_case("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
-async def test_unknown_path_returns_a_json_404(tmp_path: Path, path: str) -> None:
-    async with open_rest_client(tmp_path) as api:
-        response = await api.get(path)
+async def test_unknown_path_returns_a_json_404(api: RestClient, path: str) -> None:
+    response = await api.get(path)
 
     assert (response.status, response.header("content-type")) == (404, "application/json")
     assert response.json()["error"]["code"] == 404

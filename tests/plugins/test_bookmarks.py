@@ -80,6 +80,7 @@ class Installation(Struct, frozen=True):
 
 def install(folder: Path, project: Path) -> Path:
     """Builds a distribution and unpacks it into a new environment, which also has the packages of this one."""
+    folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     command = [sys.executable, "-c", _BUILD, str(folder)]
     built = subprocess.run(
@@ -109,10 +110,13 @@ def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
     drop_database(postgres_server(), url)
 
 
-@pytest.fixture(scope="module")
-def program(python: Path, storage_url: str, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """One library for all tests of an engine."""
-    return Installation(python, tmp_path_factory.mktemp("home"), storage_url)
+@pytest.fixture
+def program(python: Path, storage_url: str, tmp_path: Path) -> Iterator[Installation]:
+    """A library that no server uses."""
+    url = create_database(postgres_server()) if storage_url else ""
+    yield Installation(python, tmp_path, url)
+    if url:
+        drop_database(postgres_server(), url)
 
 
 class Server(Struct, frozen=True):
@@ -155,8 +159,9 @@ class Server(Struct, frozen=True):
 
 
 @pytest.fixture(scope="module")
-def server(program: Installation) -> Iterator[Server]:
-    port = free_port()
+def server(python: Path, storage_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests of an engine."""
+    program, port = Installation(python, tmp_path_factory.mktemp("home"), storage_url), free_port()
     command = [str(program.python), "-m", "server.cli", "serve", "--port", str(port), "--user-max-items", "4"]
     with subprocess.Popen(
         command,
@@ -275,24 +280,27 @@ def test_bookmarks_count_for_the_quota(server: Server) -> None:
 def test_commands_import_follow_embed_and_export_bookmarks(program: Installation, tmp_path: Path) -> None:
     """A file is imported by the format that the distribution adds, and followed; meanings are compared; an export is
     imported into another library, and exported there: nothing is lost."""
-    links = tmp_path / "links.json"
+    links = tmp_path / "links" / "links.json"
+    links.parent.mkdir()
     links.write_text(json.dumps(_LINKS))
-    program.run("follow", "add", str(tmp_path))
+    program.run("follow", "add", str(links.parent))
     program.run("follow", "run")
-    assert program.run("list", "bookmarks").count("bookmarks://") == 3
+    assert program.run("list", "bookmarks").count("bookmarks://") == 2
     links.write_text(json.dumps({"results": _LINKS["results"][:1]}))
     program.run("follow", "run")
     assert "Leek broth" not in program.run("list", "bookmarks")
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(_LINKS))
-    program.run("import", str(other))
+    program.run("user", "add", "ben")
+    assert "bookmarks://" not in program.run("list", "bookmarks", "--user", "ben")
+    copy = tmp_path / "copy.json"
+    copy.write_text(json.dumps(_LINKS))
+    program.run("import", str(copy))
     program.run("embed")
     hits = program.json("search", "vegetable dish", "--source", "bookmarks")["results"]
     assert "Leek" in hits[0]["title"]
     program.run("export", str(tmp_path / "exported"))
-    files = Installation(program.python, tmp_path, "")
-    files.run("import", str(tmp_path / "exported"))
-    files.run("export", str(tmp_path / "again"))
+    other = Installation(program.python, tmp_path, "")
+    other.run("import", str(tmp_path / "exported"), data="other")
+    other.run("export", str(tmp_path / "again"), data="other")
     lines, again = (_lines(tmp_path / name / "bookmarks.jsonl") for name in ("exported", "again"))
     assert again == lines
     assert {line["kind"] for line in lines} == {"bookmark"}
@@ -309,10 +317,9 @@ def test_a_backup_with_bookmarks_is_restored_and_checked(python: Path, tmp_path:
     assert "0 faults" in program.run("check", data="restored")
 
 
-def test_a_library_from_before_the_installation_gets_the_table(python: Path, storage_url: str, tmp_path: Path) -> None:
+def test_a_library_from_before_the_installation_gets_the_table(program: Installation, tmp_path: Path) -> None:
     """Notes and their vectors are there first; the distribution is installed, and later declares one more field."""
-    url = create_database(postgres_server()) if storage_url else ""
-    plain, program = Installation(Path(sys.executable), tmp_path, url), Installation(python, tmp_path, url)
+    plain = Installation(Path(sys.executable), tmp_path, program.storage_url)
     plain.run("add", "note", "--title", "Leeks", "Chop them.")
     plain.run("embed")
     program.run("add", "bookmark", "--title", "SQLite", "--field", "url=https://sqlite.org", "The embedded engine.")
@@ -322,15 +329,13 @@ def test_a_library_from_before_the_installation_gets_the_table(python: Path, sto
     for path in (project / "pyproject.toml", *(project / "florilegium_bookmarks").glob("*.py")):
         text = path.read_text().replace("    rating:", f"    {added}\n    rating:")
         (changed / path.relative_to(project)).write_text(text)
-    upgraded = Installation(install(tmp_path / "upgraded", changed), tmp_path, url)
+    upgraded = Installation(install(tmp_path / "upgraded", changed), tmp_path, program.storage_url)
     [uri] = re.findall(r"bookmarks://\S+", upgraded.run("list", "bookmarks"))
     upgraded.run("edit", uri, "--field", "comment=Marvellous")
     upgraded.run("embed")
     assert "SQLite" in upgraded.run("search", "marvellous engine")
     # Without the distribution, its items are out of reach, and nothing else is.
     assert "Leeks" in plain.run("search", "chop")
-    if url:
-        drop_database(postgres_server(), url)
 
 
 def _lines(path: Path) -> list[Any]:

@@ -49,7 +49,7 @@ class ReplyTokenStore(Protocol):
 class ReplyTokenLimits(Struct, frozen=True):
     # An agent answers within minutes; an hour also covers one that waits for a person.
     ttl_s: float = 3600.0
-    # The oldest are dropped first. A token takes about 300 bytes.
+    # The oldest of a user are dropped first. They are kept in the process.
     user_max: int = 1_000
     total_max: int = 100_000
 

@@ -27,7 +27,7 @@ from sources.drafts import MessageDraft
 from sources.records import Conversation, Message, RegisteredAgent
 from sources.storage.contract import Chats, Libraries
 
-# Message text in one response of bus_connect or msg_list: about 16,000 tokens.
+# Message text in one response of bus_connect or msg_list, which goes into the context of a model.
 RESPONSE_MAX_BYTES = 64 * 1024
 
 # -- content filter ----------------------------------------------------------------------------------------------------

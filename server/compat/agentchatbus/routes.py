@@ -65,7 +65,7 @@ def events_operation(events: BusEvents) -> Operation:
         description=(
             "Server-sent events, each a JSON object with type and payload: connected at once, then msg.new, "
             "thread.created, thread.state, thread.updated and thread.deleted of the caller's threads. Events from "
-            "before are not repeated. The stream ends after conversation_events_max_s; browsers reconnect."
+            "before are not repeated. The stream ends after five minutes; browsers reconnect."
         ),
         input=FollowBusRequest,
         response=EVENT_STREAM,

@@ -52,7 +52,7 @@ from sources.records import Conversation, RegisteredAgent
 from sources.storage.contract import Agents, Chats, Libraries
 from sources.storage.tables.validation import TITLE_MAX_CHARS
 
-# AgentChatBus' own limit for the messages of a thread in one response.
+# Messages of a thread in one response. Clients page with `after_seq`.
 _BUS_MESSAGE_PAGE_MAX = 1000
 
 # Room for the number that makes an agent's name unique.

@@ -295,7 +295,7 @@ def _match_fields(hit: ExactHit) -> dict[str, Any]:
 _USE_PRECISION_S = 60
 
 
-# The least recently active agent is dropped first; people run a few at a time.
+# The least recently active agent is dropped first.
 _AGENTS_MAX = 100
 # An agent that was idle for so long has to register again. Projects rest for weeks.
 _AGENT_TTL_S = 90 * 86_400.0

@@ -63,7 +63,7 @@ def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operatio
         *_conversation_operations(agentkit.conversations),
         download_operation(agentkit.conversations),
         follow_operation(agentkit.changes),
-        *_conversation_change_operations(agentkit.conversations, settings),
+        *_conversation_change_operations(agentkit.conversations),
         *_recording_operations(agentkit.recording),
         *_archive_operations(agentkit.archives, settings),
         *chat_operations(agentkit.chat, agentkit.completions, settings),
@@ -152,7 +152,7 @@ def follow_operation(changes: ConversationChanges) -> Operation:
         summary="Follow the conversations",
         description=(
             "Server-sent events: `open` at once, and `changed` whenever a conversation or message may have changed. "
-            "The events say no more: request again what you show. The stream ends after conversation_events_max_s; "
+            "The events say no more: request again what you show. The stream ends after five minutes; "
             "browsers reconnect."
         ),
         input=FollowConversationsRequest,
@@ -182,7 +182,7 @@ def update_operation(conversations: ConversationService) -> Operation:
     )
 
 
-def _conversation_change_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+def _conversation_change_operations(conversations: ConversationService) -> list[Operation]:
     return [
         update_operation(conversations),
         agentkit_operation(

@@ -30,7 +30,7 @@ from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.chunking import first_sentence, run_text_work, shorten
 
-# An exchange starts at the last message of the person. Agents that call tools send up to thirty messages in between.
+# An exchange starts at the last message of the person. Agents that call tools send many messages in between.
 _MEMORY_EXCHANGE_MAX_MESSAGES = 30
 
 _SUMMARY_MAX_CHARS = 160

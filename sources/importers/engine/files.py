@@ -245,7 +245,7 @@ def decode_item(data: bytes, limits: ImportLimits) -> DecodedText:
 
 def require_lines(count: int, limits: ImportLimits) -> None:
     if count > limits.lines_max:
-        raise InvalidParams(f"expected at most {limits.lines_max} lines (import_lines_max), got at least {count}")
+        raise InvalidParams(f"expected at most {limits.lines_max} lines, got at least {count}")
 
 
 @contextmanager

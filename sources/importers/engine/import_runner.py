@@ -80,6 +80,7 @@ async def run_import(
     progress: ImportProgress,
     *,
     rereads_unchanged: bool = True,
+    limits: ImportLimits | None = None,
 ) -> ImportSummary:
     """Imports the discovered files one after the other. Without a library it is a dry run: everything is read, nothing
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
@@ -87,8 +88,9 @@ async def run_import(
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
     # The process may open these paths and no others.
     paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
-    async with open_reader_process(import_limits(settings), paths) as process:
-        runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
+    limits = limits or import_limits(settings)
+    async with open_reader_process(limits, paths) as process:
+        runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged, limits=limits)
         runner.locations = {bookmark_key(result) for result in results if isinstance(result, DiscoveredFile)}
         for result in results:
             match result:
@@ -114,6 +116,7 @@ class ImportRunner:
         *,
         rereads_unchanged: bool,
         keeps_edits: bool = False,
+        limits: ImportLimits | None = None,
     ) -> None:
         self.summary = ImportSummary()
         # The bookmarks of all files of the import.
@@ -121,7 +124,7 @@ class ImportRunner:
         self._keeps_edits = keeps_edits
         self._process = process
         self._library = library
-        self._limits = import_limits(settings)
+        self._limits = limits or import_limits(settings)
         self._batch_limits = batch_limits(settings)
         self._problems_max = settings.fixed.import_problems_max
         self._progress = progress

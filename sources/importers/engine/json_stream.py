@@ -1,6 +1,9 @@
 """Reads JSON files larger than memory: the objects of one long list, located by their braces and yielded one by one.
 
-Only single objects are decoded, each limited in size and depth.
+Only single objects are decoded, each limited in size and depth. An object that is damaged costs no other.
+
+ijson 3.6 reads exports faster (80 MB/s instead of 30 MB/s), but has no limits: 200 kB of nested lists take all memory
+(2.7 ms here), a string of 60 MB takes 23 s (0.14 s here), and the first error ends the file.
 """
 
 import io

@@ -27,21 +27,20 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     unpacked_ratio_max: int = 200
     # One line or value is held in memory several times while it is parsed.
     line_max_bytes: int = 32 << 20
-    # Deeper JSON is an attack on parsers that recurse; real exports have fewer than twenty levels.
+    # Deeper JSON is an attack on parsers that recurse.
     depth_max: int = 100
     # The images of one note together.
     images_max_bytes: int = 16 << 20
-    # Lines of a text, values of JSON that is not a list of items, and messages of a conversation. A book has 20,000
-    # lines, and the largest real exports are a tenth of these.
+    # Lines of a text, values of JSON that is not a list of items, and messages of a conversation: each takes far more
+    # memory than its bytes.
     lines_max: int = 1_000_000
     values_max: int = 2_000_000
     messages_max: int = 1_000_000
     # A file with more failed or skipped items than this is given up, unless it has more items that were imported.
     failed_max: int = 10_000
     skipped_max: int = 50_000
-    # Limits of the subprocess that parses one document. A document of 1,000 pages takes two seconds and 200 MiB. The
-    # deadline is long enough to use the CPU time on a busy machine, where a process of low priority gets a tenth of a
-    # core.
+    # Limits of the subprocess that parses one document, which is held in memory as a whole. The deadline is long enough
+    # to use the CPU time on a busy machine, where a process of low priority gets a tenth of a core.
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20
     parser_deadline_s: float = 120.0
@@ -61,11 +60,6 @@ def import_limits(settings: "Settings") -> ImportLimits:
         entries_max=settings.import_max_conversations,
         item_max_chars=settings.item_max_chars,
         images_max_bytes=settings.fixed.import_images_max_bytes,
-        lines_max=settings.fixed.import_lines_max,
-        values_max=settings.fixed.import_values_max,
-        messages_max=settings.fixed.import_messages_max,
-        failed_max=settings.fixed.import_failed_max,
-        skipped_max=settings.fixed.import_skipped_max,
         reader_memory_max_bytes=settings.import_reader_memory_mib << 20,
         reader_deadline_s=settings.fixed.import_reader_deadline_s,
         sandbox=settings.import_sandbox,

@@ -128,7 +128,7 @@ def has_too_many_values(data: bytes, limits: ImportLimits) -> bool:
 
 
 def too_many_values(limits: ImportLimits) -> str:
-    return f"JSON has more than {limits.values_max} values (import_values_max)"
+    return f"JSON has more than {limits.values_max} values"
 
 
 def json_or_none(value: object, limits: ImportLimits) -> Any:

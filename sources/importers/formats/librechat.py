@@ -136,7 +136,7 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
                 open_objects.pop()
                 empty_count += start + 1 - current.first < _MESSAGE_MIN_BYTES
                 if empty_count > limits.skipped_max:
-                    raise InvalidParams(f"{empty_count} messages are empty; the file was not read (import_skipped_max)")
+                    raise InvalidParams(f"{empty_count} messages are empty; the file was not read")
     if len(open_objects) != 1 or root.depth != 0:
         raise InvalidParams("file is truncated")
     yield root.text(data, len(data))

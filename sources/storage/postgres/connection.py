@@ -391,7 +391,7 @@ class StatementTimeout(SourceTimeout):
 
     def __init__(self, source: str, limit_ms: int) -> None:
         super().__init__(source, limit_ms)
-        self.message = f"{source}: a statement took longer than {limit_ms} ms (postgres_statement_timeout_ms)"
+        self.message = f"{source}: a statement took longer than {limit_ms} ms"
 
 
 def job_errors() -> tuple[type[Exception], ...]:

@@ -146,14 +146,7 @@ class FusedSearch(TextSearch):
             candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine
             candidate.score = round(candidate.cosine, SCORE_DIGITS)
         has_more = len(entries) > end
-        near = [
-            self._near[locate_candidate.entry]
-            for locate_candidate in candidates
-            if locate_candidate.entry in self._near
-        ]
-        ranges = self._scan.passage_ranges(near) if near else {}
-        for locate_candidate in candidates:
-            locate_candidate.passage = ranges.get(locate_candidate.entry)
+        self._locate(candidates)
         return HitPage(self._complete(candidates), has_more=has_more, total=None if has_more else len(entries))
 
     def _rank(self, tiers: Sequence[MatchTier], scoring: BlockScoring) -> tuple[list[HitCandidate], bool]:
@@ -236,6 +229,12 @@ class FusedSearch(TextSearch):
         if matching_items is None:
             return len(self._meaning_only)
         return sum(candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only)
+
+    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
+        near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
+        ranges = self._scan.passage_ranges(near) if near else {}
+        for candidate in candidates:
+            candidate.passage = ranges.get(candidate.entry)
 
 
 class _FusedScoring(BlockScoring):

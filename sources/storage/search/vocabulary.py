@@ -17,10 +17,10 @@ from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
 
-# Words of an index that are compared with a misspelled word, in some milliseconds.
+# Words of an index that are compared with a misspelled word, so that a search stays fast.
 NEAR_WORDS_MAX = 50_000
 
-# Memory for the words of all libraries that misspelled words are compared with: about three million words.
+# Memory for the words of all libraries that misspelled words are compared with.
 SEARCH_VOCABULARY_MIB = 64
 
 # How many near words are tried for a word that is unknown.

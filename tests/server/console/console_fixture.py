@@ -61,7 +61,7 @@ class Console(Struct, frozen=True):
 
     @property
     def links(self) -> AccountLinks:
-        return AccountLinks(self.server.runtime.registry.database, self.settings)
+        return AccountLinks(self.server.runtime.registry.database)
 
     @property
     def origin(self) -> str:

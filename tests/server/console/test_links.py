@@ -116,7 +116,7 @@ async def test_reset_sets_the_password_of_its_user_only(site: Console) -> None:
 async def test_expired_link_is_refused(tmp_path: Path, kind: str) -> None:
     async with console(tmp_path) as site, site.browser() as browser:
         database = site.server.runtime.registry.database
-        past = AccountLinks(database, site.settings, lambda: time.time() - 400 * 86400)
+        past = AccountLinks(database, lambda: time.time() - 400 * 86400)
         match kind:
             case "setup":
                 created = await past.create_setup()

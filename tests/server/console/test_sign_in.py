@@ -312,14 +312,14 @@ async def test_flood_of_sign_ins_is_refused_not_queued(tmp_path: Path, name: str
             assert (await browser.sign_in("ben")).status_code == 303
 
 
-async def test_sign_ins_are_in_the_audit_log(site: Console) -> None:
-    ada, ben = await site.server.user("ada"), await site.server.user("ben")
-    async with site.browser() as adas, site.browser() as bens:
+async def test_sign_ins_are_in_the_audit_log(tmp_path: Path) -> None:
+    async with console(tmp_path) as site, site.browser() as adas, site.browser() as bens:
+        ada, ben = await site.add_account("ada"), await site.add_account("ben")
         await bens.sign_in("ben", OTHER_PASSWORD)
         await bens.sign_in("my password by mistake", OTHER_PASSWORD)
         await adas.sign_in("ada")
         await adas.submit("/account", {}, "/sign-out")
-    events = await site.server.runtime.audit.select(AuditFilter(actions=SIGN_INS), 10)
+        events = await site.server.runtime.audit.select(AuditFilter(actions=SIGN_INS), 10)
 
     assert [(event.action, event.user_id, event.detail) for event in reversed(events)] == [
         ("sign_in.failed", ben.id, "password"),

@@ -35,7 +35,7 @@ Creation = Callable[[Registry, Settings], Awaitable[UserRecord]]
 
 
 async def invited(registry: Registry, settings: Settings, name: str = "") -> UserRecord:
-    links = AccountLinks(registry.database, settings)
+    links = AccountLinks(registry.database)
     link = await links.create_invitation("writer", name)
     return await links.redeem("invitation", link.path.rpartition("/")[2], NAME, "a hash")
 
@@ -45,7 +45,7 @@ async def invited_by_name(registry: Registry, settings: Settings) -> UserRecord:
 
 
 async def set_up(registry: Registry, settings: Settings) -> UserRecord:
-    links = AccountLinks(registry.database, settings)
+    links = AccountLinks(registry.database)
     link = await links.create_setup()
     assert link is not None
     return await links.redeem("setup", link.path.rpartition("/")[2], NAME, "a hash")

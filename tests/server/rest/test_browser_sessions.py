@@ -55,7 +55,7 @@ async def test_invitations_are_listed_without_their_links_and_revoked(api: RestC
     assert (invitation["name"], invitation["role"], invitation["created_by"]) == ("eve", "reader", "ada")
     assert secret not in listed.body.decode()
 
-    links = AccountLinks(api.server.runtime.registry.database, api.server.runtime.settings)
+    links = AccountLinks(api.server.runtime.registry.database)
     assert (await links.find("invitation", secret)).name == "eve"
     path = f"/api/v1/invitations/{invitation['id']}"
     assert (await send(api, ada, "DELETE", path)).json()["name"] == "eve"

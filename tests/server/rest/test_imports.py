@@ -16,7 +16,7 @@ import pytest
 from auth.context import READ
 from config.errors import NotFound, Unavailable
 from server.import_board import ENDED_STATES, ImportJob
-from server.import_jobs import ImportJobs, open_import_jobs, safe_name
+from server.import_jobs import IMPORT_JOB_LIMITS, ImportJobLimits, ImportJobs, open_import_jobs, safe_name
 from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportedNote, ImportEvent, ReadPosition
@@ -33,14 +33,15 @@ from tests.sources.storage.library_fixture import LibraryFixture, open_library_f
 FILE = {"Content-Type": "application/octet-stream"}
 JSON = {"Content-Type": "application/json"}
 UNSUPPORTED = b"\0unsupported"
+ONE_KEPT, TWO_KEPT = ImportJobLimits(history_max=1), ImportJobLimits(history_max=2)
 
 
 @asynccontextmanager
 async def open_jobs(
-    libraries: LibraryFixture, importer: Importer = LINES, **overrides: Any
+    libraries: LibraryFixture, importer: Importer = LINES, limits: ImportJobLimits = IMPORT_JOB_LIMITS, **overrides: Any
 ) -> AsyncIterator[ImportJobs]:
-    settings = build_settings(import_batch_items=2, **overrides)
-    async with open_import_jobs(settings, libraries.data_root, libraries.engine, lambda: [importer]) as jobs:
+    settings, importers = build_settings(import_batch_items=2, **overrides), lambda: [importer]
+    async with open_import_jobs(settings, libraries.data_root, libraries.engine, importers, limits=limits) as jobs:
         yield jobs
 
 
@@ -99,7 +100,7 @@ async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 async def test_job_is_visible_to_its_owner_only_and_jobs_are_limited(tmp_path: Path) -> None:
     importer = BlockingImporter()
-    limits = {"import_jobs_max": 1, "import_queue_max": 0}
+    limits: dict[str, Any] = {"import_jobs_max": 1, "limits": ImportJobLimits(queue_max=0)}
     async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, importer, **limits) as jobs:
         ada, ben = libraries.context("ada"), libraries.context("ben")
         started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
@@ -142,7 +143,7 @@ async def test_users_with_long_imports_cannot_keep_others_from_importing(tmp_pat
     importer = EndlessImporter()
     async with (
         open_library_fixture(tmp_path / "data") as libraries,
-        open_jobs(libraries, importer, import_jobs_max=2, import_turn_s=0) as jobs,
+        open_jobs(libraries, importer, ImportJobLimits(turn_s=0), import_jobs_max=2) as jobs,
     ):
         ada, ben, carl = (libraries.context(name) for name in ("ada", "ben", "carl"))
         long = [await jobs.start(user, io.BytesIO(b"x"), "a", None, is_dry_run=False) for user in (ada, ben)]
@@ -235,7 +236,10 @@ async def test_job_with_some_failures_is_done_and_reports_them(tmp_path: Path) -
 
 
 async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
-    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=2) as jobs:
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_jobs(libraries, limits=TWO_KEPT) as jobs,
+    ):
         ada = libraries.context("ada")
         started = []
         for _ in range(4):
@@ -249,11 +253,11 @@ async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
 async def test_imports_are_remembered_over_a_restart_by_their_owner_only(tmp_path: Path) -> None:
     async with open_library_fixture(tmp_path / "data") as libraries:
         ada, ben = libraries.context("ada"), libraries.context("ben")
-        async with open_jobs(libraries, import_history_max=2) as jobs:
+        async with open_jobs(libraries, limits=TWO_KEPT) as jobs:
             for name, is_dry_run in (("a", False), ("b", True), ("c", False), ("d", False)):
                 started = await jobs.start(ada, upload(tmp_path, 1), name, None, is_dry_run=is_dry_run)
                 last = await wait_until_ended(jobs, libraries, started)
-        async with open_jobs(libraries, import_history_max=2) as jobs:
+        async with open_jobs(libraries, limits=TWO_KEPT) as jobs:
             assert [job.name for job in await jobs.list(ada)] == ["d", "c"]
             assert await jobs.get(ada, last.id) == last
             assert [job async for job in jobs.watch(ada, last.id, interval_s=0.01)] == [last]
@@ -276,7 +280,10 @@ async def test_an_import_that_ends_when_the_server_stops_is_remembered(tmp_path:
 
 
 async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) -> None:
-    async with open_library_fixture(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=1) as jobs:
+    async with (
+        open_library_fixture(tmp_path / "data") as libraries,
+        open_jobs(libraries, limits=ONE_KEPT) as jobs,
+    ):
         ada, ben = libraries.context("ada"), libraries.context("ben")
         of_ada = await jobs.start(ada, upload(tmp_path, 1), "a", None, is_dry_run=True)
         await wait_until_ended(jobs, libraries, of_ada)

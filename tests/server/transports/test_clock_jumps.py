@@ -39,7 +39,7 @@ async def test_a_good_token_works_again_after_the_clock_was_wrong(
     async with Registry.open(control_location(settings, data_root)) as registry:
         keys = load_signing_keys(settings)
         assert keys is not None
-        failures = RateLimits.from_settings(settings, in_process_limits(settings)).failures
+        failures = RateLimits.from_settings(settings, in_process_limits()).failures
         authenticator = RegistryAuthenticator(settings, registry, failures, JwtVerifier(settings, keys), clock)
         async with live(settings, catalog=samples.catalog, authenticator=authenticator) as server:
             ada, ben = [LegacyClient(server, await server.bearer(name)) for name in ("ada", "ben")]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from config.settings import FixedValues
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 from tests.server.http_client import HttpResponse, RawConnection, fetch
 from tests.server.workers.deployment import WAIT_MAX_S, WorkersDeployment, run_workers
@@ -17,8 +18,8 @@ from tests.servers.postgres import create_database, drop_database
 from tests.servers.shared import SharedServer
 
 JSON = {"Content-Type": "application/json"}
-# More than the other tests of a user need, and fewer than a test can send in a moment.
-BURST = 40
+# More than the other tests of a user need.
+BURST = FixedValues().rate_user_burst
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def deployment(
     url = create_database(postgres_server)
     data_dir = tmp_path_factory.mktemp("workers")
     services = shared_services(url, valkey_server, data_dir)
-    limits = {"rate_user_burst": BURST, "rate_user_per_minute": 1}
+    limits = {"rate_user_per_minute": 1, "rate_tool_per_minute": 0}
     with run_workers(data_dir, **services, **limits) as running:
         yield running
     drop_database(postgres_server, url)

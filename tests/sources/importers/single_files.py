@@ -87,12 +87,15 @@ async def import_here(
     importers: Sequence[Importer] | None = None,
     settings: Settings | None = None,
     rereads_unchanged: bool = True,
+    limits: ImportLimits | None = None,
 ) -> ImportSummary:
     """Imports files, which are read in this process."""
     settings = settings or Settings()
+    limits = limits or import_limits(settings)
     here = [in_process(importer) for importer in importers or all_importers()]
-    results = list(discover(paths, import_limits(settings), here))
-    return await run_import(library, results, settings, ImportProgress(), rereads_unchanged=rereads_unchanged)
+    results = list(discover(paths, limits, here))
+    progress = ImportProgress()
+    return await run_import(library, results, settings, progress, rereads_unchanged=rereads_unchanged, limits=limits)
 
 
 def _parse_here(document: Path | bytes, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:

@@ -15,7 +15,6 @@ from sources.importers.engine.chat_messages import conversation_in_order
 from sources.importers.engine.files import SkippedItem
 from sources.importers.engine.summary import ImportSummary
 from sources.importers.registry import all_importers, importer_by_name
-from tests.build_settings import build_settings
 from tests.cases import each_case
 from tests.sources.importers.chat_exports import PERPLEXITY_MARKDOWN, TELEGRAM
 from tests.sources.importers.office_files import packed
@@ -33,10 +32,9 @@ def lines(*values: Mapping[str, Any]) -> bytes:
 
 async def import_file(path: Path, **limits: int) -> ImportSummary:
     """Imports a file for one user, and checks that another one gets nothing."""
-    settings = build_settings(**limits)
     async with open_library_fixture(path.parent / "data") as libraries:
         async with libraries.library("ada") as ada:
-            summary = await import_here(ada, path, settings=settings)
+            summary = await import_here(ada, path, limits=replace(LIMITS, **limits))
         async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
     return summary
@@ -49,12 +47,10 @@ def problems(summary: ImportSummary) -> list[str]:
 async def test_file_of_failed_items_is_given_up(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines(GOOD, *[BAD] * 20, GOOD))
 
-    summary = await import_file(path, import_failed_max=10)
+    summary = await import_file(path, failed_max=10)
 
     assert summary.counts("chats").new == 1
-    assert problems(summary)[-1] == (
-        "11 items failed and 2 were read; the rest of the file was not read (import_failed_max)"
-    )
+    assert problems(summary)[-1] == ("11 items failed and 2 were read; the rest of the file was not read")
 
 
 def test_reports_before_the_first_message_are_yielded_at_once() -> None:
@@ -72,7 +68,7 @@ def test_reports_before_the_first_message_are_yielded_at_once() -> None:
 async def test_failed_items_do_not_end_a_file_with_more_good_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines(*[GOOD, GOOD, BAD] * 20))
 
-    summary = await import_file(path, import_failed_max=10)
+    summary = await import_file(path, failed_max=10)
 
     assert (summary.counts("chats").new, summary.failures) == (40, 20)
 
@@ -80,12 +76,10 @@ async def test_failed_items_do_not_end_a_file_with_more_good_ones(tmp_path: Path
 async def test_file_of_skipped_items_is_given_up(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines(GOOD, *[EMPTY] * 20, GOOD))
 
-    summary = await import_file(path, import_skipped_max=10)
+    summary = await import_file(path, skipped_max=10)
 
     assert summary.counts("chats").new == 1
-    assert problems(summary) == [
-        "11 items were skipped and 2 were read; the rest of the file was not read (import_skipped_max)"
-    ]
+    assert problems(summary) == ["11 items were skipped and 2 were read; the rest of the file was not read"]
 
 
 @each_case(
@@ -101,7 +95,7 @@ def test_list_of_skipped_items_is_given_up(tmp_path: Path, importer: str, name: 
     reader = importer_by_name(importer, all_importers())
     events = reader.read(write(tmp_path / name, data.encode()), limits, lambda _: None, None)
 
-    with pytest.raises(InvalidParams, match="import_skipped_max"):
+    with pytest.raises(InvalidParams, match="was not read"):
         list(limit_events(events, limits))
 
 
@@ -114,21 +108,21 @@ def test_list_of_skipped_items_is_given_up(tmp_path: Path, importer: str, name: 
     ],
 )
 async def test_conversation_with_too_many_messages_is_rejected(tmp_path: Path, name: str, data: bytes) -> None:
-    summary = await import_file(write(tmp_path / name, data), import_messages_max=10)
+    summary = await import_file(write(tmp_path / name, data), messages_max=10)
 
-    assert "expected at most 10 messages in a conversation (import_messages_max)" in problems(summary)[-1]
+    assert "expected at most 10 messages in a conversation" in problems(summary)[-1]
 
 
 @each_case(
     ("name", "data", "problem"),
     [
-        ("a.md", b"# A\n" + b"\n" * 1_000, "expected at most 1000 lines (import_lines_max), got at least 1001"),
+        ("a.md", b"# A\n" + b"\n" * 1_000, "expected at most 1000 lines, got at least 1001"),
         ("s.md", b"x" * 1_001, "expected at most 1000 characters (item_max_chars), got 1001"),
-        ("a.jsonl", lines({**GOOD, "x": [0] * 2_000}), "JSON has more than 1000 values (import_values_max)"),
+        ("a.jsonl", lines({**GOOD, "x": [0] * 2_000}), "JSON has more than 1000 values"),
     ],
 )
 async def test_large_text_is_rejected_before_it_is_parsed(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
-    limits = {"import_lines_max": 1_000, "import_values_max": 1_000, "item_max_chars": 1_000}
+    limits = {"lines_max": 1_000, "values_max": 1_000, "item_max_chars": 1_000}
 
     summary = await import_file(write(tmp_path / name, data), **limits)
 
@@ -139,6 +133,6 @@ async def test_archive_with_too_many_entries_is_rejected_before_they_are_listed(
     names = (f"vault/{number}-{'x' * 60}.md" for number in range(700))
     path = write(tmp_path / "a.zip", packed(dict.fromkeys(names, "# A")))
 
-    summary = await import_file(path, import_max_conversations=600)
+    summary = await import_file(path, entries_max=600)
 
     assert problems(summary) == ["archive: expected at most 600 files (import_max_conversations), got 700"]

@@ -245,6 +245,9 @@ class SlowLibrary:
         self._library = library
         self.notes = SlowNotes(library.notes, drafts_max)
 
+    def collection(self, source: str) -> Any:
+        return self.notes if source == "notes" else self._library.collection(source)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
 

@@ -52,7 +52,7 @@ def _chat(chat: ChatService, settings: Settings) -> Operation:
         tools=CHAT_TOOLS,
         scope=WRITE,
         form=FormSpec(frozenset(("files",)), CHAT_FILES_MAX + _FORM_FIELDS_MAX),
-        schema=chat_schema(settings),
+        schema=chat_schema(),
         deadline_ms=turn_deadline_ms(settings),
         error_statuses=_UPSTREAM_FAILURES,
     )

@@ -22,13 +22,13 @@ from sources.storage.contract import DEFAULT_NAMESPACE
 # Text of an attached file that the model gets; the response says if more was left out.
 FILE_MAX_CHARS = 20_000
 
-# AgentKit's own limit of attached files.
+# Files of one message. Their text goes into the prompt of a model.
 CHAT_FILES_MAX = 10
 
-# AgentKit sends `history` as a form field; this is the text of a long conversation.
+# `history` is a form field with JSON: the text of a long conversation.
 _CHAT_HISTORY_MAX_CHARS = 500_000
 
-# AgentKit's own limit of a message.
+# A message that a person types or pastes; longer texts are files.
 _CHAT_MESSAGE_MAX_CHARS = 10_000
 
 DEFAULT_SESSION = "default"
@@ -113,7 +113,7 @@ COMPLETION_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def chat_schema(settings: Settings) -> Mapping[str, Any]:
+def chat_schema() -> Mapping[str, Any]:
     """Returns the schema of `ChatRequest` with the configured limits, and files in OpenAPI's notation."""
     schema = input_schema(ChatRequest)
     limits = {
@@ -200,7 +200,7 @@ class ParsedChatRequest(Struct, frozen=True):
     files: Sequence[AttachedText]
 
 
-def parse_chat_request(request: ChatRequest, settings: Settings) -> ParsedChatRequest:
+def parse_chat_request(request: ChatRequest) -> ParsedChatRequest:
     _require_length("message", request.message, _CHAT_MESSAGE_MAX_CHARS)
     _require_length("model", request.model, MODEL_MAX_CHARS)
     _require_length("session_id", request.session_id, SESSION_MAX_CHARS)

@@ -58,7 +58,7 @@ class ChatService:
 
     async def answer(self, context: RequestContext, request: ChatRequest) -> ChatAnswer:
         context.principal.require_scope(READ)
-        parsed, requested_at = parse_chat_request(request, self._settings), format_time(datetime.now(UTC))
+        parsed, requested_at = parse_chat_request(request), format_time(datetime.now(UTC))
         # Passages for a model must not contain messages that are hidden from agents.
         reader = context if self._upstream is None else replace(context, is_agent=True)
         results = await self._passages.find(reader, request.message, await self._conversation_id(context, request))

@@ -40,12 +40,10 @@ from sources.storage.tables.validation import field_limits
 # Copies of a file from before its schema was migrated: the last version that worked, and one more.
 _MIGRATION_COPIES_MAX = 2
 
-# A read past its deadline is interrupted and stops within milliseconds. After this time its connection is replaced.
+# A read past its deadline is interrupted. If it has not stopped after this time, its connection is replaced.
 _LIBRARY_STOP_MS = 1000
 
-
-# With `durability = normal`, a power failure loses at most the writes of this time. Flushing once in five seconds
-# costs nothing measurable.
+# With `durability = normal`, a power failure loses at most the writes of this time.
 _LIBRARY_FLUSH_S = 5.0
 
 # Three files, each with a database and a log for its writer and for all three readers, and one shared-memory file.

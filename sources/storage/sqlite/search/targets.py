@@ -167,7 +167,7 @@ def kind_target(kind: Kind) -> SearchTarget:
         candidate_sql=f"""
         SELECT r.{kind.key}, r.{kind.title}, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
             r.{kind.title}_seg, {" || ' ' || ".join(body)}, '{kind.source}',
-            json_array({", ".join(f"r.{name}" for name in _value_fields(kind))})
+            CAST(json_array({", ".join(f"r.{name}" for name in _value_fields(kind))}) AS TEXT)
         FROM json_each(?) wanted CROSS JOIN {kind.source} r ON r.id = wanted.value
         """,
         vectors=(ITEM_VECTORS[kind.source],),

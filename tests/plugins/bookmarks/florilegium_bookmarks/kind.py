@@ -18,10 +18,10 @@ from florilegium.importers import (
     read_json,
     stable_uuid,
 )
-from florilegium.kinds import Field, Kind, Record
+from florilegium.kinds import Field, Item, Kind
 
 
-class Bookmark(Record, frozen=True, kw_only=True):
+class Bookmark(Item, frozen=True, kw_only=True):
     title: Annotated[str, Field("Title", is_required=True)]
     url: Annotated[str, Field("Address", is_required=True, is_searched=True, help="Begins with https:// or http://.")]
     description: Annotated[str, Field("Description", is_long=True, is_searched=True, is_embedded=True)] = ""

@@ -21,14 +21,7 @@ from msgspec import Struct
 from config.errors import Conflict, NotFound, StorageError
 from sources.drafts import NoteImage
 from sources.exporters import lines
-from sources.exporters.lines import (
-    FILE_SUFFIX,
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    UNFINISHED_MANIFEST,
-    ExportManifest,
-)
+from sources.exporters.lines import FILE_SUFFIX, FORMAT, FORMAT_VERSION, MANIFEST, UNFINISHED_MANIFEST, ExportManifest
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
@@ -127,6 +120,7 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
     with _disk_errors():
         await asyncio.to_thread(_create_folder, folder)
         export = _LibraryExport(library, folder)
+        # Characters first: conversations refer to them by the ids that are collected meanwhile.
         await export.export_items(CHARACTER)
         await export.export_chats()
         await export.export_media()
@@ -144,6 +138,7 @@ def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
     manifest = ExportManifest(format=FORMAT, format_version=FORMAT_VERSION, counts=counts, sha256=digests)
     unfinished = folder / UNFINISHED_MANIFEST
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
+    # Renaming is atomic, so that a manifest under this name is always complete.
     unfinished.rename(folder / MANIFEST)
     return manifest
 

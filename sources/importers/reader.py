@@ -70,6 +70,7 @@ class _Reader:
                     importers = all_importers() if format_name is None else (load_importer(format_name),)
                     probe_paths = [Path(os.fsdecode(path)) for path in paths]
                     folder_path = Path(os.fsdecode(folder))
+                    # One result for each path, in their order.
                     self._send_found(discover_in_folder(folder_path, probe_paths, limits, importers, format_name))
                 case ReadFile():
                     self._open(request)

@@ -196,10 +196,7 @@ def message_id(importer: str, conversation: str, key: str) -> str:
 
 
 def conversation_in_order(
-    importer: str,
-    draft: ConversationDraft,
-    messages: Iterable[ChatMessage | MessageReport],
-    limits: ImportLimits,
+    importer: str, draft: ConversationDraft, messages: Iterable[ChatMessage | MessageReport], limits: ImportLimits
 ) -> Iterator[ImportedConversation | MessageReport]:
     """Yields a conversation whose messages are listed in order, one after the other. A message that answers an earlier
     one refers to it. A conversation without a time gets that of its first message."""

@@ -52,9 +52,7 @@ _WESTERN = _alphabets(
     "áðéíóúýþæö",
 )
 # Czech, Slovak, Polish, Hungarian, Croatian and Slovene, Romanian.
-_CENTRAL = _alphabets(
-    *("áčéěířšůýž|ďňóťú", "áčéíľšťúýž|äďĺňóôŕ", "ąćęłńóśźż", "áéíóöőúüű", "čćđšž", "ăâîşţ"),
-)
+_CENTRAL = _alphabets(*("áčéěířšůýž|ďňóťú", "áčéíľšťúýž|äďĺňóôŕ", "ąćęłńóśźż", "áéíóöőúüű", "čćđšž", "ăâîşţ"))
 _BALTIC = _alphabets("ąčęėįšųūž", "āčēģīķļņšūž", "äõöü|šž")
 _TURKISH = _alphabets("çğıöşü|âîûi̇")
 _CYRILLIC = _alphabets(
@@ -106,7 +104,14 @@ def detect_encoding(data: bytes) -> DecodedText:
         if encoding in _IDEOGRAPHIC:
             score = _mean([_ideographic_score(char, *_IDEOGRAPHIC[encoding]) for char in sample if char > "\x7f"])
         else:
-            score = max(_alphabet_score(sample, alphabet) for alphabet in _ALPHABETS[encoding])
+            # With the letters before and after, which tell whether it is usual there.
+            letters = [
+                (char, before, after)
+                for before, char, after in zip(f" {sample}", sample, f"{sample[1:]} ", strict=False)
+                if char > "\x7f"
+            ]
+            alphabets = _ALPHABETS[encoding]
+            score = max(_mean([_letter_score(*letter, weights) for letter in letters]) for weights in alphabets)
         ranking.append((score, encoding, sample))
     # Sorting is stable: of equal candidates the first stays first.
     ranking.sort(key=lambda candidate: -candidate[0])
@@ -123,11 +128,6 @@ def detect_encoding(data: bytes) -> DecodedText:
 
 def _mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
-
-
-def _alphabet_score(text: str, weights: Mapping[str, float]) -> float:
-    neighbours = zip(f" {text}", text, f"{text[1:]} ", strict=False)
-    return _mean([_letter_score(char, before, after, weights) for before, char, after in neighbours if char > "\x7f"])
 
 
 def _letter_score(char: str, before: str, after: str, weights: Mapping[str, float]) -> float:

@@ -48,10 +48,10 @@ def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
                 raise InvalidParams(_TRUNCATED)
             text = data.partition(b"\0")[2]
             if kind == b"zTXt":
-                # A byte for the compression method, of which there is one, then zlib data (PNG, 11.3.4.3).
+                # A byte for the compression method, of which there is one, then zlib data (PNG, 11.3.4).
                 return _inflate(text[1:], max_bytes)
             if kind == b"iTXt":
-                # Compression flag, compression method, language, translated keyword, then the text (PNG, 11.3.4.4).
+                # Compression flag, compression method, language, translated keyword, then the text (PNG, 11.3.4).
                 is_compressed = text[:1] == b"\1"
                 text = text[2:].partition(b"\0")[2].partition(b"\0")[2]
                 return _inflate(text, max_bytes) if is_compressed else text

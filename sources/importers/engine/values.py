@@ -97,6 +97,7 @@ def parse_json(data: bytes, limits: ImportLimits) -> Any:
     if has_too_many_values(data, limits):
         raise InvalidParams(too_many_values(limits))
     try:
+        # msgspec limits its own recursion, and raises RecursionError beyond that.
         value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:
         raise InvalidParams("JSON is not valid UTF-8") from error
@@ -162,6 +163,7 @@ def stored_time(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     try:
+        # Slack, for example, writes the number as a text.
         return _from_number(float(value))
     except ValueError:
         try:

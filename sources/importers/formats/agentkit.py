@@ -4,9 +4,8 @@ same whether they are imported from the database or from exported JSON.
 AgentKit does not remove the messages of deleted conversations; they are skipped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -64,6 +63,7 @@ class AgentKitImporter(Importer):
             if not all(map(reader.has, _TABLES)):
                 raise InvalidParams("not an AgentKit database")
             row_progress = RowProgress(progress, file_size(path), reader.count(_MESSAGES))
+            # Counted down with each conversation that has messages.
             empty = reader.count(_CONVERSATIONS)
             for conversation_id, rowids in reader.grouped_rowids(_MESSAGES, "conversation_id", "timestamp"):
                 conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
@@ -88,6 +88,7 @@ def _read_conversation(
     try:
         if not isinstance(key, str):
             raise InvalidParams(f"id: expected text, got {key_label(key)!r}")
+        # Ids are kept, and some words are paths of the conversations API.
         require_allowed_id(key)
     except InvalidParams as error:
         yield FailedItem(f"conversation {key_label(key)}", error.message)
@@ -110,30 +111,22 @@ def _read_messages(
 ) -> Iterator[MessageDraft | FailedItem]:
     for rowid in rowids:
         try:
-            yield _message_draft(reader.row(_MESSAGES, rowid), reader.limits)
+            row = reader.row(_MESSAGES, rowid)
+            if not isinstance(row["id"], str):
+                raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+            content, role = text_or_empty(row["content"]), clean_line(row["role"])
+            require_storable(content, reader.limits)
+            yield MessageDraft(
+                uuid=row["id"],
+                role=role,
+                sender=role,
+                content=content,
+                model=clean_line(row["model"]) or None,
+                tool=clean_line(row["tool_used"]) or None,
+                attachments=tuple(objects(json_or_none(row["attachments"], reader.limits))),
+                citations=tuple(objects(json_or_none(row["citations"], reader.limits))),
+                created_at=stored_time(row["timestamp"]) or UNSET,
+            )
         except InvalidParams as error:
             yield FailedItem(f"{_MESSAGES.name}, row {rowid}", error.message)
         progress.step()
-
-
-def _message_draft(row: TableRow, limits: ImportLimits) -> MessageDraft:
-    if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-    content = text_or_empty(row["content"])
-    require_storable(content, limits)
-    role = clean_line(row["role"])
-    return MessageDraft(
-        uuid=row["id"],
-        role=role,
-        sender=role,
-        content=content,
-        model=clean_line(row["model"]) or None,
-        tool=clean_line(row["tool_used"]) or None,
-        attachments=_json_objects(row["attachments"], limits),
-        citations=_json_objects(row["citations"], limits),
-        created_at=stored_time(row["timestamp"]) or UNSET,
-    )
-
-
-def _json_objects(value: Any, limits: ImportLimits) -> tuple[Mapping[str, Any], ...]:
-    return tuple(objects(json_or_none(value, limits)))

@@ -90,6 +90,7 @@ class AppleNotesImporter(Importer):
                         yield SkippedItem("file in the archive not containing a note")
                         continue
                     try:
+                        # Apple's zip has plain text, the database HTML.
                         text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)

@@ -293,6 +293,7 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
                     content=content,
                     tool=turn.calls[0].name if turn.calls else UNSET,
                     metadata=lines,
+                    # The work of subtasks is searchable, but not part of the conversation.
                     is_canonical=not row["is_sidechain"],
                     created_at=turn.time or stored_time(row["timestamp"]) or UNSET,
                 )

@@ -16,13 +16,7 @@ from sources.importers.engine.chat_messages import (
     link_citations,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import Importer

@@ -5,15 +5,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageReport,
-    conversation_draft,
-    conversation_in_order,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
@@ -77,33 +72,29 @@ class DiscordImporter(Importer):
                         yield FailedItem(name, error.message)
             return
         with open_file(path) as file:
-            yield from _read_channel(count_reads(file, limits, progress), limits)
+            messages = read_member_list(count_reads(file, limits, progress), ("messages",), limits)
+            if messages is None:
+                raise InvalidParams("expected a channel with a list of messages")
+            guild, channel = (_object(messages.header.get(name)) for name in ("guild", "channel"))
+            key = clean_line(channel.get("id"))
+            if not key:
+                raise InvalidParams("channel.id: expected the id of the channel, got nothing")
+            draft = conversation_draft(
+                _NAME,
+                stable_uuid(_NAME, "conversation", key),
+                f"#{clean_line(channel.get('name'))}",
+                server=clean_line(guild.get("name")),
+                category=clean_line(channel.get("category")),
+                topic=clean_line(channel.get("topic")),
+                channel_type=clean_line(channel.get("type")),
+            )
+            yield from conversation_in_order(_NAME, draft, _messages(messages.elements, limits), limits)
 
 
 IMPORTER = DiscordImporter()
 
 
 # -- DiscordChatExporter -----------------------------------------------------------------------------------------------
-
-
-def _read_channel(file: IO[bytes], limits: ImportLimits) -> Iterator[ImportEvent]:
-    messages = read_member_list(file, ("messages",), limits)
-    if messages is None:
-        raise InvalidParams("expected a channel with a list of messages")
-    guild, channel = (_object(messages.header.get(name)) for name in ("guild", "channel"))
-    key = clean_line(channel.get("id"))
-    if not key:
-        raise InvalidParams("channel.id: expected the id of the channel, got nothing")
-    draft = conversation_draft(
-        _NAME,
-        stable_uuid(_NAME, "conversation", key),
-        f"#{clean_line(channel.get('name'))}",
-        server=clean_line(guild.get("name")),
-        category=clean_line(channel.get("category")),
-        topic=clean_line(channel.get("topic")),
-        channel_type=clean_line(channel.get("type")),
-    )
-    yield from conversation_in_order(_NAME, draft, _messages(messages.elements, limits), limits)
 
 
 def _messages(elements: Iterator[JsonElement], limits: ImportLimits) -> Iterator[ChatMessage | MessageReport]:

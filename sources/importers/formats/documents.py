@@ -148,11 +148,7 @@ def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: 
         url=document.url or UNSET,
         content=document.text,
         tags=clean_tags(split_words(document.metadata.get("keywords"))),
-        metadata={
-            "file": printable_name(path.name),
-            **encoding_metadata(document.encoding),
-            **document.metadata,
-        },
+        metadata={"file": printable_name(path.name), **encoding_metadata(document.encoding), **document.metadata},
         uuid=stable_uuid("documents", "media", file_key(path, limits)),
         created_at=stored_date(document.created) or modified_at(path, limits),
     )

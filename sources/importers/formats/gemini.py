@@ -11,19 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    conversation_draft,
-    conversation_in_order,
-    title_of,
-)
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order, title_of
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer

@@ -73,6 +73,7 @@ class JoplinImporter(Importer):
                 yield FailedItem(name, data)
                 continue
             item = _parse_item(data, limits)
+            # Notebooks, tags and their links are in the index; an item without a type is reported as damaged.
             if item.type in (_NOTE, _ATTACHMENT, ""):
                 yield _read_item(name, item, index, limits)
         progress(file_size(path))

@@ -9,12 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageBranches,
-    content_text,
-    conversation_draft,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageBranches, content_text, conversation_draft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (

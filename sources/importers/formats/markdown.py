@@ -101,7 +101,15 @@ class MarkdownImporter(Importer):
             vault_name, files = printable_name(path.resolve().name), _VaultFolder(path.resolve(), limits)
             for file in files_in(path):
                 place = _VaultPath(vault_name, printable_name(file.relative_to(path).as_posix()))
-                yield from _read_file(file, place, limits, files)
+                if _is_note(file.name):
+                    try:
+                        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(place.path, error.message)
+                    except OSError as error:
+                        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
+                else:
+                    yield _NOT_A_NOTE
                 bytes_read += file_size(file)
                 progress(bytes_read)
         elif is_zip_file(path):
@@ -147,18 +155,6 @@ class _NoteFile(Struct, frozen=True):
 
 
 # -- in a folder -------------------------------------------------------------------------------------------------------
-
-
-def _read_file(file: Path, place: _VaultPath, limits: ImportLimits, files: "_VaultFolder") -> Iterator[ImportEvent]:
-    if not _is_note(file.name):
-        yield _NOT_A_NOTE
-        return
-    try:
-        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
-    except (InvalidParams, TooLarge) as error:
-        yield FailedItem(place.path, error.message)
-    except OSError as error:
-        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
 
 
 def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _NoteFile:
@@ -347,11 +343,7 @@ def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[st
     """Returns the title and the tags of a note. `fields` are those of the front matter, `prose` is the text without
     code, and `name` that of the file."""
     title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(name).stem
-    tags = [
-        *split_words(fields.get("tags")),
-        *split_words(fields.get("tag")),
-        *inline_tags(prose),
-    ]
+    tags = [*split_words(fields.get("tags")), *split_words(fields.get("tag")), *inline_tags(prose)]
     return short_title(title), tuple(clean_tags(tags))
 
 

@@ -92,6 +92,7 @@ def _read_line(data: bytes, conversation: "_ConversationBuilder") -> Iterator[Im
         case "message":
             yield from conversation.add(decode_object(data, MessageLine))
         case "conversation":
+            # Messages follow their conversation, so that they need not be collected from the whole file.
             yield from conversation.begin(decode_object(data, ConversationLine))
         case "media":
             yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))

@@ -130,6 +130,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
     threads: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         key = clean_line(entry.get("context_uuid")) or clean_line(entry.get("thread_id"))
+        # A list of entries may mix those of several threads.
         threads.setdefault(key or clean_line(entry.get("backend_uuid")), []).append(entry)
     for number, (key, thread) in enumerate(threads.items(), 1):
         if key:
@@ -142,9 +143,23 @@ def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
                 modified=_time(last),
                 slug=clean_line(first.get("thread_url_slug")),
             )
-            messages = (
-                message for number, entry in enumerate(thread, 1) for message in _entry_messages(entry, number, limits)
-            )
+            messages: list[ChatMessage] = []
+            for position, entry in enumerate(thread, 1):
+                own = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(position)
+                question, time, (text, citations) = f"{own} question", _time(entry), _answer(entry, limits)
+                model = clean_line(entry.get("display_model")) or clean_line(entry.get("model"))
+                messages += (
+                    ChatMessage(key=question, role="user", text=text_or_empty(entry.get("query_str")), time=time),
+                    ChatMessage(
+                        key=f"{own} answer",
+                        role="assistant",
+                        text=text,
+                        time=time,
+                        model=model,
+                        parent=question,
+                        citations=citations,
+                    ),
+                )
             yield from conversation_in_order(_NAME, draft, messages, limits)
         else:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
@@ -159,16 +174,6 @@ def _entries(value: object) -> Iterator[Mapping[str, Any]]:
     for found in values:
         for item in objects(found):
             yield from _entries(item)
-
-
-def _entry_messages(entry: Mapping[str, Any], number: int, limits: ImportLimits) -> Iterator[ChatMessage]:
-    key, time = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(number), _time(entry)
-    text, citations = _answer(entry, limits)
-    model, parent = clean_line(entry.get("display_model")) or clean_line(entry.get("model")), f"{key} question"
-    yield ChatMessage(key=parent, role="user", text=text_or_empty(entry.get("query_str")), time=time)
-    yield ChatMessage(
-        key=f"{key} answer", role="assistant", text=text, time=time, model=model, parent=parent, citations=citations
-    )
 
 
 def _answer(entry: Mapping[str, Any], limits: ImportLimits) -> tuple[str, Sequence[Mapping[str, Any]]]:

@@ -209,6 +209,12 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
     argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
     date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
     text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
+    tags: list[str] = []
+    for field in _KEYWORD_FIELDS:
+        # Commas, semicolons or bars separate keywords of several words.
+        value = fields.get(field)
+        is_list = isinstance(value, str) and re.search("[,;|]", value)
+        tags += re.split("[,;|]", str(value)) if is_list else split_words(value)
     used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
     prompt_draft = PromptDraft(
         name=name,
@@ -217,7 +223,7 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
         system_prompt=system,
         user_prompt=user,
         arguments=_arguments(fields.get(argument_field)),
-        tags=clean_tags([word for field in _KEYWORD_FIELDS for word in _keywords(fields.get(field))]),
+        tags=clean_tags(tags),
         metadata={field: value for field, value in fields.items() if field not in used and value not in ("", None)},
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
         created_at=stored_date(fields.get(date_field)) or UNSET,
@@ -232,13 +238,6 @@ def _first_text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Returns the first of these names whose field has a text."""
     return next((name for name in names if stripped_text(fields.get(name))), "")
-
-
-def _keywords(value: Any) -> list[str]:
-    """Splits at commas, semicolons or bars if there are any, because keywords may consist of several words."""
-    if isinstance(value, str) and re.search("[,;|]", value):
-        return re.split("[,;|]", value)
-    return split_words(value)
 
 
 def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:

@@ -1,7 +1,7 @@
 """reStructuredText: every `.rst` file becomes a note, with its text as written. Directives are not executed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,10 +47,16 @@ class RestructuredTextImporter(Importer):
         text = read_text(path, limits)
         lines = [line.rstrip() for line in text.split("\n", _HEAD_LINES)[:_HEAD_LINES]]
         fields = {match[1].lower(): match[2] for line in lines if (match := _FIELD.fullmatch(line))}
+        # The first line that is underlined with one repeated character, at least as long as the line.
+        titles = (
+            line.strip()
+            for line, below in pairwise(lines)
+            if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line)
+        )
         tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
         tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         draft = NoteDraft(
-            title=short_title(_title(lines)) or short_title(printable_name(path.stem)),
+            title=short_title(next(titles, "")) or short_title(printable_name(path.stem)),
             content=text.strip("\n"),
             tags=clean_tags([tag for tags in tag_lists for tag in tags.split(",")]),
             metadata=compact_metadata(path=printable_name(path.name), author=clean_line(fields.get("author"))),
@@ -62,14 +68,6 @@ class RestructuredTextImporter(Importer):
 
 
 IMPORTER = RestructuredTextImporter()
-
-
-def _title(lines: Sequence[str]) -> str:
-    """Returns the first line that is underlined with one repeated character, at least as long as the line."""
-    for line, below in pairwise(lines):
-        if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line):
-            return line.strip()
-    return ""
 
 
 def _is_adornment(line: str) -> bool:

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageReport,
-    conversation_draft,
-    conversation_in_order,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid

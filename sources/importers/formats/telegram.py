@@ -6,12 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageReport,
-    conversation_draft,
-    conversation_in_order,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe

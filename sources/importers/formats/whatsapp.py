@@ -132,8 +132,12 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
     # Lines without a date belong to the message before them.
     for match, following in pairwise((*filter(_is_date, _LINE.finditer(cleaned)), None)):
         assert match is not None
-        text_end = following.start() if following else len(cleaned)
-        lines.append(_parse_line(match, cleaned[match.end() : text_end]))
+        line_text = cleaned[match.end() : following.start() if following else len(cleaned)].strip()
+        hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+        if match["half"]:
+            hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
+        date, is_year_first = (int(match["a"]), int(match["b"]), int(match["c"])), len(match["a"]) == _YEAR_DIGITS
+        lines.append(_WhatsAppLine(date, is_year_first, hour, minute, second, line_text))
     if not lines:
         raise InvalidParams("expected lines with a date, a time and a name, found none")
     order, is_certain = _date_order(lines)
@@ -160,15 +164,6 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
             participants=sorted(speakers)[:100],
         )
         yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _parse_line(match: re.Match[str], text: str) -> _WhatsAppLine:
-    hour = int(match["hour"])
-    if match["half"]:
-        hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
-    date = int(match["a"]), int(match["b"]), int(match["c"])
-    is_year_first = len(match["a"]) == _YEAR_DIGITS
-    return _WhatsAppLine(date, is_year_first, hour, int(match["minute"]), int(match["second"] or 0), text.strip())
 
 
 def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:

@@ -222,8 +222,5 @@ def parse_rich_text(path: Path, limits: ImportLimits) -> ParsedDocument:
         text.end_paragraph()
     properties = {name: replace_unstorable(value.strip()) for name, value in _PROPERTY.findall(source[:_HEAD_CHARS])}
     return ParsedDocument(
-        text=text.build(),
-        title=properties.pop("title", ""),
-        author=properties.pop("author", ""),
-        metadata=properties,
+        text=text.build(), title=properties.pop("title", ""), author=properties.pop("author", ""), metadata=properties
     )

@@ -67,6 +67,7 @@ class ChatGptBrowserImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder or not is_database(probe):
             return 0.0
+        # Many databases have tables of these names, so the columns decide.
         columns = table_columns(probe.path, "conversations", "messages")
         return 0.9 if _order_column(columns["conversations"], columns["messages"]) else 0.0
 
@@ -204,6 +205,7 @@ def _content_text(content: str, limits: ImportLimits) -> str:
     """The viewer stores the parts of a message as a JSON list; some of its versions stored plain text."""
     if not content.startswith("["):
         return content
+    # Text that only looks like JSON is kept as it is.
     data = content.encode("utf-8", "replace")
     try:
         require_depth(data, limits)

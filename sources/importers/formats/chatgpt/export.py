@@ -15,13 +15,7 @@ from msgspec import UNSET, Raw, Struct
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.chat_messages import MessageTree, SkipMessage, conversation_parts, thread_messages
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
 from sources.importers.engine.importer import Importer

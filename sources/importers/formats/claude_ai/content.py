@@ -48,11 +48,13 @@ def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Seq
         if (extracted := text_or_empty(value.get("extracted_content"))).strip()
     ]
     if not blocks and not attached:
+        # A message may consist of an uploaded file only.
         attached = [f"[file: {name}]" for value in objects(files) if (name := clean_line(value.get("file_name")))]
     if not attached:
         return blocks
     index = main_block(blocks)
     if not blocks or blocks[index].kind:
+        # The message has no text of its own, so the attachments become its main block.
         return [ContentBlock("\n\n".join(attached)), *blocks]
     blocks[index] = replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
     return blocks

@@ -15,13 +15,7 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
@@ -44,12 +38,7 @@ from sources.importers.engine.values import (
     text_or_empty,
     valid_uuid,
 )
-from sources.importers.formats.claude_ai.content import (
-    ContentBlock,
-    attachment_metadata,
-    content_blocks,
-    main_block,
-)
+from sources.importers.formats.claude_ai.content import ContentBlock, attachment_metadata, content_blocks, main_block
 
 _NAME = "claude_ai"
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}

@@ -54,6 +54,7 @@ async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int)
     manifest = await asyncio.to_thread(reader.manifest)
     importing = _ArchiveImport(chats, problems_max)
     parts = reader.parts()
+    # One part at a time, so that memory does not depend on the size of the archive.
     while (part := await asyncio.to_thread(next, parts, None)) is not None:
         await importing.add_part(part)
     await importing.add_namespaces(manifest)
@@ -91,6 +92,7 @@ class _ArchiveImport:
                 try:
                     await self._create(part)
                 except Conflict as conflict:
+                    # The id was freed, so that the second attempt can succeed.
                     if not await self._continue_existing(part, conflict):
                         await self._create(part)
             else:
@@ -100,6 +102,7 @@ class _ArchiveImport:
 
     async def add_namespaces(self, manifest: ArchiveManifest) -> None:
         """Creates the namespaces that have no conversation."""
+        # Last, because conversations create the namespaces that they are in.
         existing = {namespace.name for namespace in await self._chats.namespaces()}
         for name in manifest.namespaces:
             if name in existing:
@@ -143,6 +146,7 @@ class _ArchiveImport:
         if overlap > 0:
             page = await self._chats.messages(part.conversation.id, 1, stored.count - 1)
             is_same = [message.id for message in page.rows] == [part.messages[overlap - 1].id]
+        # The library has another message at this position, so nothing is appended.
         if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:

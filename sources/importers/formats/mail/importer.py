@@ -77,6 +77,7 @@ class MailImporter(ParsingImporter):
             if is_mbox:
                 file.seek(0)
                 entries = index_mbox(file, progress)
+                # Gmail's Takeout says so in the labels.
                 yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
                 threads = group_threads([entry for entry in entries if not entry.is_unwanted])
                 for thread, group in threads.items():
@@ -99,6 +100,7 @@ class MailImporter(ParsingImporter):
         attachments: list[tuple[MailMessage, str]] = []
         messages = _messages(file, entries, limits)
         first = next(messages, None)
+        # The title of the thread is that of the first message that can be read.
         while isinstance(first, FailedItem):
             yield first
             first = next(messages, None)
@@ -190,4 +192,5 @@ def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> Medi
 
 
 def _message_uuid(kind: str, key: str) -> str:
+    # A Message-ID is globally unique (RFC 5322, 3.6.4), so a message has one id in all exports.
     return stable_uuid("mail", kind, key)

@@ -70,6 +70,7 @@ def _json_links(value: Any) -> Iterator[SavedLink]:
     roots = value.get("roots")
     folders = [root for root in roots.values() if isinstance(root, Mapping)] if isinstance(roots, Mapping) else [value]
     # The path of every open folder, and its remaining entries.
+    # Without recursion: a file may nest folders as deeply as JSON may be nested.
     open_folders = [("", iter(folders))]
     while open_folders:
         path, entries = open_folders[-1]

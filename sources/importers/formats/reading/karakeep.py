@@ -57,7 +57,19 @@ class KarakeepImporter(Importer):
         for bookmark in objects(bookmarks):
             content = bookmark.get("content")
             saved.append((bookmark, content if isinstance(content, Mapping) else {}))
-        yield from read_links("karakeep", (_link(entry, content) for entry, content in saved if "url" in content))
+        links = (
+            SavedLink(
+                url=text_or_empty(content.get("url")),
+                title=text_or_empty(entry.get("title")),
+                description=text_or_empty(entry.get("note")),
+                tags=tuple(texts(entry.get("tags"))),
+                created=stored_time(entry.get("createdAt")),
+                state="archived" if entry.get("archived") is True else "",
+            )
+            for entry, content in saved
+            if "url" in content
+        )
+        yield from read_links("karakeep", links)
         for entry, content in saved:
             if "text" in content:
                 yield ImportedNote(_note_draft(entry, text_or_empty(content["text"])))
@@ -67,17 +79,6 @@ class KarakeepImporter(Importer):
 
 
 IMPORTER = KarakeepImporter()
-
-
-def _link(bookmark: Mapping[str, Any], content: Mapping[str, Any]) -> SavedLink:
-    return SavedLink(
-        url=text_or_empty(content.get("url")),
-        title=text_or_empty(bookmark.get("title")),
-        description=text_or_empty(bookmark.get("note")),
-        tags=tuple(texts(bookmark.get("tags"))),
-        created=stored_time(bookmark.get("createdAt")),
-        state="archived" if bookmark.get("archived") is True else "",
-    )
 
 
 def _note_draft(bookmark: Mapping[str, Any], text: str) -> NoteDraft:

@@ -60,6 +60,7 @@ class OmnivoreImporter(Importer):
                 yield from _read_list(tree, name, folder, limits)
 
     def reads_from_folder(self, name: str) -> bool:
+        # Other files of a folder are reported as not used.
         return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
 
 
@@ -112,4 +113,5 @@ def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
     try:
         return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
     except TooLarge as error:
+        # Of one page: the other pages are still read.
         raise InvalidParams(error.message) from error

@@ -33,7 +33,17 @@ class PocketImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         if data.lstrip().startswith(b"<"):
-            yield from read_links("pocket", _page_links(data, limits))
+            links = (
+                SavedLink(
+                    url=link.attributes.get("href", ""),
+                    title=link.title,
+                    tags=tuple(link.attributes.get("tags", "").split(",")),
+                    created=stored_time(link.added),
+                    state="archive" if link.folder == "Read Archive" else "unread",
+                )
+                for link in links_in_page(decode_page(data, limits), limits)
+            )
+            yield from read_links("pocket", links)
         else:
             failed: list[FailedItem] = []
             yield from read_links("pocket", _table_links(decode_text(data, limits), failed))
@@ -56,15 +66,4 @@ def _table_links(text: str, failed: list[FailedItem]) -> Iterator[SavedLink]:
             tags=tuple(row.get("tags", "").split("|")),
             created=stored_time(row.get("time_added")),
             state=row.get("status", ""),
-        )
-
-
-def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data, limits), limits):
-        yield SavedLink(
-            url=link.attributes.get("href", ""),
-            title=link.title,
-            tags=tuple(link.attributes.get("tags", "").split(",")),
-            created=stored_time(link.added),
-            state="archive" if link.folder == "Read Archive" else "unread",
         )

@@ -50,6 +50,7 @@ class ReadwiseImporter(Importer):
                 continue
             title, author = clean_line(fields.get("book_title")) or "Untitled", clean_line(fields.get("book_author"))
             tags = _split(fields.get("document_tags"))
+            # The rows of a book need not follow each other.
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
             kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
             highlight = Highlight(

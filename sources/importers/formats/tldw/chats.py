@@ -40,9 +40,7 @@ from sources.importers.engine.values import (
 from sources.importers.formats.tldw.media import NAME, import_metadata, is_live, item_number, item_uuid
 
 NOTES = TableSpec(
-    "notes",
-    ("id", "title", "content", "created_at", "last_modified", "deleted"),
-    ("conversation_id", "message_id"),
+    "notes", ("id", "title", "content", "created_at", "last_modified", "deleted"), ("conversation_id", "message_id")
 )
 CHARACTERS = TableSpec(
     "character_cards",

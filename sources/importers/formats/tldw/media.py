@@ -70,9 +70,7 @@ CHUNKS = TableSpec(
     ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
 )
 TRANSCRIPTS = TableSpec(
-    "Transcripts",
-    ("media_id", "transcription", "whisper_model", "created_at", "deleted"),
-    ("transcription_run_id",),
+    "Transcripts", ("media_id", "transcription", "whisper_model", "created_at", "deleted"), ("transcription_run_id",)
 )
 VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
 MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")

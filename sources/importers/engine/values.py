@@ -87,6 +87,10 @@ def objects(values: object) -> Iterator[Mapping[str, Any]]:
     return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
 
 
+def object_or_empty(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 

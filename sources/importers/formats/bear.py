@@ -1,7 +1,7 @@
 """Bear's backups (`.bear2bk`, `.bearbk`) and TextBundles: a folder or zip per note, with `text.md` and `info.json`."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
@@ -31,6 +31,7 @@ from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_tags,
     json_or_none,
+    object_or_empty,
     short_title,
     stored_time,
     text_or_empty,
@@ -105,8 +106,7 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
         )
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    details = info.get(_PROGRAM) if isinstance(info, Mapping) else None
-    bear = details if isinstance(details, Mapping) else {}
+    bear = object_or_empty(object_or_empty(info).get(_PROGRAM))
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:

@@ -18,7 +18,7 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.json_stream import decode_object, require_depth
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.values import clean_line, json_or_none, objects, stored_time
+from sources.importers.engine.values import clean_line, json_or_none, object_or_empty, objects, stored_time
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -153,13 +153,12 @@ def _tool_result(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolR
     output = payload.get("output")
     is_json = isinstance(output, str) and output.lstrip().startswith("{")
     value = json_or_none(output, limits) if is_json else output
-    fields = value if isinstance(value, Mapping) else {}
+    fields = object_or_empty(value)
     text = next((fields[name] for name in ("output", "content") if isinstance(fields.get(name), str)), output)
     if not isinstance(text, str):
         text = "\n".join(part["text"] for part in objects(output) if isinstance(part.get("text"), str))
     # A failure is marked in the output or, by programs that print the exit code, in its first lines.
-    metadata = fields.get("metadata")
-    code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
+    code = object_or_empty(fields.get("metadata")).get("exit_code")
     printed = _EXIT_CODE.search(text[:1_000])
     is_error = fields.get("success") is False or bool(code) or (printed is not None and int(printed[1]) != 0)
     return AgentToolResult(clean_line(payload.get("call_id")), text, is_error=is_error)

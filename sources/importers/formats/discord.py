@@ -19,7 +19,7 @@ from sources.importers.engine.json_stream import JsonElement, element_object, re
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata, table_rows
-from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
+from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
 
 _NAME = "discord"
 _FIELDS = tuple(
@@ -54,8 +54,8 @@ class DiscordImporter(Importer):
             with open_tree(path, limits, progress) as tree:
                 account: Any = next((_load(tree, name, limits) for name in tree.names if _ACCOUNT.search(name)), {})
                 author = (
-                    clean_line(_object(account).get("global_name"))
-                    or clean_line(_object(account).get("username"))
+                    clean_line(object_or_empty(account).get("global_name"))
+                    or clean_line(object_or_empty(account).get("username"))
                     or "me"
                 )
                 channels = {
@@ -75,7 +75,7 @@ class DiscordImporter(Importer):
             messages = read_member_list(count_reads(file, limits, progress), ("messages",), limits)
             if messages is None:
                 raise InvalidParams("expected a channel with a list of messages")
-            guild, channel = (_object(messages.header.get(name)) for name in ("guild", "channel"))
+            guild, channel = (object_or_empty(messages.header.get(name)) for name in ("guild", "channel"))
             key = clean_line(channel.get("id"))
             if not key:
                 raise InvalidParams("channel.id: expected the id of the channel, got nothing")
@@ -111,7 +111,7 @@ def _message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
         raise InvalidParams("id: expected the id of the message, got nothing")
     if clean_line(message.get("type")) not in _MESSAGE_TYPES:
         return SkippedItem("service message")
-    author, reference = _object(message.get("author")), _object(message.get("reference"))
+    author, reference = object_or_empty(message.get("author")), object_or_empty(message.get("reference"))
     texts = [text_or_empty(message.get("content"))]
     for embed in objects(message.get("embeds")):
         parts = (text_or_empty(embed.get(name)).strip() for name in ("title", "description", "url"))
@@ -141,10 +141,10 @@ def _read_own_messages(
 ) -> Iterator[ImportEvent]:
     info: Mapping[str, Any] = {}
     if f"{folder}/channel.json" in tree:
-        info = _object(_load(tree, f"{folder}/channel.json", limits))
+        info = object_or_empty(_load(tree, f"{folder}/channel.json", limits))
     # Some packages have a c before the number of the channel.
     key = clean_line(info.get("id")) or folder.rpartition("/")[2].lstrip("c")
-    guild = _object(info.get("guild"))
+    guild = object_or_empty(info.get("guild"))
     title = clean_line(info.get("name"))
     draft = conversation_draft(
         _NAME,
@@ -181,7 +181,3 @@ def _load(tree: FileTree, name: str, limits: ImportLimits) -> Any:
     with suppress(InvalidParams):
         return parse_json(tree.read(name, limits.line_max_bytes), limits)
     return {}
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -26,7 +26,7 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.markdown_text import first_heading, remove_code
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, objects, short_title
+from sources.importers.engine.values import clean_line, object_or_empty, objects, short_title
 
 # Results beyond this length are data rather than text.
 _OUTPUT_MAX_CHARS = 4_000
@@ -51,8 +51,8 @@ class JupyterImporter(Importer):
         notebook = read_json(path, limits)
         if not isinstance(notebook, Mapping) or "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
-        metadata = _object(notebook.get("metadata"))
-        info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
+        metadata = object_or_empty(notebook.get("metadata"))
+        info, kernel = object_or_empty(metadata.get("language_info")), object_or_empty(metadata.get("kernelspec"))
         language = clean_line(info.get("name")) or clean_line(kernel.get("language"))
         # Until version 4, cells were inside worksheets.
         sheets = (notebook, *objects(notebook.get("worksheets")))
@@ -78,7 +78,7 @@ def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
             if output.get("output_type") in ("error", "pyerr"):
                 text = clean_line(f"{output.get('ename')}: {output.get('evalue')}")
             else:
-                text = _joined(output.get("text") or _object(output.get("data")).get("text/plain")).strip("\n")
+                text = _joined(output.get("text") or object_or_empty(output.get("data")).get("text/plain")).strip("\n")
                 text = text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
             if text:
                 yield _fenced(text, "")
@@ -99,14 +99,10 @@ def _joined(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _note_draft(
     path: Path, notebook: Mapping[str, Any], content: str, language: str, limits: ImportLimits
 ) -> NoteDraft:
-    metadata = _object(notebook.get("metadata"))
+    metadata = object_or_empty(notebook.get("metadata"))
     title = clean_line(metadata.get("title")) or first_heading(remove_code(content)) or printable_name(path.stem)
     authors: Sequence[str] = [clean_line(author.get("name")) for author in objects(metadata.get("authors"))]
     return NoteDraft(

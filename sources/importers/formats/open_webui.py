@@ -45,6 +45,7 @@ from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
+    object_or_empty,
     objects,
     require_storable,
     stored_time,
@@ -147,8 +148,7 @@ def _read_prompt(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Im
 
 def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     data = json_or_none(row["data"], limits)
-    content = data.get("content") if isinstance(data, Mapping) else None
-    text = text_or_empty(content.get("md")) if isinstance(content, Mapping) else ""
+    text = text_or_empty(object_or_empty(object_or_empty(data).get("content")).get("md"))
     if not text.strip():
         yield SkippedItem("empty note")
         return
@@ -171,28 +171,24 @@ def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Impo
 
 def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     """Older versions exported the inner object alone."""
-    chat = fields.get("chat") if isinstance(fields.get("chat"), Mapping) else fields
-    assert isinstance(chat, Mapping)
+    chat = fields["chat"] if isinstance(fields.get("chat"), Mapping) else fields
     key = clean_line(fields.get("id")) or clean_line(chat.get("id"))
     if not key:
         raise InvalidParams("id: expected the id of the chat, got nothing")
-    meta = fields.get("meta") if isinstance(fields.get("meta"), Mapping) else {}
-    assert isinstance(meta, Mapping)
     draft = conversation_draft(
         _NAME,
         valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
         clean_line(fields.get("title")) or clean_line(chat.get("title")),
         created=stored_time(fields.get("created_at")) or stored_time(chat.get("timestamp")),
         modified=stored_time(fields.get("updated_at")),
-        tags=clean_tags([*texts(meta.get("tags")), *texts(chat.get("tags"))]),
+        tags=clean_tags([*texts(object_or_empty(fields.get("meta")).get("tags")), *texts(chat.get("tags"))]),
         owner=owner,
         models=list(texts(chat.get("models"))),
         is_archived=bool(fields.get("archived")),
         is_pinned=bool(fields.get("pinned")),
     )
     # A tree of messages, and the key of the one shown last. Old chats have a list instead.
-    history = chat.get("history") if isinstance(chat.get("history"), Mapping) else {}
-    assert isinstance(history, Mapping)
+    history = object_or_empty(chat.get("history"))
     messages: list[ChatMessage] = []
     if isinstance(tree := history.get("messages"), Mapping):
         for key, message in tree.items():

@@ -17,7 +17,7 @@ from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
+from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
 
 _NAME = "slack"
 # The lists of channels by file, and what they contain.
@@ -96,8 +96,8 @@ class _SlackExport:
             title,
             created=stored_time(channel.get("created")),
             channel_type=kind,
-            topic=_value(channel.get("topic")),
-            purpose=_value(channel.get("purpose")),
+            topic=clean_line(object_or_empty(channel.get("topic")).get("value")),
+            purpose=clean_line(object_or_empty(channel.get("purpose")).get("value")),
             is_archived=channel.get("is_archived") is True,
         )
         yield from conversation_in_order(_NAME, draft, self._messages(days), self._limits)
@@ -152,9 +152,8 @@ class _SlackExport:
         return f"{label} ({target})" if label and label != target else target
 
 
-def _profile_name(profile: object) -> str:
-    if not isinstance(profile, Mapping):
-        return ""
+def _profile_name(value: object) -> str:
+    profile = object_or_empty(value)
     return clean_line(profile.get("display_name")) or clean_line(profile.get("real_name"))
 
 
@@ -186,7 +185,3 @@ def _element_text(element: Mapping[str, Any]) -> str:
     # Sentences of rich text consist of parts; everything else has a line of its own.
     separator = "" if kind == "rich_text_section" else "\n"
     return separator.join(filter(None, (own, *parts)))
-
-
-def _value(field: object) -> str:
-    return clean_line(field.get("value")) if isinstance(field, Mapping) else ""

@@ -13,8 +13,14 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.chat_messages import MessageTree, SkipMessage, conversation_parts, thread_messages
+from sources.drafts import MessageDraft
+from sources.importers.engine.chat_messages import (
+    MessageTree,
+    SkipMessage,
+    conversation_draft,
+    conversation_parts,
+    thread_messages,
+)
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
@@ -225,27 +231,24 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
         parent = nodes[key].parent
         parents[key] = parent if isinstance(parent, str) and parent in nodes else listed.get(key)
     tree = MessageTree(parents)
-    created_at = stored_time(conversation.create_time) or UNSET
     ids = (key for key in (conversation.conversation_id, conversation.id) if isinstance(key, str) and key)
     # A conversation without an id is identified by its creation time and root node.
     root = next((key for key, node in nodes.items() if node.parent is None), "")
     uuid = conversation_uuid(next(ids, f"{conversation.create_time}\0{root}"))
     path = _canonical_path(tree, conversation.current_node, messages, drafts)
-    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), created_at)
-    metadata = {
-        "model": clean_line(conversation.default_model_slug),
-        "gizmo_id": clean_line(conversation.gizmo_id),
-        "project_id": clean_line(conversation.conversation_template_id),
-        "is_archived": conversation.is_archived is True,
-        "is_starred": conversation.is_starred is True,
-    }
-    draft = ConversationDraft(
-        uuid=uuid,
-        title=clean_line(conversation.title),
-        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-        created_at=created_at,
-        last_modified=stored_time(conversation.update_time) or UNSET,
+    draft = conversation_draft(
+        _NAME,
+        uuid,
+        clean_line(conversation.title),
+        created=stored_time(conversation.create_time),
+        modified=stored_time(conversation.update_time),
+        model=clean_line(conversation.default_model_slug),
+        gizmo_id=clean_line(conversation.gizmo_id),
+        project_id=clean_line(conversation.conversation_template_id),
+        is_archived=conversation.is_archived is True,
+        is_starred=conversation.is_starred is True,
     )
+    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), draft.created_at)
     yield from conversation_parts(draft, threaded)
 
 

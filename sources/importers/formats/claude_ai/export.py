@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
+from sources.drafts import MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
@@ -173,9 +173,19 @@ def _read_conversation(conversation: _ClaudeConversation, location: str, limits:
         parent = block_keys.get(message_parents[message_key] or "", [None])[-1]
         for key in keys:
             parents[key], parent = parent, key
-    created_at = stored_time(conversation.created_at) or UNSET
     conversation_key = clean_line(conversation.uuid) or f"{conversation.created_at}"
     uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", conversation_key)
+    project = conversation.project if isinstance(conversation.project, dict) else {"uuid": conversation.project}
+    draft = conversation_draft(
+        _NAME,
+        uuid,
+        clean_line(conversation.name),
+        created=stored_time(conversation.created_at),
+        modified=stored_time(conversation.updated_at),
+        summary=clean_line(conversation.summary),
+        project=clean_line(project.get("name")),
+        project_id=clean_line(project.get("uuid")),
+    )
     tree = MessageTree(parents)
     leaf = block_keys.get(clean_line(conversation.current_leaf_message_uuid)) or block_keys.get(last or "")
     threaded = thread_messages(
@@ -183,9 +193,9 @@ def _read_conversation(conversation: _ClaudeConversation, location: str, limits:
         tree.path_to(leaf[-1] if leaf else None),
         drafts,
         lambda key: valid_uuid(key) or stable_uuid(_NAME, "message", f"{uuid}\0{key}"),
-        created_at,
+        draft.created_at,
     )
-    yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
+    yield from conversation_parts(draft, threaded)
 
 
 def _message_drafts(
@@ -210,22 +220,6 @@ def _message_drafts(
     main = main_block(blocks)
     drafts[main] = replace(drafts[main], attachments=attachment_metadata(message.attachments, message.files))
     return drafts
-
-
-def _conversation_draft(conversation: _ClaudeConversation, uuid: str, created_at: str | UnsetType) -> ConversationDraft:
-    project = conversation.project if isinstance(conversation.project, dict) else {"uuid": conversation.project}
-    metadata = {
-        "summary": clean_line(conversation.summary),
-        "project": clean_line(project.get("name")),
-        "project_id": clean_line(project.get("uuid")),
-    }
-    return ConversationDraft(
-        uuid=uuid,
-        title=clean_line(conversation.name),
-        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-        created_at=created_at,
-        last_modified=stored_time(conversation.updated_at) or UNSET,
-    )
 
 
 # -- projects ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ one that an earlier attempt left incomplete is continued."""
 import asyncio
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.importers.formats.conversation_archive.reader import (
@@ -40,15 +39,6 @@ class ArchiveImportResult(Struct, frozen=True, kw_only=True):
     problems: tuple[ArchiveProblem, ...]
 
 
-class _ArchiveCounts(Struct):
-    created: int = 0
-    continued: int = 0
-    kept: int = 0
-    failed: int = 0
-    messages: int = 0
-    namespaces: int = 0
-
-
 async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> ArchiveImportResult:
     """Reads the zip in worker threads, because unpacking takes time."""
     manifest = await asyncio.to_thread(reader.manifest)
@@ -59,6 +49,9 @@ async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int)
         await importing.add_part(part)
     await importing.add_namespaces(manifest)
     return importing.result()
+
+
+_COUNTS = ("created", "continued", "kept", "failed", "messages", "namespaces")
 
 
 class _StoredConversation(Struct):
@@ -75,11 +68,11 @@ class _ArchiveImport:
         self._chats = chats
         self._problems_max = problems_max
         self._stored = _StoredConversation()
-        self._counts = _ArchiveCounts()
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._problems: list[ArchiveProblem] = []
 
     def result(self) -> ArchiveImportResult:
-        return ArchiveImportResult(**asdict(self._counts), problems=tuple(self._problems))
+        return ArchiveImportResult(**self._counts, problems=tuple(self._problems))
 
     async def add_part(self, part: ArchivePart) -> None:
         if not isinstance(part, ConversationPart):
@@ -109,15 +102,15 @@ class _ArchiveImport:
                 continue
             try:
                 await self._chats.create_namespace(name)
-                self._counts.namespaces += 1
+                self._counts["namespaces"] += 1
             except (Conflict, InvalidParams) as error:
                 self._fail(MANIFEST, error.message)
 
     async def _create(self, part: ConversationPart) -> None:
         await self._chats.create(conversation_draft(part.conversation), list(map(message_draft, part.messages)))
         self._stored.count = len(part.messages)
-        self._counts.created += 1
-        self._counts.messages += len(part.messages)
+        self._counts["created"] += 1
+        self._counts["messages"] += len(part.messages)
 
     async def _continue_existing(self, part: ConversationPart, conflict: Conflict) -> bool:
         """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
@@ -130,7 +123,7 @@ class _ArchiveImport:
             except NotFound:
                 raise conflict from None
             return False
-        self._counts.kept += 1
+        self._counts["kept"] += 1
         self._stored = _StoredConversation(existing.message_count, existed=True)
         await self._append_missing(part)
         return True
@@ -152,15 +145,15 @@ class _ArchiveImport:
         elif missing := part.messages[overlap:]:
             await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
             messages = len(missing)
-            self._counts.messages += messages
+            self._counts["messages"] += messages
             self._stored.count += messages
             if self._stored.existed:
                 self._stored.existed = False
-                self._counts.kept -= 1
-                self._counts.continued += 1
+                self._counts["kept"] -= 1
+                self._counts["continued"] += 1
 
     def _fail(self, entry: str, message: str) -> None:
         self._stored.is_open = False
-        self._counts.failed += 1
+        self._counts["failed"] += 1
         if len(self._problems) < self._problems_max:
             self._problems.append(ArchiveProblem(entry, message))

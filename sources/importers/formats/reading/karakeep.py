@@ -26,6 +26,7 @@ from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
+    object_or_empty,
     objects,
     short_title,
     stored_time,
@@ -53,10 +54,7 @@ class KarakeepImporter(Importer):
         bookmarks = export.get("bookmarks") if isinstance(export, Mapping) else None
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
-        for bookmark in objects(bookmarks):
-            content = bookmark.get("content")
-            saved.append((bookmark, content if isinstance(content, Mapping) else {}))
+        saved = [(bookmark, object_or_empty(bookmark.get("content"))) for bookmark in objects(bookmarks)]
         links = (
             SavedLink(
                 url=text_or_empty(content.get("url")),

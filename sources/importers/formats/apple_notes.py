@@ -22,8 +22,6 @@ from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_size,
     item_text,
@@ -31,10 +29,8 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,

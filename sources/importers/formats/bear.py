@@ -15,18 +15,14 @@ from sources.importers.engine.file_trees import FileTree, FolderTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     item_text,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_tags,

@@ -19,20 +19,10 @@ from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    ImportedCharacter,
-    ImportEvent,
-    ReadPosition,
-    file_key,
-    file_size,
-    read_bytes,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import ImportedCharacter, file_key, file_size, read_bytes, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_time
 
 # A PNG may contain both; the newer version has more fields.

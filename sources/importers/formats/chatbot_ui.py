@@ -18,19 +18,8 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedPrompt, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line, clean_tags, objects, require_storable, text_or_empty, valid_uuid
 
 _NAME = "chatbot_ui"

@@ -13,11 +13,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, valid_uuid
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,

@@ -14,17 +14,8 @@ from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, first_bytes
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedConversation,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    printable_name,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, printable_name
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.formats.conversation_archive.reader import (
     FORMAT,
     MANIFEST,

@@ -13,11 +13,9 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_zip_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, decode_text, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, decode_text, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata, table_rows
 from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
 
@@ -92,9 +90,6 @@ class DiscordImporter(Importer):
 
 
 IMPORTER = DiscordImporter()
-
-
-# -- DiscordChatExporter -----------------------------------------------------------------------------------------------
 
 
 def _messages(elements: Iterator[JsonElement], limits: ImportLimits) -> Iterator[ChatMessage | MessageReport]:

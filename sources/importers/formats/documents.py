@@ -15,8 +15,6 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe, probe_file
 from sources.importers.engine.files import (
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     encoding_doubts,
     encoding_metadata,
@@ -28,10 +26,9 @@ from sources.importers.engine.files import (
     read_decoded,
     stable_uuid,
 )
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind

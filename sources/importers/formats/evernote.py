@@ -13,17 +13,8 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    printable_name,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, printable_name, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_time
 from sources.importers.parsers.parsed_document import TextBuilder

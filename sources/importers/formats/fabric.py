@@ -14,8 +14,6 @@ from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     file_size,
@@ -25,9 +23,7 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import short_title
 
 _SYSTEM, _USER = "system.md", "user.md"

@@ -18,19 +18,8 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import first_bytes, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.file_trees import open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,

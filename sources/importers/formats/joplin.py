@@ -17,18 +17,8 @@ from sources.importers.engine.archives import is_tar, tar_files
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FolderTree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    file_size,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_time
 from sources.importers.parsers.web_page import html_text

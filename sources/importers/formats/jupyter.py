@@ -11,8 +11,6 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     file_size,
@@ -21,10 +19,8 @@ from sources.importers.engine.files import (
     read_json,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import first_heading, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, object_or_empty, objects, short_title
 

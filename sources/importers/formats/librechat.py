@@ -12,19 +12,9 @@ from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import ChatMessage, MessageBranches, content_text, conversation_draft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    ReadPosition,
-    file_key,
-    file_size,
-    read_bytes,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, file_key, file_size, read_bytes, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonScanner
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty, valid_uuid
 

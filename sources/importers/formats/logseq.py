@@ -15,18 +15,14 @@ from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     item_text,
     printable_name,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags, link_targets, read_org_header, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 

@@ -28,8 +28,6 @@ from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode_item,
     encoding_doubts,
@@ -43,8 +41,7 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import (
     first_heading,
     inline_tags,
@@ -55,7 +52,6 @@ from sources.importers.engine.markdown_text import (
     split_words,
     stripped_text,
 )
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_date, valid_uuid
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
@@ -154,18 +150,12 @@ class _NoteFile(Struct, frozen=True):
     modified_at: str | UnsetType
 
 
-# -- in a folder -------------------------------------------------------------------------------------------------------
-
-
 def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _NoteFile:
     text = read_decoded(path, limits)
     key = file_key(path, limits) if place is None else place.key
     return _NoteFile(
         text, printable_name(path.name), None if place is None else place.path, key, modified_at(path, limits)
     )
-
-
-# -- in a zip ----------------------------------------------------------------------------------------------------------
 
 
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
@@ -211,9 +201,6 @@ def _vault_folder(names: Sequence[str]) -> str | None:
     vault = min(folders, key=len, default=None)
     notes = (name for name in names if _is_note(name) and is_visible(name))
     return vault if vault is not None and all(name.startswith(vault) for name in notes) else None
-
-
-# -- a note ------------------------------------------------------------------------------------------------------------
 
 
 def _is_note(name: str) -> bool:

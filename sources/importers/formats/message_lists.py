@@ -25,11 +25,9 @@ from sources.importers.engine.chat_messages import (
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, file_key, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, file_key, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import element_object, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, to_json, valid_uuid
 
 _NAME = "message_lists"

@@ -20,18 +20,14 @@ from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTre
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode_text,
     file_key,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import first_heading, inline_tags, normalize_keys, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import TextBuilder

@@ -18,20 +18,9 @@ from sources.importers.engine.chat_messages import (
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, file_size, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import element_object, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -164,9 +153,6 @@ def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Impo
             last_modified=_time(row["updated_at"]) or UNSET,
         )
     )
-
-
-# -- a chat ------------------------------------------------------------------------------------------------------------
 
 
 def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:

@@ -32,13 +32,9 @@ from sources.importers.engine.files import (
     ImportedObservation,
     ImportedPrompt,
     ImportedRecord,
-    ImportEvent,
-    ReadPosition,
 )
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12

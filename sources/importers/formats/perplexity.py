@@ -20,8 +20,6 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
-    ImportEvent,
-    ReadPosition,
     file_key,
     file_size,
     is_text,
@@ -31,9 +29,7 @@ from sources.importers.engine.files import (
     read_text,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import (
     clean_line,
     json_or_none,
@@ -85,9 +81,6 @@ class PerplexityImporter(Importer):
 IMPORTER = PerplexityImporter()
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
-
-
 def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     """The file has neither ids nor times: the thread is identified by its location."""
     text = _LOGO.sub("", read_text(path, limits), count=1)
@@ -118,9 +111,6 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
         created=modified if isinstance(modified, str) else None,
     )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:

@@ -17,8 +17,6 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode,
     encoding_doubts,
@@ -28,8 +26,7 @@ from sources.importers.engine.files import (
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import (
     normalize_keys,
     parse_yaml,
@@ -37,7 +34,6 @@ from sources.importers.engine.markdown_text import (
     split_words,
     stripped_text,
 )
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import table_rows
 from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_date, valid_uuid
 from sources.records import SavedPromptArgument
@@ -105,9 +101,6 @@ class PromptFilesImporter(Importer):
 IMPORTER = PromptFilesImporter()
 
 
-# -- recognition -------------------------------------------------------------------------------------------------------
-
-
 def _markdown_confidence(head: bytes) -> float:
     front_matter, body = split_front_matter(_decode_head(head), _PROBE_DEPTH_MAX)
     fields = normalize_keys(front_matter)
@@ -152,9 +145,6 @@ _CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
 }
 
 
-# -- entries of a file -------------------------------------------------------------------------------------------------
-
-
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:
     """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
     if isinstance(value, Mapping):
@@ -188,9 +178,6 @@ def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
         role, content = section["role"].lower(), body[section.end() : end].strip()
         fields[role] = f"{fields[role]}\n\n{content}" if role in fields else content
     return {**fields, **front_matter}
-
-
-# -- prompts -----------------------------------------------------------------------------------------------------------
 
 
 def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:

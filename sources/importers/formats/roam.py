@@ -12,11 +12,9 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import first_bytes, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportedNote, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import ImportedNote, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags, link_targets, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,

@@ -17,19 +17,9 @@ from sources.importers.engine.chat_messages import SkipMessage, conversation_dra
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    printable_name,
-    require_lines,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, printable_name, require_lines, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, object_or_empty, require_storable, stored_time, text_or_empty
 
 _NAME = "sillytavern"
@@ -245,9 +235,6 @@ def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, by
             yield number, None
         elif line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
             yield number, line
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
 
 
 def _parse_time(value: Any) -> str | None:

@@ -12,10 +12,8 @@ from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
 

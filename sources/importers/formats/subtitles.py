@@ -20,8 +20,6 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -33,9 +31,7 @@ from sources.importers.engine.files import (
     read_json,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
 from sources.text.transcripts import group_cues
@@ -159,9 +155,6 @@ def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits)
     )
 
 
-# -- SubRip and WebVTT -------------------------------------------------------------------------------------------------
-
-
 def _cue_segments(lines: Sequence[str], *, is_vtt: bool) -> Iterator[Segment]:
     """In WebVTT an empty line ends a cue. In SubRip some cues contain empty lines, so the number of the next one ends
     it."""
@@ -191,9 +184,6 @@ def _cue_segments(lines: Sequence[str], *, is_vtt: bool) -> Iterator[Segment]:
 def _clock_milliseconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> int:
     whole_seconds = (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)
     return whole_seconds * 1000 + int((fraction or "0").ljust(3, "0"))
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:

@@ -10,11 +10,9 @@ from sources.importers.engine.chat_messages import ChatMessage, MessageReport, c
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, stored_time, text_or_empty
 

@@ -28,8 +28,6 @@ from sources.importers.engine.export_files import base_name, first_bytes, is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     DoubtfulItem,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode,
     encoding_doubts,
@@ -39,9 +37,7 @@ from sources.importers.engine.files import (
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line
 
 _NAME = "whatsapp"

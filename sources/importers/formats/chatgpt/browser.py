@@ -16,11 +16,9 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.chat_messages import MessageTree, SkipMessage, conversation_parts, thread_messages
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import columns_of, is_database, open_database, table_columns
 from sources.importers.engine.values import clean_line, require_storable, stored_time, text_or_empty
 from sources.importers.formats.chatgpt.export import (

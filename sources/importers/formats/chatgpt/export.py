@@ -23,11 +23,9 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import (
     clean_line,
     objects,

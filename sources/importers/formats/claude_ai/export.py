@@ -17,19 +17,9 @@ from sources.drafts import MessageDraft, NoteDraft, PromptDraft
 from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
 from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
@@ -220,9 +210,6 @@ def _message_drafts(
     main = main_block(blocks)
     drafts[main] = replace(drafts[main], attachments=attachment_metadata(message.attachments, message.files))
     return drafts
-
-
-# -- projects ----------------------------------------------------------------------------------------------------------
 
 
 def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:

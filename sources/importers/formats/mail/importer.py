@@ -20,17 +20,14 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_size,
     modified_at,
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded

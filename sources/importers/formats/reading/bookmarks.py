@@ -7,10 +7,8 @@ from typing import Any
 from config.errors import InvalidParams
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition, read_bytes
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
 from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links
 from sources.importers.parsers.web_page import decode_page

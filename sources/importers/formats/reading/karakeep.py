@@ -10,18 +10,8 @@ from config.errors import InvalidParams
 from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import ImportedNote, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,

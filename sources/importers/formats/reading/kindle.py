@@ -8,18 +8,8 @@ from pathlib import Path
 from config.errors import InvalidParams
 from config.times import format_time
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    read_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line
 from sources.importers.formats.reading.highlights import Highlight, HighlightedBook, book_draft
 

@@ -12,18 +12,8 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    ImportEvent,
-    ReadPosition,
-    item_text,
-    stable_uuid,
-    text_max_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedMedia, item_text, stable_uuid, text_max_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
 from sources.importers.engine.values import (
     clean_line,

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, decode_text, is_text, read_bytes
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, decode_text, is_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import stored_time
 from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links

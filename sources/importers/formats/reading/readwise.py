@@ -5,20 +5,9 @@ from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    is_text,
-    read_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, is_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import normalize_keys
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import clean_line, stored_date
 from sources.importers.formats.reading.highlights import Highlight, HighlightedBook, book_draft

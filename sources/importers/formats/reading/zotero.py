@@ -13,11 +13,9 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, ReadPosition, file_size, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedMedia, file_size, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonElement, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
 from sources.importers.engine.values import (
     clean_line,

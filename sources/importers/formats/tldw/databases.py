@@ -13,18 +13,8 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    DeletedItem,
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import DeletedItem, FailedItem, ImportedPrompt, SkippedItem, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     FollowedDatabase,
     FollowedTable,

@@ -3,9 +3,10 @@ other items are not touched.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 from uuid import NAMESPACE_URL, uuid5
@@ -61,6 +62,7 @@ class DemoMedia(_DemoItem, frozen=True, kw_only=True):
         lines = [_LINE.fullmatch(line) for line in self.transcript.strip().splitlines()]
         timed = [((int(line[1]) * 60 + int(line[2])) * 1_000, line[3], line[4]) for line in lines if line is not None]
         assert len(timed) == len(lines), f"media/{self.key} has a line without time or speaker"
+        # A line ends where the next one starts.
         ends = [after[0] for _, after in pairwise(timed)] + [start + _LAST_LINE_MS for start, _, _ in timed[-1:]]
         return tuple(
             Segment(start_ms=start, end_ms=end, speaker=speaker, text=words)
@@ -146,8 +148,6 @@ def _read(name: str, table: str, kind: type[T]) -> tuple[T, ...]:
 _ASSISTANT = "Assistant"
 _BETWEEN_MESSAGES = timedelta(minutes=2)
 
-Write = Callable[[], Awaitable[object]]
-
 
 class FillResult(Struct, frozen=True):
     """The number of demo items of each source, and how many of all were added."""
@@ -162,35 +162,26 @@ class FillResult(Struct, frozen=True):
 
 async def fill(library: Library) -> FillResult:
     """Items are added one by one; if the call is interrupted, the next one adds the rest."""
-    writes = {source: list(pending) for source, pending in _writes(library, read_demo())}
-    new = [await _is_new(write) for pending in writes.values() for write in pending]
-    return FillResult({source: len(pending) for source, pending in writes.items()}, sum(new))
+    demo, new = read_demo(), 0
+    # The method that adds each item, and the drafts it takes. Prompts come last, as `fill_once` expects.
+    calls: dict[str, list[tuple[Callable[..., Awaitable[object]], Sequence[object]]]] = {
+        "notes": [(library.notes.create, [_note(item)]) for item in demo.notes],
+        "media": [(library.media.create, [_media(item)]) for item in demo.media],
+        "chats": [(library.chats.create, [_conversation(item), _messages(item)]) for item in demo.chats],
+        "characters": [(library.characters.create, [_character(item)]) for item in demo.characters],
+        "prompts": [(library.prompts.create, [_prompt(item)]) for item in demo.prompts],
+    }
+    for create, drafts in chain.from_iterable(calls.values()):
+        with suppress(Conflict):
+            await create(*drafts)
+            new += 1
+    return FillResult({source: len(items) for source, items in calls.items()}, new)
 
 
 async def fill_once(library: Library) -> None:
     """Fills the library only if it has no prompts, which are added last. Cheap enough for every start of a command."""
     if not (await library.prompts.list(1, 0)).total:
         await fill(library)
-
-
-async def _is_new(write: Write) -> bool:
-    try:
-        await write()
-    except Conflict:
-        return False
-    return True
-
-
-def _writes(library: Library, demo: DemoCollection) -> Iterator[tuple[str, Iterator[Write]]]:
-    yield "notes", (_deferred(library.notes.create, _note(item)) for item in demo.notes)
-    yield "media", (_deferred(library.media.create, _media(item)) for item in demo.media)
-    yield "chats", (_deferred(library.chats.create, _conversation(item), _messages(item)) for item in demo.chats)
-    yield "characters", (_deferred(library.characters.create, _character(item)) for item in demo.characters)
-    yield "prompts", (_deferred(library.prompts.create, _prompt(item)) for item in demo.prompts)
-
-
-def _deferred(create: Callable[..., Awaitable[object]], *drafts: object) -> Write:
-    return lambda: create(*drafts)
 
 
 def _note(item: DemoNote) -> NoteDraft:
@@ -239,10 +230,7 @@ def _chunks(item: DemoMedia) -> Iterator[MediaChunk]:
 
 def _conversation(item: DemoConversation) -> ConversationDraft:
     return ConversationDraft(
-        title=item.title,
-        tags=item.tags,
-        uuid=demo_uuid("chats", item.key),
-        created_at=format_time(item.on),
+        title=item.title, tags=item.tags, uuid=demo_uuid("chats", item.key), created_at=format_time(item.on)
     )
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from hashlib import blake2b, sha256
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from unicodedata import normalize
@@ -21,14 +21,7 @@ from msgspec import Struct
 from config.errors import Conflict, NotFound, StorageError
 from sources.drafts import NoteImage
 from sources.exporters import lines
-from sources.exporters.lines import (
-    FILE_SUFFIX,
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    UNFINISHED_MANIFEST,
-    ExportManifest,
-)
+from sources.exporters.lines import FILE_SUFFIX, FORMAT, FORMAT_VERSION, MANIFEST, UNFINISHED_MANIFEST, ExportManifest
 from sources.installed import ADDED_KINDS
 from sources.kinds import Kind, Record, title_of
 from sources.reading.documents import build_document
@@ -127,6 +120,7 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
     with _disk_errors():
         await asyncio.to_thread(_create_folder, folder)
         export = _LibraryExport(library, folder)
+        # Characters first: conversations refer to them by the ids that are collected meanwhile.
         await export.export_items(CHARACTER)
         await export.export_chats()
         await export.export_media()
@@ -137,14 +131,14 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
 
 
 def _write_manifest(folder: Path, counts: dict[str, int]) -> ExportManifest:
-    manifest = ExportManifest(
-        format=FORMAT,
-        format_version=FORMAT_VERSION,
-        counts=counts,
-        sha256={path.name: _digest(path) for path in sorted(folder.glob(f"*{FILE_SUFFIX}"))},
-    )
+    digests = {}
+    for path in sorted(folder.glob(f"*{FILE_SUFFIX}")):
+        with path.open("rb") as file:
+            digests[path.name] = file_digest(file, "sha256").hexdigest()
+    manifest = ExportManifest(format=FORMAT, format_version=FORMAT_VERSION, counts=counts, sha256=digests)
     unfinished = folder / UNFINISHED_MANIFEST
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
+    # Renaming is atomic, so that a manifest under this name is always complete.
     unfinished.rename(folder / MANIFEST)
     return manifest
 
@@ -225,25 +219,25 @@ class _LibraryExport:
     async def _export_chat(self, file: IO[bytes], chat: Conversation) -> None:
         """Pages by position, so that no message is repeated or missed while others are written or deleted."""
         path = self._page_path("chats", chat.title, chat.uuid)
+        character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
+
+        def write_head(page: IO[bytes]) -> None:
+            self._write_line(file, "chats", lines.conversation_line(chat, character))
+            page.write(conversation_head(chat).encode())
+
+        def write_messages(page: IO[bytes], messages: Sequence[Message]) -> None:
+            for message in messages:
+                self._write_line(file, "messages", lines.message_line(message))
+                page.write(message_section(message).encode())
+
         with await asyncio.to_thread(_create_file, path) as page:
-            await asyncio.to_thread(self._write_chat_head, file, page, chat)
+            await asyncio.to_thread(write_head, page)
             position = 0
             while messages := await self._library.chats.messages_around(chat.id, position, 0, _PAGE_ROWS):
-                await asyncio.to_thread(self._write_messages, file, page, messages)
+                await asyncio.to_thread(write_messages, page, messages)
                 position = messages[-1].position + 1
 
     # -- writing -------------------------------------------------------------------------------------------------------
-
-    def _write_chat_head(self, file: IO[bytes], page: IO[bytes], chat: Conversation) -> None:
-        character = None if chat.character_id is None else self._character_uuids.get(chat.character_id)
-        self._write_line(file, "chats", lines.conversation_line(chat, character))
-        page.write(conversation_head(chat).encode())
-
-    def _write_messages(self, file: IO[bytes], page: IO[bytes], messages: Sequence[Message]) -> None:
-        for message in messages:
-            self._write_line(file, "messages", lines.message_line(message))
-            page.write(message_section(message).encode())
-
     def _write_line(self, file: IO[bytes], kind: str, line: Struct | Mapping[str, Any]) -> None:
         file.write(lines.encode(line))
         self.counts[kind] += 1
@@ -289,14 +283,6 @@ def _write_file(path: Path, parts: Iterable[bytes]) -> None:
 def _create_file(path: Path) -> IO[bytes]:
     """Creates a file that only its owner can read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
-
-
-def _digest(path: Path) -> str:
-    digest = sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @contextmanager

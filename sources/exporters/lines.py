@@ -10,27 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from sources.drafts import (
-    Bookkeeping,
-    ConversationDraft,
-    ItemDraft,
-    MediaDraft,
-    MessageDraft,
-    NoteImage,
-    make_draft,
-)
+from sources.drafts import Bookkeeping, ConversationDraft, ItemDraft, MediaDraft, MessageDraft, NoteImage, make_draft
 from sources.kinds import Kind, KindField, Record
-from sources.records import (
-    CHARACTER,
-    NOTE,
-    OBSERVATION,
-    PROMPT,
-    Conversation,
-    MediaChunk,
-    MediaItem,
-    Message,
-    Segment,
-)
+from sources.records import CHARACTER, NOTE, OBSERVATION, PROMPT, Conversation, MediaChunk, MediaItem, Message, Segment
 
 FORMAT = "florilegium-export"
 FORMAT_VERSION = 1
@@ -141,9 +123,10 @@ def encode(line: Struct | Mapping[str, Any]) -> bytes:
 
 def item_line(kind: Kind, record: Record, **more: Any) -> dict[str, Any]:
     """Returns the line of an item whose fields are all in its record. `more` are fields besides those."""
-    common = _line(ExportLine, record)
+    line = _line(ExportLine, record)
+    common = {name: value for name in line.__struct_fields__ if (value := getattr(line, name)) is not UNSET}
     own = {field.name: getattr(record, field.name) for field in kind.fields}
-    return {"kind": kind.name, **_set_fields(common), **own, **more}
+    return {"kind": kind.name, **common, **own, **more}
 
 
 def conversation_line(chat: Conversation, character: str | None) -> ConversationLine:
@@ -171,13 +154,11 @@ def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunk
 
 
 def _line(line_type: type[L], row: Record, **fields: Any) -> L:
+    # What the import found, so that the next import of the same file still tells edits of the user from changes of the
+    # file.
     fields |= {"arrived": row.arrived or UNSET}
     names = (name for name in line_type.__struct_fields__ if name not in fields)
     return line_type(**{name: getattr(row, name) for name in names}, **fields)
-
-
-def _set_fields(line: Struct) -> dict[str, Any]:
-    return {name: value for name in line.__struct_fields__ if (value := getattr(line, name)) is not UNSET}
 
 
 def _exported_chunk(chunk: MediaChunk, content: str) -> ExportedChunk:

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -64,18 +64,14 @@ class _Reader:
                     confine_reading(paths)
                     confine(paths, mode)
                 case FindFiles(paths, limits, format_name):
-                    self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
-                case ProbeFiles():
-                    folder, probe_paths = (
-                        Path(os.fsdecode(request.folder)),
-                        [Path(os.fsdecode(path)) for path in request.paths],
-                    )
-                    importers = (
-                        all_importers() if request.format_name is None else (load_importer(request.format_name),)
-                    )
-                    self._send_found(
-                        discover_in_folder(folder, probe_paths, request.limits, importers, request.format_name)
-                    )
+                    found_paths = [Path(os.fsdecode(path)) for path in paths]
+                    self._send_found(discover(found_paths, limits, all_importers(), format_name))
+                case ProbeFiles(folder, paths, limits, format_name):
+                    importers = all_importers() if format_name is None else (load_importer(format_name),)
+                    probe_paths = [Path(os.fsdecode(path)) for path in paths]
+                    folder_path = Path(os.fsdecode(folder))
+                    # One result for each path, in their order.
+                    self._send_found(discover_in_folder(folder_path, probe_paths, limits, importers, format_name))
                 case ReadFile():
                     self._open(request)
                 case NextBatch():
@@ -89,9 +85,6 @@ class _Reader:
                             items[:] = [item for item in items if _is_sendable(item)]
                         self._send(ReadBatch(batch))
 
-    def _find(self, paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> None:
-        self._send_found(discover(paths, limits, all_importers(), format_name))
-
     def _send_found(self, results: Iterator[DiscoveryResult]) -> None:
         files = []
         for result in results:
@@ -104,6 +97,7 @@ class _Reader:
             self._batches.close()
         importer = load_importer(request.importer)
         if isinstance(importer, ParsingImporter):
+            # This process may not start another, so the server starts the parser of a document.
             importer = type(importer)(self._parse)
         path = Path(os.fsdecode(request.path))
         events = importer.read(path, request.limits, self._report_progress, request.position)
@@ -119,6 +113,7 @@ class _Reader:
         return answer.result
 
     def _report_progress(self, bytes_read: int) -> None:
+        # Also what tells the server that this process still works; see `ReaderProcess`.
         if time.monotonic() > self._progress_at + _PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             self._send(ReadProgress(bytes_read))
@@ -146,6 +141,7 @@ def _send(response: ReaderResponse) -> None:
 
 
 def _main(memory_max_bytes: int) -> None:
+    # Before the first request, and so before any file is opened.
     for kind, value in ((resource.RLIMIT_AS, memory_max_bytes), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))

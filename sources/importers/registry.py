@@ -74,7 +74,12 @@ def all_importers() -> tuple[Importer, ...]:
 @cache
 def load_importer(name: str) -> Importer:
     """Returns a registered importer without loading the others, which takes longer than reading most files."""
-    return _load(name, FORMATS[name]) if name in FORMATS else _added_importers()[name]
+    if name not in FORMATS:
+        return _added_importers()[name]
+    importer = import_module(f"sources.importers.formats.{FORMATS[name]}").IMPORTER
+    assert isinstance(importer, Importer)
+    assert importer.name == name
+    return importer
 
 
 @cache
@@ -107,12 +112,6 @@ def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
 def select_importer(probe: FileProbe, importers: Sequence[Importer]) -> Importer | None:
     """Returns the importer that is most confident about a file or folder, or None if none recognizes it."""
     confidences = [(importer.recognizes(probe), importer) for importer in importers]
+    # Of equally confident importers the first one listed wins.
     confidence, best = max(confidences, key=lambda pair: pair[0], default=(0.0, None))
     return best if confidence > 0 else None
-
-
-def _load(name: str, module: str) -> Importer:
-    importer = import_module(f"sources.importers.formats.{module}").IMPORTER
-    assert isinstance(importer, Importer)
-    assert importer.name == name
-    return importer

@@ -1,6 +1,6 @@
 """Groups what an importer yields into batches, each small enough for one transaction."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -8,7 +8,6 @@ from msgspec import UNSET, Struct
 
 from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
-from sources.drafts import MessageDraft
 from sources.importers.engine.files import (
     Checkpoint,
     DeletedItem,
@@ -34,6 +33,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.limits import ImportLimits
 
 
+# One transaction takes about a tenth of a second, and searches of the same library wait for it.
 class BatchLimits(Struct, frozen=True):
     """The maximum number of rows and characters written in one transaction."""
 
@@ -63,35 +63,33 @@ class BatchReader:
 
     def __init__(self, events: Iterator[ImportEvent], limits: BatchLimits) -> None:
         self._limits = limits
+        # Importers yield conversations of any length, and a transaction has a limit.
         self._events = _split_long_conversations(events, limits)
 
     def next_batch(self) -> Batch:
+        batch, rows, chars = Batch(is_last=True), 0, 0
         with collected_doubts() as doubts:
-            batch = self._read_batch()
+            try:
+                for event in self._events:
+                    match event:
+                        case SkippedItem() | FailedItem() | DoubtfulItem() | DeletedItem() | PreviouslyImported():
+                            batch.reports.append(event)
+                            rows += 1
+                        case Checkpoint(position):
+                            batch.position = position
+                        case _:
+                            batch.items.setdefault(kind_of(event), []).append(event)
+                            rows += row_count(event)
+                            chars += _char_count(event)
+                    if rows >= self._limits.rows or chars >= self._limits.chars:
+                        batch.is_last = False
+                        break
+            # The items that were read before a failure are still written.
+            except FlorilegiumError as error:
+                batch.failure = error.message
+            except OSError as error:
+                batch.failure = f"cannot be read: {error.strerror or 'disk error'}"
         batch.reports += doubts
-        return batch
-
-    def _read_batch(self) -> Batch:
-        batch, rows, chars = Batch(), 0, 0
-        try:
-            for event in self._events:
-                match event:
-                    case SkippedItem() | FailedItem() | DoubtfulItem() | DeletedItem() | PreviouslyImported():
-                        batch.reports.append(event)
-                        rows += 1
-                    case Checkpoint(position):
-                        batch.position = position
-                    case _:
-                        batch.items.setdefault(kind_of(event), []).append(event)
-                        rows += row_count(event)
-                        chars += _char_count(event)
-                if rows >= self._limits.rows or chars >= self._limits.chars:
-                    return batch
-        except FlorilegiumError as error:
-            batch.failure = error.message
-        except OSError as error:
-            batch.failure = f"cannot be read: {error.strerror or 'disk error'}"
-        batch.is_last = True
         return batch
 
     def stop(self) -> None:
@@ -113,23 +111,17 @@ def _split_long_conversations(events: Iterator[ImportEvent], limits: BatchLimits
             if not isinstance(event, ImportedConversation) or not event.messages:
                 yield event
                 continue
-            continues = event.continues
-            for part in _message_parts(event.messages, limits):
-                yield ImportedConversation(event.draft, part, continues)
-                continues = True
+            # Each part repeats the conversation, so that it can be written without the parts before it.
+            messages, continues, first, chars = event.messages, event.continues, 0, 0
+            for index, message in enumerate(messages):
+                chars += _length(message.content)
+                if index > first and (index - first >= limits.rows or chars > limits.chars):
+                    yield ImportedConversation(event.draft, messages[first:index], continues)
+                    continues, first, chars = True, index, _length(message.content)
+            yield ImportedConversation(event.draft, messages[first:], continues)
     finally:
         if isinstance(events, Generator):
             events.close()
-
-
-def _message_parts(messages: Sequence[MessageDraft], limits: BatchLimits) -> Iterator[Sequence[MessageDraft]]:
-    first, chars = 0, 0
-    for index, message in enumerate(messages):
-        chars += _length(message.content)
-        if index > first and (index - first >= limits.rows or chars > limits.chars):
-            yield messages[first:index]
-            first, chars = index, _length(message.content)
-    yield messages[first:]
 
 
 def _char_count(item: ImportedItem) -> int:
@@ -197,6 +189,7 @@ class _EventCounts:
             case ImportedConversation(_, messages, continues):
                 self._imported += 1 + len(messages)
                 self._messages = len(messages) + (self._messages if continues else 0)
+                # Counted across the parts of a conversation, which may come in several events.
                 require_messages(self._messages, self._limits)
             case DoubtfulItem() | Checkpoint():
                 pass
@@ -204,6 +197,7 @@ class _EventCounts:
                 self._imported += 1
 
     def _require(self, count: int, count_max: int, outcome: str) -> None:
+        # A large export may have many skipped messages next to those that are imported.
         if count > max(count_max, self._imported):
             raise InvalidParams(
                 f"{count} items {outcome} and {self._imported} were read; the rest of the file was not read"

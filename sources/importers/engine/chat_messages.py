@@ -32,6 +32,7 @@ class MessageTree:
     allowed: every message is visited once."""
 
     def __init__(self, parents: Mapping[str, str | None]) -> None:
+        # Exports name parents that they do not contain, as the first message of Claude.ai does.
         self._parents = {key: parent if parent in parents else None for key, parent in parents.items()}
         self._children: dict[str | None, list[str]] = {}
         for key, parent in self._parents.items():
@@ -79,7 +80,9 @@ def thread_messages(
     A key without a draft was skipped; its children become children of its nearest ancestor with a draft. A message
     without a time gets that of its parent, or else `created_at`, the time of the conversation.
     """
+    # The walk yields a parent before its children, so that what a child takes over from it is known.
     canonical = frozenset(path)
+    # By key: the nearest ancestor that is imported, the id of a message, and its time.
     nearest: dict[str, str | None] = {}
     uuids: dict[str | None, str | None] = {None: None}
     times: dict[str | None, str | UnsetType] = {None: created_at}
@@ -171,18 +174,15 @@ def conversation_draft(
     tags: Sequence[str] | UnsetType = UNSET,
     **metadata: Any,
 ) -> ConversationDraft:
+    present = compact_metadata(**{name: value for name, value in metadata.items() if value is not False})
     return ConversationDraft(
         uuid=uuid,
         title=title,
         tags=tags,
-        metadata={"imported_from": importer, **compact_metadata(**_without_false(metadata))},
+        metadata={"imported_from": importer, **present},
         created_at=created or UNSET,
         last_modified=modified or UNSET,
     )
-
-
-def _without_false(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not False}
 
 
 def title_of(text: str) -> str:
@@ -196,10 +196,7 @@ def message_id(importer: str, conversation: str, key: str) -> str:
 
 
 def conversation_in_order(
-    importer: str,
-    draft: ConversationDraft,
-    messages: Iterable[ChatMessage | MessageReport],
-    limits: ImportLimits,
+    importer: str, draft: ConversationDraft, messages: Iterable[ChatMessage | MessageReport], limits: ImportLimits
 ) -> Iterator[ImportedConversation | MessageReport]:
     """Yields a conversation whose messages are listed in order, one after the other. A message that answers an earlier
     one refers to it. A conversation without a time gets that of its first message."""
@@ -256,6 +253,7 @@ class MessageBranches:
     ) -> Iterator[ImportedConversation | MessageReport]:
         uuid = str(draft.uuid)
         tree = MessageTree(self._parents)
+        # A current message that the export does not contain has no path.
         path = tree.path_to(current) or tree.path_to(self._last)
         threaded = thread_messages(
             tree, path, self._drafts, lambda key: message_id(self._importer, uuid, key), draft.created_at

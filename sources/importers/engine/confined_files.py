@@ -53,6 +53,8 @@ def open_file(path: Path) -> BufferedReader:
 
 def open_file_in(folder: int, name: str | bytes) -> BufferedReader:
     """Opens a file directly in an open folder. Links are refused."""
+    # Checked before opening, because opening a device can have effects, and again afterwards, because the owner of the
+    # folder can replace the file in between.
     _require_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
     descriptor = os.open(name, _READ_FILE | os.O_NOFOLLOW, dir_fd=folder)
     try:
@@ -109,6 +111,8 @@ def open_below(folder: int, name: str | bytes, flags: int) -> int:
     current = os.dup(folder)
     try:
         for part in folders:
+            # Relative to the descriptor of the folder before, which stays the same folder if its name is taken by a
+            # link.
             inner = os.open(part, _SEARCH_FOLDER, dir_fd=current)
             os.close(current)
             current = inner
@@ -147,8 +151,10 @@ def opening_only(*paths: Path) -> Iterator[None]:
     if _ROOTS.get() is None:
         yield
         return
+    # SQLite opens a path, not a descriptor. What it opened is compared with what the path leads to without links.
     before, expected = _open_files(), _file_ids(paths)
     yield
+    # Once more: files may be created meanwhile.
     expected |= _file_ids(paths)
     opened = {number: file for number, file in _open_files().items() if before.get(number) != file}
     if not opened or not expected.issuperset(opened.values()):

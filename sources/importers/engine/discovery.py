@@ -54,6 +54,7 @@ def discover(
 ) -> Iterator[DiscoveryResult]:
     """Yields the files to import. A folder is read as a whole if an importer recognizes it, otherwise file by file. A
     file named by the user together with its format is not checked against that format."""
+    # `--format` overrides what the content suggests; if the file has another format, its importer reports why.
     named = importer_by_name(format_name, importers) if format_name else None
     for path in paths:
         try:
@@ -66,17 +67,13 @@ def discover(
             continue
         if probe.is_folder:
             yield from _discover_folder(probe, limits, importers if named is None else (named,))
-        elif named is None and len(products := _products_in_takeout(probe, importers)) > 1:
-            yield from (_discover_file(probe, importer, limits, importers) for importer in products)
+        elif named is None and is_zip(probe.head) and all(name.startswith(_TAKEOUT) for name in probe.names):
+            # Google Takeout packs the data of all chosen products into one archive, and each has its own importer.
+            products = [importer for importer in importers if importer.recognizes(probe) >= _CERTAIN]
+            readers = products if len(products) > 1 else [select_importer(probe, importers)]
+            yield from (_discover_file(probe, importer, limits, importers) for importer in readers)
         else:
             yield _discover_file(probe, named or select_importer(probe, importers), limits, importers)
-
-
-def _products_in_takeout(probe: FileProbe, importers: Sequence[Importer]) -> list[Importer]:
-    """Google Takeout packs the data of all chosen products into one archive, and each has its own importer."""
-    if not is_zip(probe.head) or not all(name.startswith(_TAKEOUT) for name in probe.names):
-        return []
-    return [importer for importer in importers if importer.recognizes(probe) >= _CERTAIN]
 
 
 def discover_in_folder(
@@ -99,13 +96,10 @@ def _discover_file(
     probe: FileProbe, importer: Importer | None, limits: ImportLimits, importers: Sequence[Importer]
 ) -> DiscoveredFile | ImportProblem:
     if importer is None:
-        return ImportProblem(probe.path.name, "", find_damage(probe, limits) or _unsupported(importers))
+        names = ", ".join(importer.name for importer in importers)
+        unsupported = f"unsupported format; if it has one of these formats, name that format: {names}"
+        return ImportProblem(probe.path.name, "", find_damage(probe, limits) or unsupported)
     return DiscoveredFile(probe.path, probe.path.name, importer, file_size(probe.path))
-
-
-def _unsupported(importers: Sequence[Importer]) -> str:
-    names = ", ".join(importer.name for importer in importers)
-    return f"unsupported format; if it has one of these formats, name that format: {names}"
 
 
 def _discover_folder(
@@ -114,6 +108,7 @@ def _discover_folder(
     folder = probe.path
     importer = select_importer(probe, importers)
     if importer is not None:
+        # The size is for the progress only.
         yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
         # Yields the files in an export's folder that do not belong to the export.
         names = (path.relative_to(folder).as_posix() for path in files_in(folder))
@@ -124,9 +119,9 @@ def _discover_folder(
     ignored = Counter[str]()
     for path in files_in(folder):
         name = (folder.name / path.relative_to(folder)).as_posix()
-        result = (
-            _discover_file_in_folder(path, name, limits, importers) if path.name.lower().endswith(suffixes) else None
-        )
+        # By its suffix first: opening every file of a source tree would take long.
+        is_candidate = path.name.lower().endswith(suffixes)
+        result = _discover_file_in_folder(path, name, limits, importers) if is_candidate else None
         if result is None:
             ignored[_suffix(path)] += 1
         else:
@@ -146,6 +141,7 @@ def _discover_file_in_folder(
     importer = select_importer(probe, importers)
     if importer is not None:
         return DiscoveredFile(path, name, importer, file_size(path))
+    # Files of other programs are counted, but a damaged export is a problem that the user should know of.
     damage = find_damage(probe, limits)
     return None if damage is None else ImportProblem(name, "", damage)
 

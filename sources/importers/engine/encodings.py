@@ -9,7 +9,7 @@ correctly: French, Spanish, Portuguese and Turkish ones become Czech. This reads
 """
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from unicodedata import normalize
 
 from msgspec import Struct
@@ -36,16 +36,14 @@ _APOSTROPHE = "’"
 _VOWELS = frozenset("aeiouyıæøœ")
 
 
-class _Alphabet:
-    """The letters beyond ASCII that a language uses: the frequent ones, and after a bar the rare ones."""
-
-    def __init__(self, letters: str) -> None:
-        frequent, _, rare = letters.partition("|")
-        self.weights = dict.fromkeys(rare, _RARE_SCORE) | dict.fromkeys(frequent, 1.0)
+# The letters beyond ASCII that a language uses, each with its score.
+_Alphabet = Mapping[str, float]
 
 
 def _alphabets(*letters: str) -> tuple[_Alphabet, ...]:
-    return tuple(map(_Alphabet, letters))
+    """Each text has the frequent letters of a language, and after a bar the rare ones."""
+    parts = (text.partition("|") for text in letters)
+    return tuple(dict.fromkeys(rare, _RARE_SCORE) | dict.fromkeys(frequent, 1.0) for frequent, _, rare in parts)
 
 
 # German, French, Spanish, Portuguese, Italian, Swedish and Finnish, Danish and Norwegian, Dutch, Icelandic.
@@ -54,9 +52,7 @@ _WESTERN = _alphabets(
     "áðéíóúýþæö",
 )
 # Czech, Slovak, Polish, Hungarian, Croatian and Slovene, Romanian.
-_CENTRAL = _alphabets(
-    *("áčéěířšůýž|ďňóťú", "áčéíľšťúýž|äďĺňóôŕ", "ąćęłńóśźż", "áéíóöőúüű", "čćđšž", "ăâîşţ"),
-)
+_CENTRAL = _alphabets(*("áčéěířšůýž|ďňóťú", "áčéíľšťúýž|äďĺňóôŕ", "ąćęłńóśźż", "áéíóöőúüű", "čćđšž", "ăâîşţ"))
 _BALTIC = _alphabets("ąčęėįšųūž", "āčēģīķļņšūž", "äõöü|šž")
 _TURKISH = _alphabets("çğıöşü|âîûi̇")
 _CYRILLIC = _alphabets(
@@ -93,53 +89,44 @@ class DecodedText(Struct, frozen=True):
     is_doubtful: bool = False
 
 
-class _Candidate(Struct, frozen=True):
-    encoding: str
-    sample: str
-    score: float
-
-
 def detect_encoding(data: bytes) -> DecodedText:
     """Decodes a text in a legacy encoding. A text that no candidate can decode is read as Windows-1252, with
     replacement characters."""
-    ranking = sorted(_candidates(data[:_SAMPLE_BYTES]), key=lambda candidate: -candidate.score)
-    for position, best in enumerate(ranking):
-        try:
-            text = data.decode(best.encoding)
-        except UnicodeDecodeError:
-            continue
-        others = (other for other in ranking[position + 1 :] if other.sample != best.sample)
-        runner_up = next((other.score for other in others), 0.0)
-        is_doubtful = best.score < _SCORE_MIN or best.score - runner_up < _MARGIN_MIN
-        return DecodedText(text, best.encoding, is_doubtful)
-    return DecodedText(data.decode(_FALLBACK, "replace"), _FALLBACK, is_doubtful=True)
-
-
-def _candidates(data: bytes) -> Iterator[_Candidate]:
+    # The candidates that decode the sample: the score, the encoding and the decoded sample, best first.
+    ranking: list[tuple[float, str, str]] = []
     for encoding in (*_IDEOGRAPHIC, *_ALPHABETS):
         try:
             # Not final: the sample may end within a character.
-            sample = getincrementaldecoder(encoding)().decode(data)[:_SAMPLE_CHARS]
+            sample = getincrementaldecoder(encoding)().decode(data[:_SAMPLE_BYTES])[:_SAMPLE_CHARS]
         except UnicodeDecodeError:
             continue
-        yield _Candidate(encoding, sample, _score(sample, encoding))
+        # How usual the characters beyond ASCII are in the language of the encoding that fits best, from 0 to 1.
+        if encoding in _IDEOGRAPHIC:
+            score = _mean([_ideographic_score(char, *_IDEOGRAPHIC[encoding]) for char in sample if char > "\x7f"])
+        else:
+            # With the letters before and after, which tell whether it is usual there.
+            letters = [
+                (char, before, after)
+                for before, char, after in zip(f" {sample}", sample, f"{sample[1:]} ", strict=False)
+                if char > "\x7f"
+            ]
+            alphabets = _ALPHABETS[encoding]
+            score = max(_mean([_letter_score(*letter, weights) for letter in letters]) for weights in alphabets)
+        ranking.append((score, encoding, sample))
+    # Sorting is stable: of equal candidates the first stays first.
+    ranking.sort(key=lambda candidate: -candidate[0])
+    for position, (score, encoding, sample) in enumerate(ranking):
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        # Encodings that decode the sample to the same text do not compete.
+        runner_up = next((other[0] for other in ranking[position + 1 :] if other[2] != sample), 0.0)
+        return DecodedText(text, encoding, is_doubtful=score < _SCORE_MIN or score - runner_up < _MARGIN_MIN)
+    return DecodedText(data.decode(_FALLBACK, "replace"), _FALLBACK, is_doubtful=True)
 
 
-def _score(text: str, encoding: str) -> float:
-    """Returns how usual the characters beyond ASCII are in a language of the encoding, from 0 to 1."""
-    if encoding in _IDEOGRAPHIC:
-        score_of = _IDEOGRAPHIC[encoding]
-        scores = [score_of(char) for char in text if char > "\x7f"]
-        return sum(scores) / len(scores) if scores else 0.0
-    return max(_alphabet_score(text, alphabet.weights) for alphabet in _ALPHABETS[encoding])
-
-
-def _alphabet_score(text: str, weights: Mapping[str, float]) -> float:
-    scores = [
-        _letter_score(char, before, after, weights)
-        for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
-        if char > "\x7f"
-    ]
+def _mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
@@ -168,41 +155,17 @@ def _is_ascii_letter(char: str) -> bool:
 # -- Chinese, Japanese, Korean -----------------------------------------------------------------------------------------
 
 
-def _is_fullwidth(char: str) -> bool:
-    """Punctuation and fullwidth forms, which all three languages use."""
-    return "\u3000" <= char <= "\u303f" or "\uff01" <= char <= "\uff5e" or char in "“”‘’…—·"
-
-
-def _has_lead_byte(char: str, encoding: str, first: int, last: int) -> bool:
-    """The character sets list the most frequent characters first, under these bytes."""
-    try:
-        data = char.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return len(data) == 2 and first <= data[0] <= last
-
-
-def _simplified_score(char: str) -> float:
-    return _character_score(char, _FREQUENT_SIMPLIFIED, is_usual=_has_lead_byte(char, "gb2312", 0xB0, 0xD7))
-
-
-def _traditional_score(char: str) -> float:
-    return _character_score(char, _FREQUENT_TRADITIONAL, is_usual=_has_lead_byte(char, "big5", 0xA4, 0xC6))
-
-
-def _japanese_score(char: str) -> float:
-    is_kana = "\u3040" <= char <= "\u30ff"
-    return 1.0 if is_kana else _character_score(char, frozenset(), is_usual=_has_lead_byte(char, "cp932", 0x88, 0x97))
-
-
-def _korean_score(char: str) -> float:
-    return _character_score(char, _FREQUENT_KOREAN, is_usual=_has_lead_byte(char, "euc_kr", 0xB0, 0xC8))
-
-
-def _character_score(char: str, frequent: frozenset[str], *, is_usual: bool) -> float:
-    if char in frequent or _is_fullwidth(char):
+def _ideographic_score(char: str, charset: str, first: int, last: int, frequent: frozenset[str]) -> float:
+    """The character sets list the most usual characters first, under the lead bytes from `first` to `last`."""
+    # Punctuation and fullwidth forms, which all three languages use.
+    is_fullwidth = "\u3000" <= char <= "\u303f" or "\uff01" <= char <= "\uff5e" or char in "“”‘’…—·"
+    if char in frequent or is_fullwidth:
         return 1.0
-    return _INFREQUENT_SCORE if is_usual else 0.0
+    try:
+        data = char.encode(charset)
+    except UnicodeEncodeError:
+        return 0.0
+    return _INFREQUENT_SCORE if len(data) == 2 and first <= data[0] <= last else 0.0
 
 
 # About half of the characters in a text are among the two hundred most frequent ones.
@@ -222,11 +185,13 @@ _FREQUENT_KOREAN = frozenset(
     "이다는을의에가고은하를로지기도사한그어니나아서인자시대리해들제일정있수게라보상부전장과와주소스무으만여우오원공구생동적면"
     "되선비신모안성것마조내유말연문물방중위경치화계관명거실당러세미발식회없음습요까데더양진영트용결산기개민재행분간각때학교"
 )
-# Korean comes before Chinese: its syllables take up half of the bytes of the frequent Chinese characters.
-_IDEOGRAPHIC: Mapping[str, Callable[[str], float]] = {
-    "cp949": _korean_score,
-    "gb18030": _simplified_score,
-    "big5hkscs": _traditional_score,
-    "cp932": _japanese_score,
-    "euc_jp": _japanese_score,
+_KANA = frozenset(map(chr, range(0x3040, 0x3100)))
+# The arguments of `_ideographic_score` by encoding. Korean comes before Chinese: its syllables take up half of the
+# bytes of the frequent Chinese characters.
+_IDEOGRAPHIC: Mapping[str, tuple[str, int, int, frozenset[str]]] = {
+    "cp949": ("euc_kr", 0xB0, 0xC8, _FREQUENT_KOREAN),
+    "gb18030": ("gb2312", 0xB0, 0xD7, _FREQUENT_SIMPLIFIED),
+    "big5hkscs": ("big5", 0xA4, 0xC6, _FREQUENT_TRADITIONAL),
+    "cp932": ("cp932", 0x88, 0x97, _KANA),
+    "euc_jp": ("cp932", 0x88, 0x97, _KANA),
 }

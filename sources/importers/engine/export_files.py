@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.archives import SIMPLE_METHODS, Archive, entry_start, is_zip, open_archive
+from sources.importers.engine.archives import SIMPLE_METHODS, entry_start, is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import FailedItem, ImportEvent, printable_name
@@ -16,6 +16,7 @@ from sources.importers.engine.progress import ProgressCallback
 
 # Enough to recognize a file, and to look into an archive.
 _PEEK_BYTES = 1 << 16
+# The size of the archive does not matter here: only the start of one entry is unpacked.
 _PEEK_LIMITS = ImportLimits(
     file_max_bytes=1 << 40,
     unpacked_max_bytes=1 << 20,
@@ -63,10 +64,27 @@ def _export_objects(
     """Yields the JSON objects of an export, each with the name of the file it is in. A single file may have any name;
     it is yielded as "". A damaged file of an archive or folder is an element with a problem."""
     if path.is_dir():
-        yield from _folder_objects(path, limits, progress, is_export_file)
+        bytes_before = 0
+        # An export contains no links, so they are not followed.
+        files = {file.relative_to(path).as_posix(): file for file in files_in(path) if not file.is_symlink()}
+        for name in _require_files(name for name in files if is_in_unpacked_export(name, is_export_file)):
+            with open_file(files[name]) as file:
+                try:
+                    for element in iter_objects(count_reads(file, limits, progress, bytes_before), limits):
+                        yield printable_name(name), element
+                except InvalidParams as error:
+                    yield printable_name(name), JsonElement(0, problem=error.message)
+                # The progress of a folder counts the bytes of all its files.
+                bytes_before += file.tell()
     elif is_zip_file(path):
         with open_archive(path, limits, progress) as archive:
-            yield from _archive_objects(archive, limits, is_export_file)
+            for name in _require_files(name for name in archive.names if is_export_file(name)):
+                try:
+                    with archive.open(name) as entry:
+                        for element in iter_objects(entry, limits):
+                            yield name, element
+                except InvalidParams as error:
+                    yield name, JsonElement(0, problem=error.message)
     else:
         with open_file(path) as file:
             for element in iter_objects(count_reads(file, limits, progress), limits):
@@ -83,6 +101,7 @@ def first_bytes(probe: FileProbe, is_export_file: NameFilter) -> bytes:
     entry = probe.entries.get(name)
     try:
         if entry is not None and entry.compress_type in SIMPLE_METHODS:
+            # Without reading the directory of the zip once more, which takes a second if it has 100,000 entries.
             return entry_start(probe.path, entry, _PEEK_BYTES)
         with open_archive(probe.path, _PEEK_LIMITS) as archive, archive.open(name) as file:
             return file.read(_PEEK_BYTES)
@@ -107,34 +126,6 @@ def is_zip_file(path: Path) -> bool:
 
 def base_name(name: str) -> str:
     return name.rpartition("/")[2].lower()
-
-
-def _archive_objects(
-    archive: Archive, limits: ImportLimits, is_export_file: NameFilter
-) -> Iterator[tuple[str, JsonElement]]:
-    for name in _require_files(name for name in archive.names if is_export_file(name)):
-        try:
-            with archive.open(name) as file:
-                for element in iter_objects(file, limits):
-                    yield name, element
-        except InvalidParams as error:
-            yield name, JsonElement(0, problem=error.message)
-
-
-def _folder_objects(
-    folder: Path, limits: ImportLimits, progress: ProgressCallback, is_export_file: NameFilter
-) -> Iterator[tuple[str, JsonElement]]:
-    bytes_before = 0
-    # An export contains no links, so they are not followed.
-    files = {file.relative_to(folder).as_posix(): file for file in files_in(folder) if not file.is_symlink()}
-    for name in _require_files(name for name in files if is_in_unpacked_export(name, is_export_file)):
-        with open_file(files[name]) as file:
-            try:
-                for element in iter_objects(count_reads(file, limits, progress, bytes_before), limits):
-                    yield printable_name(name), element
-            except InvalidParams as error:
-                yield printable_name(name), JsonElement(0, problem=error.message)
-            bytes_before += file.tell()
 
 
 def _require_files(names: Iterator[str]) -> list[str]:
@@ -165,6 +156,7 @@ class _CountingReader(io.RawIOBase):
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         self._bytes_read += len(data)
+        # Probing checked the size, but the file may have grown since.
         if self._bytes_read > self._max_bytes:
             raise TooLarge("the file", self._max_bytes)
         self._progress(self._bytes_read)

@@ -35,60 +35,48 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     """Raises `NotFound` if the path does not exist. A zip that cannot be read has no names."""
     try:
         if path.is_dir():
-            return FileProbe(path, is_folder=True, names=tuple(islice(_names(path), _NAMES_MAX)))
+            with open_folder(path) as descriptor, os.scandir(descriptor) as found:
+                names = sorted(entry.name for entry in found if not entry.is_symlink())
+            return FileProbe(path, is_folder=True, names=tuple(names[:_NAMES_MAX]))
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(HEAD_BYTES)
     except FileNotFoundError as error:
         raise NotFound("file", path.name) from error
     except (OSError, ValueError) as error:
-        raise InvalidParams(f"{path.name}: cannot be read: {_cause(error)}") from error
+        # A ValueError is a path with a NUL character.
+        cause = error.strerror if isinstance(error, OSError) else None
+        raise InvalidParams(f"{path.name}: cannot be read: {cause or 'invalid path'}") from error
     if size > limits.file_max_bytes:
         raise TooLarge(path.name, limits.file_max_bytes)
-    entries = _entries(path, limits) if is_zip(head) else {}
+    entries: Mapping[str, ZipInfo] = {}
+    if is_zip(head):
+        with suppress(InvalidParams, TooLarge), open_archive(path, limits) as archive:
+            # A zip that is damaged or refused has no names; the importer that its suffix suggests then reports why.
+            entries = dict(islice(archive.entries.items(), _NAMES_MAX))
     return FileProbe(path, is_folder=False, head=head, names=tuple(entries), entries=entries)
 
 
 def files_in(folder: Path) -> Iterator[Path]:
     """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
     files inside the folder; a link to a folder could form a loop."""
+    # Links are compared with the real path of the folder, which may itself be reached through a link.
     root = folder.resolve()
     pending = [folder]
     while pending:
         parent = pending.pop()
-        # The names of files and of visible subfolders; none of a folder that cannot be read.
-        folder_files, folder_folders = [], []
+        # A folder that cannot be read has no files.
+        files, folders = [], []
         with suppress(OSError), open_folder(parent) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
+                path = parent / entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    folder_folders += [entry.name] * (not entry.name.startswith("."))
-                elif entry.is_file(follow_symlinks=False) or (
-                    entry.is_symlink() and _leads_inside(parent, entry, root)
-                ):
-                    folder_files.append(entry.name)
-        files, folders = folder_files, folder_folders
-        yield from (parent / name for name in sorted(files))
-        pending += [parent / name for name in sorted(folders, reverse=True)]
-
-
-def _leads_inside(folder: Path, link: "os.DirEntry[str]", root: Path) -> bool:
-    """Excludes pipes and devices, which might never end."""
-    path = folder / link.name
-    return path.is_file() and path.resolve().is_relative_to(root)
-
-
-def _names(folder: Path) -> list[str]:
-    with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
-        return sorted(entry.name for entry in entries if not entry.is_symlink())
-
-
-def _entries(path: Path, limits: ImportLimits) -> Mapping[str, ZipInfo]:
-    try:
-        with open_archive(path, limits) as archive:
-            return dict(islice(archive.entries.items(), _NAMES_MAX))
-    except (InvalidParams, TooLarge):
-        return {}
-
-
-def _cause(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or "invalid path"
+                    folders += [path] * (not entry.name.startswith("."))
+                elif entry.is_symlink():
+                    # `is_file` excludes links to pipes and devices, which might never end.
+                    files += [path] * (path.is_file() and path.resolve().is_relative_to(root))
+                elif entry.is_file(follow_symlinks=False):
+                    files.append(path)
+        yield from sorted(files)
+        # In reverse, because the last one is taken next.
+        pending += sorted(folders, reverse=True)

@@ -57,6 +57,7 @@ class ArchiveTree:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
+        # By the name that people see; the archive is asked by the name that it has.
         self._entries = {decode_name(name): name for name in archive.names if is_visible(name)}
 
     @property
@@ -69,6 +70,7 @@ class ArchiveTree:
     def read(self, name: str, max_bytes: int) -> bytes:
         """Raises InvalidParams for a file that cannot be read or is too large, TooLarge if the archive is."""
         entry = self._entries[name]
+        # By the declared size, so that a large file of the export costs nothing.
         if self._archive.size(entry) > max_bytes:
             raise InvalidParams(TooLarge("the file", max_bytes).message)
         return self._archive.read(entry, max_bytes)

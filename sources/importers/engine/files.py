@@ -49,6 +49,7 @@ def stable_uuid(importer: str, kind: str, key: str) -> str:
     """Derives an id from properties that do not change, for formats whose items have no globally unique id. It is the
     UUID of version 5 (RFC 9562, section 5.5), formatted here because `uuid.uuid5` takes five times as long, and large
     files have millions of items."""
+    # SHA-1 because version 5 of UUIDs is defined with it; nothing depends on its security.
     digest = sha1(_NAMESPACE_BYTES + f"{importer}\0{kind}\0{key}".encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
@@ -180,6 +181,8 @@ def kind_of(item: ImportedItem) -> ItemKind:
 _BYTES_PER_CHAR = 4
 _TEXT_LIMIT = f"{_BYTES_PER_CHAR} for each of item_max_chars"
 _BLOCK_BYTES = 1 << 16
+# Texts are decoded deep inside an importer. The variable brings their doubts to the batch that is being read, without
+# every importer having to pass them on.
 _DOUBTS: ContextVar[list[DoubtfulItem] | None] = ContextVar("doubts", default=None)
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -188,6 +191,7 @@ def read_bytes(path: Path, max_bytes: int, limit_name: str = "") -> bytes:
     with open_file(path) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
+        # One byte more than allowed was requested, which shows that the file is larger.
         raise TooLarge(printable_name(path.name), max_bytes, limit_name)
     return data
 

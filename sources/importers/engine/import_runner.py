@@ -86,6 +86,7 @@ async def run_import(
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
+    # The process may open these paths and no others.
     paths = [result.path.resolve() for result in results if isinstance(result, DiscoveredFile)]
     limits = limits or import_limits(settings)
     async with open_reader_process(limits, paths) as process:
@@ -150,6 +151,7 @@ class ImportRunner:
         digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
         known = None
         if bookmarks is not None and digest is not None and not self._rereads_unchanged:
+            # The digest of a large export is computed in a fraction of the time in which it is read.
             known = await find_known_file(bookmarks, file, digest)
         if known is not None:
             importing.count_unchanged(known.kinds)
@@ -161,6 +163,7 @@ class ImportRunner:
             if source_file.importer.recognizes_moved_files:
                 importing.identity = DocumentIdentity(bookmarks, source_file, digest, self.locations)
             await importing.run(self._limits, self._batch_limits, file_progress)
+            # A file with failures is read again next time.
             if not importing.summary.failures:
                 item = importing.identity.item if importing.identity is not None else ""
                 await save_known_file(bookmarks, source_file, digest, importing.summary, item)
@@ -208,8 +211,18 @@ class _FileImport:
     async def run(self, limits: ImportLimits, batches: BatchLimits, file_progress: FileProgress) -> None:
         """Reads the next batch while the previous one is written."""
         limits = replace(limits, has_stable_path=self.file.has_stable_path)
-        position = await self._saved_position()
-        reader = self._open(limits, batches, file_progress, position)
+        importer, path = self.file.importer, self.file.path
+        position = None
+        # A format with an output version is read as a whole; its files are recognized by their digest instead.
+        keeps_position = self.file.has_stable_path and not importer.output_version
+        if self._library is not None and keeps_position and not self._from_start:
+            bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
+            position = None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
+        reader: BatchReader | ProcessBatchReader
+        if is_read_in_a_process(importer):
+            reader = ProcessBatchReader(self._process, importer, path, limits, batches, file_progress, position)
+        else:
+            reader = BatchReader(limit_events(importer.read(path, limits, file_progress, position), limits), batches)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
         try:
             while not (batch := await asyncio.shield(next_batch)).is_last:
@@ -225,31 +238,14 @@ class _FileImport:
             self.summary.failed_files += 1
             self._add_problem("", batch.failure)
 
-    def _open(
-        self, limits: ImportLimits, batches: BatchLimits, progress: FileProgress, position: ReadPosition | None
-    ) -> BatchReader | ProcessBatchReader:
-        importer, path = self.file.importer, self.file.path
-        if is_read_in_a_process(importer):
-            return ProcessBatchReader(self._process, importer, path, limits, batches, progress, position)
-        return BatchReader(limit_events(importer.read(path, limits, progress, position), limits), batches)
-
     def count_unchanged(self, kinds: Mapping[str, int]) -> None:
         """Counts items that were imported earlier and are not read again."""
         for kind, count in kinds.items():
             self.summary.counts(kind).add("unchanged", count)
             self._progress.items += count
 
-    async def _saved_position(self) -> ReadPosition | None:
-        if self._library is None or self._from_start or not self._keeps_position:
-            return None
-        bookmark = await self._library.bookmarks.get(bookmark_key(self.file))
-        return None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
-
-    @property
-    def _keeps_position(self) -> bool:
-        return self.file.has_stable_path and not self.file.importer.output_version
-
     async def _write(self, batch: Batch) -> None:
+        # A running import passes its slot on here while others wait.
         if self._progress.before_batch is not None:
             await self._progress.before_batch()
         for report in batch.reports:
@@ -263,6 +259,7 @@ class _FileImport:
                 assigned = await self._identities.assign(kind, assigned)
             await self._upsert(kind, assigned)
         if batch.position is not None and self._library is not None and self.file.has_stable_path:
+            # After the items. If the process is killed in between, they are read again and recognized by their ids.
             bookmark = msgspec.json.encode(batch.position).decode()
             await self._library.bookmarks.set(bookmark_key(self.file), bookmark)
 
@@ -302,7 +299,14 @@ class _FileImport:
             await self._upsert(kind, items[:half])
             await self._upsert(kind, items[half:])
             return
-        await self._set_images(items, [result for result, _ in results])
+        # Only of notes that are now as in the file: others keep the images of their own text.
+        images = {
+            str(item.draft.uuid): item.images
+            for item, (result, _) in zip(items, results, strict=True)
+            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
+        }
+        if images and self._library is not None:
+            await self._library.notes.set_images(images)
         for item, (result, message_results) in zip(items, results, strict=True):
             self._count(kind, item, result)
             if isinstance(item, ImportedConversation):
@@ -310,18 +314,9 @@ class _FileImport:
                     self._count("messages", message, message_result)
         self._progress.items += sum(map(row_count, items))
 
-    async def _set_images(self, items: Sequence[ImportedItem], results: Sequence[UpsertResult]) -> None:
-        """Stores the images of notes that are now as in the file."""
-        images = {
-            str(item.draft.uuid): item.images
-            for item, result in zip(items, results, strict=True)
-            if isinstance(item, ImportedNote) and item.images is not None and result.outcome in _CURRENT
-        }
-        if images and self._library is not None:
-            await self._library.notes.set_images(images)
-
     def _count(self, kind: str, item: ImportedItem | MessageDraft, result: UpsertResult) -> None:
         is_refused = result.outcome == "refused"
+        # A conversation in several parts is counted once.
         if isinstance(item, ImportedConversation) and item.continues and not is_refused:
             return
         self.summary.counts(kind).add(result.outcome)
@@ -340,6 +335,7 @@ async def _upsert_many(
 ) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     """Returns the result for each item, and for a conversation also those for its messages."""
     if library is None:
+        # A dry run.
         new = UpsertResult("new")
         return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
     if kind == "chats":
@@ -347,6 +343,7 @@ async def _upsert_many(
         thread_results = await library.chats.upsert_many(threads, keeps_edits=keeps_edits)
         return [(result.conversation, result.messages) for result in thread_results]
     if kind not in ITEM_KINDS and kind != OBSERVATION.source:
+        # An export of a library with a plugin that is not installed here.
         problem = f"no installed distribution adds the kind {kind[:_LABEL_CHARS]!r}"
         return [(UpsertResult("refused", problem), ())] * len(items)
     results = await library.collection(kind).upsert_many([item.draft for item in items], keeps_edits=keeps_edits)

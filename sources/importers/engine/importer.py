@@ -18,12 +18,12 @@ A subclass implements:
   enough.
 - `recognizes(probe)`: the confidence, from 0.0 (not this format) to 1.0 (certain), judged by the first bytes of a file
   or the names in a zip or folder. It must not raise, whatever the bytes are. The most confident importer is chosen.
-- `read(path, limits, progress, position)`: a generator of the values in `imported_items.py`.
+- `read(path, limits, progress, position)`: a generator of the values in `files.py`.
   - Yield an `Imported…` for every item, with a draft whose `uuid` is the same each time the item is read: the id that
     the format itself gives it if that is globally unique, otherwise `stable_uuid(format, kind, key)`. `kind` is
     "notes", "media" and so on; `key` consists of what does not change when the item is edited or others are inserted
     before it, and starts with `file_key(path, limits)` unless it is unique across files.
-  - Times in drafts are strings as `stored_time` and `stored_date` in `times.py` return them.
+  - Times in drafts are strings as `stored_time` and `stored_date` in `values.py` return them.
   - Yield `FailedItem` for an item that cannot be read and go on with the next; `SkippedItem` for one that is left out
     on purpose. Every item of the file is reported in one of these ways.
   - Raise `InvalidParams` if the file as a whole cannot be read, and `TooLarge` if it exceeds a limit.
@@ -43,6 +43,9 @@ from sources.importers.engine.files import ImportEvent, ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import FollowedDatabase
+
+# Formats take what the signature of `read` needs from here, too, instead of from four modules.
+__all__ = ["FileProbe", "ImportEvent", "ImportLimits", "Importer", "ProgressCallback", "ReadPosition"]
 
 
 class Importer(ABC):

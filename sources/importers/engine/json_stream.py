@@ -8,7 +8,7 @@ ijson 3.6 reads exports faster (80 MB/s instead of 30 MB/s), but has no limits: 
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import IO, Any, TypeVar
 
@@ -81,7 +81,10 @@ def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return msgspec.json.decode(_replace_unpaired(bytes(data)), type=shape)
+            # `\\ud800` is a backslash and a word. A NUL byte cannot occur in JSON, so it can represent the backslash.
+            hidden = bytes(data).replace(b"\\\\", b"\0")
+            repaired = _UNPAIRED.sub(rb"\\u0000", hidden).replace(b"\0", b"\\\\")
+            return msgspec.json.decode(repaired, type=shape)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"unexpected structure: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -98,12 +101,6 @@ def require_depth(data: bytes, limits: ImportLimits) -> None:
             pass
         if boundaries.deepest > limits.depth_max:
             raise InvalidParams(_too_deep(limits))
-
-
-def _replace_unpaired(data: bytes) -> bytes:
-    # `\\ud800` is a backslash and a word. A NUL byte cannot occur in JSON, so it can represent the backslash.
-    hidden = data.replace(b"\\\\", b"\0")
-    return _UNPAIRED.sub(rb"\\u0000", hidden).replace(b"\0", b"\\\\")
 
 
 def _blocks(first: bytes, file: IO[bytes]) -> Iterator[bytes]:
@@ -133,7 +130,9 @@ class _BoundaryFinder:
     def find(self, block: bytes) -> Iterator[tuple[int, bool]]:
         """Yields the offset of each boundary, and whether an object starts there. The end of the list counts as a
         boundary, too."""
+        # Escaped quotation marks do not end a string. The replacement has the same length, so that offsets stay valid.
         plain = block.replace(b"\\\\", b"..").replace(b'\\"', b"..") if b"\\" in block else block
+        # No bracket at all, as within a long text: only whether it ends inside a string matters.
         if not plain.translate(None, _NOT_STRUCTURE):
             self._in_string ^= plain.count(b'"') % 2 == 1
             return
@@ -144,7 +143,10 @@ class _BoundaryFinder:
                 if not in_string and piece not in _PLAIN:
                     braces = piece.translate(None, _NOT_STRUCTURE)
                     if self.depth - len(braces) > self._base:
-                        self._track_depth(braces)
+                        # No object can end here.
+                        for run in _RUN.findall(braces):
+                            self.depth += len(run) if run[0] in _OPENING else -len(run)
+                            self.deepest = max(self.deepest, self.depth)
                     elif braces:
                         yield from self._boundaries(piece, offset)
                 in_string = not in_string
@@ -170,11 +172,6 @@ class _BoundaryFinder:
             return False
         self.depth += opening - closing
         return True
-
-    def _track_depth(self, braces: bytes) -> None:
-        for run in _RUN.findall(braces):
-            self.depth += len(run) if run[0] in _OPENING else -len(run)
-            self.deepest = max(self.deepest, self.depth)
 
     def _boundaries(self, piece: bytes, offset: int) -> Iterator[tuple[int, bool]]:
         """Scans a piece in which an object may start or end."""
@@ -218,8 +215,9 @@ class _ObjectSplitter:
             # The first byte of a list is its opening bracket.
             yield from self._split_block(block, 1 if index == 0 and self._base else 0)
             if self._after_list is not None:
-                if self._is_whole_file:
-                    yield from self._check_end(chain((self._after_list,), blocks))
+                rest = chain((self._after_list,), blocks)
+                if self._is_whole_file and any(part.strip(_WHITESPACE) for part in rest):
+                    yield self._failed("unexpected data after the end of the list")
                 return
         if self._is_inside or self._base:
             yield self._failed("file is truncated")
@@ -261,6 +259,7 @@ class _ObjectSplitter:
             return self._failed(f"expected at most {self._limits.line_max_bytes} bytes, got {size}")
         if self._finder.deepest - self._base > self._limits.depth_max:
             return self._failed(_too_deep(self._limits))
+        # Checked before the object is decoded, because the values take the memory, not the bytes.
         if has_too_many_values(data, self._limits):
             return self._failed(too_many_values(self._limits))
         self._number += 1
@@ -271,10 +270,6 @@ class _ObjectSplitter:
         if not self._is_junk_reported and text.strip(_WHITESPACE + b","):
             self._is_junk_reported = True
             yield self._failed("expected an object")
-
-    def _check_end(self, blocks: Iterable[bytes]) -> Iterator[JsonElement]:
-        if any(block.strip(_WHITESPACE) for block in blocks):
-            yield self._failed("unexpected data after the end of the list")
 
     def _failed(self, problem: str) -> JsonElement:
         self._number += 1
@@ -307,11 +302,14 @@ class MemberList(Struct, frozen=True):
 
 def read_member_list(file: IO[bytes], path: Sequence[str], limits: ImportLimits) -> MemberList | None:
     """Returns the list at a path of keys, or None if there is no list before the end of the file."""
-    before, rest = _find_list(file, [key.encode() for key in path], limits)
-    if rest is None:
-        return None
-    header = parse_json(before + b"[]" + b"}" * len(path), limits)
-    return MemberList(header, iter_list(rest, file, limits))
+    # Importers of Discord, Telegram and Grok need the members before the list, and then its elements one by one.
+    scanner, keys = JsonScanner(file, limits), [key.encode() for key in path]
+    for token, start in scanner:
+        if token == b"[" and scanner.is_at(keys):
+            # An empty list and the closing braces make the bytes before the list an object of their own.
+            header = parse_json(scanner.data[:start] + b"[]" + b"}" * len(path), limits)
+            return MemberList(header, iter_list(scanner.data[start:], file, limits))
+    return None
 
 
 def element_object(element: JsonElement, limits: ImportLimits) -> Mapping[str, Any]:
@@ -322,15 +320,6 @@ def element_object(element: JsonElement, limits: ImportLimits) -> Mapping[str, A
     if not isinstance(value, Mapping):
         raise InvalidParams("expected an object")
     return value
-
-
-def _find_list(file: IO[bytes], path: Sequence[bytes], limits: ImportLimits) -> tuple[bytes, bytes | None]:
-    """Returns the bytes before the list, and the first bytes of the list."""
-    scanner = JsonScanner(file, limits)
-    for token, start in scanner:
-        if token == b"[" and scanner.is_at(path):
-            return scanner.data[:start], scanner.data[start:]
-    return scanner.data, None
 
 
 class JsonScanner:
@@ -359,7 +348,13 @@ class JsonScanner:
                 bracket = token[0]
                 if bracket in _BRACKETS:
                     yield bracket, token.start()
-                    self._pass(bracket)
+                    if bracket in _MEMBER_OPENING:
+                        self._containers.append(self.key)
+                        if len(self._containers) > self._limits.depth_max:
+                            raise InvalidParams(_too_deep(self._limits))
+                    elif self._containers:
+                        self._containers.pop()
+                    self.key = _NO_KEY
                 elif not token["closed"] or (token.end() == len(self.data) and not is_end):
                     # The string, or the space after it, may continue in the next block.
                     break
@@ -375,12 +370,3 @@ class JsonScanner:
     def is_at(self, path: Sequence[bytes]) -> bool:
         """Returns whether the value that is being opened is at a path of keys."""
         return len(self._containers) == len(path) and [*self._containers[1:], self.key] == list(path)
-
-    def _pass(self, bracket: bytes) -> None:
-        if bracket in _MEMBER_OPENING:
-            self._containers.append(self.key)
-            if len(self._containers) > self._limits.depth_max:
-                raise InvalidParams(f"nested more than {self._limits.depth_max} levels deep")
-        elif self._containers:
-            self._containers.pop()
-        self.key = _NO_KEY

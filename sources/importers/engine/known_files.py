@@ -36,15 +36,16 @@ def bookmark_key(file: DiscoveredFile) -> str:
 async def content_digest(file: DiscoveredFile, max_bytes: int) -> str | None:
     """Returns the file's digest, prefixed with the importer's output version. Returns None if the file cannot be
     recognized again, or is too large to be read anyway."""
+    # An upload has a new path every time, so that no bookmark could be found again.
     if not file.importer.output_version or not file.has_stable_path or file.size_bytes > max_bytes:
         return None
-    return await asyncio.to_thread(_content_digest, file)
 
-
-def _content_digest(file: DiscoveredFile) -> str | None:
-    try:
+    def digest() -> str:
         with open_file(file.path) as content:
-            return f"{file.importer.output_version} {hash_file(content, blake2b).hexdigest()}"
+            return hash_file(content, blake2b).hexdigest()
+
+    try:
+        return f"{file.importer.output_version} {await asyncio.to_thread(digest)}"
     except OSError:
         return None
 
@@ -105,18 +106,22 @@ class DocumentIdentity:
             await self._bookmarks.set(self._content_key, self._location)
             await self._bookmarks.set(_key("item", self.item), self._location)
         if self._old_location:
+            # An empty digest: another document at the old location is not taken for the one that moved.
             await store_known_file(self._bookmarks, self._old_location, KnownFile("", {}, {}))
 
     async def _item(self, natural: str) -> str:
+        # A document that was imported from this location before keeps its item, whatever it contains now.
         known = await load_known_file(self._bookmarks, self._location)
         if known is not None and known.digest:
             return known.item or natural
+        # Next, the same bytes at a location that no longer has a file of this import.
         moved = await self._moved_file()
         if moved is not None:
             return moved.item
         owner = await self._bookmarks.get(_key("item", natural))
         if owner in (None, self._location):
             return natural
+        # The item of this location was taken over by the document that moved away, so this one is another document.
         return stable_uuid(self._importer, "media", f"{natural}\0{self._digest}")
 
     async def _moved_file(self) -> KnownFile | None:
@@ -157,24 +162,23 @@ async def keep_former_ids(library: Library, items: Sequence[ImportedItem]) -> Se
 
 async def _with_former_id(library: Library, item: ImportedNote) -> ImportedNote:
     """The owner of a former id is remembered by its new one, so that it stays the owner when its text changes."""
-    name, new_id = _key("former", item.former_uuid), str(item.draft.uuid)
+    name, draft, new_id = _key("former", item.former_uuid), item.draft, str(item.draft.uuid)
     owner = await library.bookmarks.get(name)
-    if owner is None and await _is_state_of(library, item):
-        await library.bookmarks.set(name, new_id)
-        owner = new_id
-    return replace(item, draft=replace(item.draft, uuid=item.former_uuid)) if owner == new_id else item
-
-
-async def _is_state_of(library: Library, item: ImportedNote) -> bool:
-    """Whether the note can be the one with the former id: its text is the same, or it was not modified before."""
-    draft = item.draft
-    try:
-        stored = await library.notes.get(item.former_uuid)
-    except NotFound:  # deleted, and stays so
-        return True
-    modified = draft.created_at if draft.last_modified is UNSET else draft.last_modified
-    last_modified = stored.metadata.get("updated", stored.created_at)
-    return stored.content == draft.content or (isinstance(modified, str) and modified >= str(last_modified))
+    if owner is None:
+        try:
+            stored = await library.notes.get(item.former_uuid)
+        except NotFound:
+            # Deleted, and stays so.
+            is_owner = True
+        else:
+            # The note with the former id has the same text, or an older version of it.
+            modified = draft.created_at if draft.last_modified is UNSET else draft.last_modified
+            stored_at = str(stored.metadata.get("updated", stored.created_at))
+            is_owner = stored.content == draft.content or (isinstance(modified, str) and modified >= stored_at)
+        if is_owner:
+            await library.bookmarks.set(name, new_id)
+            owner = new_id
+    return replace(item, draft=replace(draft, uuid=item.former_uuid)) if owner == new_id else item
 
 
 def _key(kind: str, value: str) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import yaml
@@ -75,27 +75,22 @@ def read_org_header(text: str) -> OrgHeader:
         if match := _KEYWORD.fullmatch(line.strip()):
             keywords.setdefault(match[1].lower(), match[2].strip())
     first_id = next((match[1] for line in lines if (match := _ID.fullmatch(line))), None)
+    title = keywords.get("title", "")
+    if not title:
+        # The first headline, without the tags at its end.
+        headline = next((line for line in lines if line.startswith("* ")), "").removeprefix("* ").strip()
+        words, _, last = headline.rpartition(" ")
+        title = words.strip() if _is_tag_list(last) and words else headline
+    date = _DATE.match(keywords.get("date", ""))
+    ends = (line.rstrip().rpartition(" ")[2] for line in text.split("\n") if line.startswith("*"))
+    headline_tags = islice(filter(_is_tag_list, ends), _TAGS_MAX)
     return OrgHeader(
-        title=keywords.get("title", "") or _first_headline(lines),
-        tags=(*_split_tags(keywords.get("filetags", "")), *_headline_tags(text)),
-        created=_date(keywords.get("date", "")),
+        title=title,
+        tags=(*_split_tags(keywords.get("filetags", "")), *chain.from_iterable(map(_split_tags, headline_tags))),
+        created=stored_date(f"{date[1]}T{date[2].zfill(5)}" if date[2] else date[1]) if date else None,
         uuid=valid_uuid(first_id),
         author=keywords.get("author", ""),
     )
-
-
-def _first_headline(lines: list[str]) -> str:
-    line = next((line for line in lines if line.startswith("* ")), "")
-    title, _, tags = line.removeprefix("* ").strip().rpartition(" ")
-    return title.strip() if _is_tag_list(tags) and title else line.removeprefix("* ").strip()
-
-
-def _headline_tags(text: str) -> Iterator[str]:
-    count = 0
-    for line in text.split("\n"):
-        if line.startswith("*") and _is_tag_list(last := line.rstrip().rpartition(" ")[2]) and count < _TAGS_MAX:
-            count += 1
-            yield from _split_tags(last)
 
 
 def _is_tag_list(word: str) -> bool:
@@ -104,13 +99,6 @@ def _is_tag_list(word: str) -> bool:
 
 def _split_tags(text: str) -> list[str]:
     return [tag for tag in text.replace(":", " ").split() if tag]
-
-
-def _date(text: str) -> str | None:
-    match = _DATE.match(text)
-    if match is None:
-        return None
-    return stored_date(f"{match[1]}T{match[2].zfill(5)}" if match[2] else match[1])
 
 
 # -- front matter ------------------------------------------------------------------------------------------------------
@@ -153,19 +141,17 @@ def parse_yaml(text: str, depth_max: int) -> Any:
             if isinstance(event, yaml.AliasEvent):
                 raise InvalidParams("YAML aliases are not supported")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            # Events are counted and their depth checked before values are built, which happens recursively.
             if depth > depth_max:
                 raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER
     except yaml.YAMLError as error:
-        raise InvalidParams(f"YAML is invalid: {_reason(error)}") from error
+        problem = str(getattr(error, "problem", None) or "unexpected content")[:80]
+        mark = getattr(error, "problem_mark", None)
+        reason = f"{problem} in line {mark.line + 1}" if mark is not None else problem
+        raise InvalidParams(f"YAML is invalid: {reason}") from error
     except UnicodeEncodeError as error:
         raise InvalidParams("YAML contains an unpaired surrogate") from error
-
-
-def _reason(error: yaml.YAMLError) -> str:
-    problem = str(getattr(error, "problem", None) or "unexpected content")[:80]
-    mark = getattr(error, "problem_mark", None)
-    return f"{problem} in line {mark.line + 1}" if mark is not None else problem
 
 
 def stripped_text(value: object) -> str:

@@ -37,6 +37,7 @@ def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
         for kind, size in _chunks(file):
             if kind not in _TEXT_TYPES:
                 continue
+            # Only the keyword is read first: the texts of other keywords may be large and are not needed.
             start = file.read(min(size, _KEYWORD_MAX_BYTES))
             if _keyword(start) != keyword:
                 continue
@@ -45,7 +46,16 @@ def read_text_chunk(path: Path, keyword: str, max_bytes: int) -> bytes | None:
             data = start + file.read(size - len(start))
             if len(data) < size:
                 raise InvalidParams(_TRUNCATED)
-            return _DECODERS[kind](data.partition(b"\0")[2], max_bytes)
+            text = data.partition(b"\0")[2]
+            if kind == b"zTXt":
+                # A byte for the compression method, of which there is one, then zlib data (PNG, 11.3.4).
+                return _inflate(text[1:], max_bytes)
+            if kind == b"iTXt":
+                # Compression flag, compression method, language, translated keyword, then the text (PNG, 11.3.4).
+                is_compressed = text[:1] == b"\1"
+                text = text[2:].partition(b"\0")[2].partition(b"\0")[2]
+                return _inflate(text, max_bytes) if is_compressed else text
+            return text
     return None
 
 
@@ -79,25 +89,10 @@ def _keyword(start: bytes) -> str:
     return start.partition(b"\0")[0].decode("latin-1").strip().lower()
 
 
-def _decode_plain(data: bytes, _max_bytes: int) -> bytes:
-    return data
-
-
-def _decode_compressed(data: bytes, max_bytes: int) -> bytes:
-    """Decodes zTXt: a byte for the compression method, of which there is one, then zlib data."""
-    return _inflate(data[1:], max_bytes)
-
-
-def _decode_international(data: bytes, max_bytes: int) -> bytes:
-    """Decodes iTXt: compression flag, compression method, language, translated keyword, then the text."""
-    is_compressed, rest = data[:1] == b"\1", data[2:]
-    text = rest.partition(b"\0")[2].partition(b"\0")[2]
-    return _inflate(text, max_bytes) if is_compressed else text
-
-
 def _inflate(data: bytes, max_bytes: int) -> bytes:
     decompressor = zlib.decompressobj()
     try:
+        # Limited while unpacking: a few kilobytes of zlib data can hold gigabytes.
         text = decompressor.decompress(data, max_bytes)
     except zlib.error as error:
         raise InvalidParams("PNG contains a damaged text chunk") from error
@@ -106,9 +101,6 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
     if not decompressor.eof:
         raise InvalidParams("PNG contains a truncated text chunk")
     return text
-
-
-_DECODERS = {b"tEXt": _decode_plain, b"zTXt": _decode_compressed, b"iTXt": _decode_international}
 
 
 # -- webp exif ---------------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ ReaderResponse = FoundFiles | ReadProgress | ParseDocument | ReadBatch
 encode_request = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(ReaderRequest).decode
 encode_response = msgspec.msgpack.Encoder().encode
+# Typed, unlike pickle: whatever bytes arrive, they become one of these values or an error.
 decode_response = msgspec.msgpack.Decoder(ReaderResponse).decode
 
 

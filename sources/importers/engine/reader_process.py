@@ -188,6 +188,8 @@ class ReaderProcess:
         descriptor = self._process.stdout.fileno()
         due = time.monotonic() + self._limits.reader_deadline_s
         while len(self._received) < length:
+            # Silence for longer than the deadline means a loop: the process reports its progress several times a
+            # second.
             if not select.select([descriptor], [], [], max(0.0, due - time.monotonic()))[0]:
                 self.kill()
                 self._end()
@@ -206,6 +208,7 @@ class ReaderProcess:
             raise InvalidParams("the import was stopped")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         self._received.clear()
+        # -P: modules are not looked for in the current folder, which may be one with imported files.
         command = [sys.executable, "-P", "-m", _MODULE, str(self._limits.reader_memory_max_bytes)]
         self._process = subprocess.Popen(  # noqa: S603 - our own module, and arguments that no shell reads
             command,
@@ -241,12 +244,14 @@ class ReaderProcess:
                 with suppress(OSError):
                     pipe.close()
         try:
+            # A process that was asked to end by closing its pipes gets a second for that.
             code = process.wait(1)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, SIGKILL)
             code = process.wait()
         with errors:
+            # The end of what it wrote to stderr is the reason, such as a traceback.
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LOGGED_BYTES))
             if text := errors.read().decode(errors="replace").strip():
                 logger.error("The process that reads imported files ended with code {}:\n{}", code, text)

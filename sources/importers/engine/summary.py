@@ -73,6 +73,7 @@ class ImportSummary(Struct, kw_only=True):
         """Whether the import failed as a whole: there was nothing to read, or nothing could be read."""
         if not self.failures:
             return not self.files
+        # Failures next to items that were imported are problems of the file, not a failed import.
         return all(counts.total == counts.refused for counts in self.kinds.values())
 
     def counts(self, kind: str) -> OutcomeCounts:
@@ -139,7 +140,9 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
         if is_zip(probe.head) or suffix in _ZIP_SUFFIXES:
             with open_archive(probe.path, limits):
                 pass
-        elif probe.head.startswith(SIGNATURE) or (suffix in _PNG_SUFFIXES and not _is_other_image(probe.head)):
+        elif probe.head.startswith(SIGNATURE) or (
+            suffix in _PNG_SUFFIXES and not probe.head.startswith(_IMAGE_STARTS) and probe.head[4:8] != _HEIF_MARK
+        ):
             require_complete(probe.path)
         elif is_database(probe):
             require_readable(probe.path)
@@ -172,10 +175,6 @@ def find_damage(probe: FileProbe, limits: ImportLimits) -> str | None:
     except OSError as error:
         return f"cannot be read: {error.strerror or 'disk error'}"
     return None
-
-
-def _is_other_image(head: bytes) -> bool:
-    return head.startswith(_IMAGE_STARTS) or head[4:8] == _HEIF_MARK
 
 
 def _require_json(data: bytes) -> None:

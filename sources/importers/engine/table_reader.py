@@ -39,6 +39,7 @@ _STEPS_PER_CALL = 1_000_000
 _CACHE_KIB = 8 * 1024
 _PROBE_VALUE_MAX_BYTES = 1 << 20
 _SAFETY_PRAGMAS = (
+    # A crafted schema may not call functions, and damaged pages are found when they are loaded.
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA query_only = ON",
@@ -63,6 +64,7 @@ def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connecti
                 f"database is in use ({printable_name(journal.name)} exists); close the program that uses it first"
             )
     with _connect(path, limits.line_max_bytes) as connection:
+        # Stops at the first error. Rows of a damaged table could be read twice or be missing without notice.
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise InvalidParams("database is damaged")
         yield connection
@@ -98,32 +100,26 @@ def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
     try:
         # The import runner reads batches on different threads, one after the other.
         with opening_only(path):
+            # Immutable: SQLite neither locks the file of the other program nor creates files next to it.
             uri = f"{Path(real_path(path)).as_uri()}?mode=ro&immutable=1"
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         size_bytes = file_status(path).st_size
+        # A larger value is an error of its row, and is never held in memory.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        connection.text_factory = _decode_text
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
         for statement in _SAFETY_PRAGMAS:
             connection.execute(statement)
         calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
         connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
         yield connection
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
-        raise InvalidParams(_problem(error)) from error
+        is_interrupted = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+        too_much_work = "database takes more work to read than its size explains"
+        raise InvalidParams(too_much_work if is_interrupted else "database cannot be read by SQLite") from error
     finally:
         if connection is not None:
             connection.close()
-
-
-def _problem(error: Exception) -> str:
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-        return "database takes more work to read than its size explains"
-    return "database cannot be read by SQLite"
-
-
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 TableRow = Mapping[str, Any]
@@ -187,6 +183,7 @@ class TableReader:
 
     def grouped_rowids(self, table: TableSpec, key: str, order_column: str) -> Iterator[tuple[Any, Iterator[int]]]:
         """Groups rows by `key` and yields the rowids of each group, sorted by `order_column`."""
+        # Sorts the keys only. The rows, with all their text, are read one by one afterwards.
         rows = self._connection.execute(f"SELECT {key}, rowid FROM {table.name} ORDER BY {key}, {order_column}, rowid")
         for value, group in groupby(rows, key=lambda row: row[0]):
             yield value, (rowid for _, rowid in group)
@@ -225,6 +222,7 @@ class TableReader:
         # Older versions deleted keywords instead of marking them.
         is_live = "AND k.deleted = 0" if "deleted" in self.columns(links.keyword_table) else ""
         rows = self._connection.execute(
+            # CROSS JOIN keeps the order of the tables, so that SQLite starts with the links of the item.
             f"SELECT k.keyword FROM {links.link_table} l CROSS JOIN {links.keyword_table} k ON k.id = l.keyword_id "
             f"WHERE l.{links.item_column} = ? {is_live} ORDER BY k.keyword",
             (item_id,),

@@ -5,6 +5,7 @@ lacks a field is better than no item.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -86,6 +87,10 @@ def objects(values: object) -> Iterator[Mapping[str, Any]]:
     return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
 
 
+def object_or_empty(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -96,6 +101,7 @@ def parse_json(data: bytes, limits: ImportLimits) -> Any:
     if has_too_many_values(data, limits):
         raise InvalidParams(too_many_values(limits))
     try:
+        # msgspec limits its own recursion, and raises RecursionError beyond that.
         value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:
         raise InvalidParams("JSON is not valid UTF-8") from error
@@ -106,7 +112,17 @@ def parse_json(data: bytes, limits: ImportLimits) -> Any:
         raise _too_deep(depth_max) from error
     # Fewer brackets cannot be nested too deeply.
     if data.count(b"{") + data.count(b"[") > depth_max:
-        _require_depth(value, depth_max)
+        level = [value]
+        for _ in range(depth_max):
+            # Containers of decoded JSON are dicts and lists, which is faster to check than that they are mappings.
+            containers = (
+                one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
+            )
+            level = list(chain.from_iterable(containers))
+            if not level:
+                break
+        else:
+            raise _too_deep(depth_max)
     return value
 
 
@@ -126,25 +142,6 @@ def json_or_none(value: object, limits: ImportLimits) -> Any:
         return parse_json(value.encode("utf-8", "replace"), limits) if isinstance(value, str) else None
     except InvalidParams:
         return None
-
-
-def _require_depth(value: Any, depth_max: int) -> None:
-    level = [value]
-    for _ in range(depth_max):
-        level = list(_children(level))
-        if not level:
-            return
-    raise _too_deep(depth_max)
-
-
-def _children(values: list[Any]) -> Iterator[Any]:
-    """Yields the values one level below. Containers of decoded JSON are dicts and lists, which is faster to check than
-    that they are mappings."""
-    for value in values:
-        if isinstance(value, dict):
-            yield from value.values()
-        elif isinstance(value, list):
-            yield from value
 
 
 def _too_deep(depth_max: int) -> InvalidParams:
@@ -170,6 +167,7 @@ def stored_time(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     try:
+        # Slack, for example, writes the number as a text.
         return _from_number(float(value))
     except ValueError:
         try:

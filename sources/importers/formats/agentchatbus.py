@@ -11,10 +11,8 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, file_size
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, SkippedItem, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -63,6 +61,7 @@ class AgentChatBusImporter(Importer):
             empty = reader.count(_THREADS)
             for thread_id, rowids in reader.grouped_rowids(_MESSAGES, "thread_id", "seq"):
                 thread = next(iter(reader.rows_where(_THREADS, "id", thread_id)), None)
+                # What is left are threads that no message belongs to.
                 empty -= thread is not None
                 yield from _read_thread(reader, thread, rowids, row_progress)
             yield from (SkippedItem("thread without messages") for _ in range(empty))
@@ -81,6 +80,7 @@ def _read_thread(
     try:
         if not isinstance(thread["id"], str):
             raise InvalidParams(f"id: expected text, got {key_label(thread['id'])!r}")
+        # The id stays the same, and is part of paths of the API.
         require_allowed_id(thread["id"])
         own = json_or_none(thread["metadata"], reader.limits)
         fields = {name: clean_line(thread[name]) for name in ("summary", "system_prompt") if clean_line(thread[name])}
@@ -132,5 +132,6 @@ def _with_bus_fields(metadata: Mapping[str, Any], **fields: Any) -> dict[str, An
     """Adds the fields of the bus that differ from their defaults."""
     values = {name: clean_line(value) for name, value in fields.items()}
     bus_fields = {name: value for name, value in values.items() if value and value not in _DEFAULTS}
+    # The key is ours: metadata of the file must not set what only the bus may.
     own = {name: value for name, value in metadata.items() if name != _BUS_KEY}
     return {**own, _BUS_KEY: bus_fields} if bus_fields else own

@@ -4,9 +4,8 @@ same whether they are imported from the database or from exported JSON.
 AgentKit does not remove the messages of deleted conversations; they are skipped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -14,10 +13,8 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, file_size
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, SkippedItem, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -64,11 +61,14 @@ class AgentKitImporter(Importer):
             if not all(map(reader.has, _TABLES)):
                 raise InvalidParams("not an AgentKit database")
             row_progress = RowProgress(progress, file_size(path), reader.count(_MESSAGES))
+            # Counted down with each conversation that has messages.
             empty = reader.count(_CONVERSATIONS)
             for conversation_id, rowids in reader.grouped_rowids(_MESSAGES, "conversation_id", "timestamp"):
                 conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
                 if conversation is None:
-                    yield from _skip_messages(rowids, row_progress)
+                    for _ in rowids:
+                        yield SkippedItem("message of a deleted conversation")
+                        row_progress.step()
                 else:
                     empty -= 1
                     yield from _read_conversation(reader, conversation, rowids, row_progress)
@@ -79,12 +79,6 @@ class AgentKitImporter(Importer):
 IMPORTER = AgentKitImporter()
 
 
-def _skip_messages(rowids: Iterable[int], progress: RowProgress) -> Iterator[SkippedItem]:
-    for _ in rowids:
-        yield SkippedItem("message of a deleted conversation")
-        progress.step()
-
-
 def _read_conversation(
     reader: TableReader, row: TableRow, rowids: Iterable[int], progress: RowProgress
 ) -> Iterator[ImportEvent]:
@@ -92,6 +86,7 @@ def _read_conversation(
     try:
         if not isinstance(key, str):
             raise InvalidParams(f"id: expected text, got {key_label(key)!r}")
+        # Ids are kept, and some words are paths of the conversations API.
         require_allowed_id(key)
     except InvalidParams as error:
         yield FailedItem(f"conversation {key_label(key)}", error.message)
@@ -114,30 +109,22 @@ def _read_messages(
 ) -> Iterator[MessageDraft | FailedItem]:
     for rowid in rowids:
         try:
-            yield _message_draft(reader.row(_MESSAGES, rowid), reader.limits)
+            row = reader.row(_MESSAGES, rowid)
+            if not isinstance(row["id"], str):
+                raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
+            content, role = text_or_empty(row["content"]), clean_line(row["role"])
+            require_storable(content, reader.limits)
+            yield MessageDraft(
+                uuid=row["id"],
+                role=role,
+                sender=role,
+                content=content,
+                model=clean_line(row["model"]) or None,
+                tool=clean_line(row["tool_used"]) or None,
+                attachments=tuple(objects(json_or_none(row["attachments"], reader.limits))),
+                citations=tuple(objects(json_or_none(row["citations"], reader.limits))),
+                created_at=stored_time(row["timestamp"]) or UNSET,
+            )
         except InvalidParams as error:
             yield FailedItem(f"{_MESSAGES.name}, row {rowid}", error.message)
         progress.step()
-
-
-def _message_draft(row: TableRow, limits: ImportLimits) -> MessageDraft:
-    if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
-    content = text_or_empty(row["content"])
-    require_storable(content, limits)
-    role = clean_line(row["role"])
-    return MessageDraft(
-        uuid=row["id"],
-        role=role,
-        sender=role,
-        content=content,
-        model=clean_line(row["model"]) or None,
-        tool=clean_line(row["tool_used"]) or None,
-        attachments=_json_objects(row["attachments"], limits),
-        citations=_json_objects(row["citations"], limits),
-        created_at=stored_time(row["timestamp"]) or UNSET,
-    )
-
-
-def _json_objects(value: Any, limits: ImportLimits) -> tuple[Mapping[str, Any], ...]:
-    return tuple(objects(json_or_none(value, limits)))

@@ -16,14 +16,12 @@ from config.text import replace_unstorable
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import is_json, is_zip_file
+from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_size,
     item_text,
@@ -31,10 +29,8 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -81,33 +77,35 @@ class AppleNotesImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        if is_zip_file(path):
+        with open_file(path) as file:
+            head = file.read(16)
+        if is_zip(head):
             with open_tree(path, limits, progress) as tree:
                 for name in tree.names:
                     if not _is_note_entry(name):
                         yield SkippedItem("file in the archive not containing a note")
                         continue
                     try:
+                        # Apple's zip has plain text, the database HTML.
                         text = item_text(tree.read(name, text_max_bytes(limits)), limits, name).strip("\n")
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
                         continue
                     yield _text_note(PurePosixPath(name), text, tree.modified_at(name))
-        elif _is_sqlite_file(path):
+        elif head == b"SQLite format 3\0":
             yield from _read_database(path, limits, progress)
         else:
-            yield from _read_json(read_json(path, limits))
+            export = read_json(path, limits)
+            notes = export.get("notes") if isinstance(export, Mapping) else None
+            if not isinstance(notes, Mapping):
+                raise InvalidParams("notes: expected an object with notes")
+            for key, note in notes.items():
+                is_note = isinstance(note, Mapping)
+                yield _json_note(key, note) if is_note else FailedItem(f"note {key[:60]!r}", "expected an object")
         progress(file_size(path))
 
 
 IMPORTER = AppleNotesImporter()
-
-
-def _is_sqlite_file(path: Path) -> bool:
-    with open_file(path) as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
 # -- apple-notes-to-sqlite ---------------------------------------------------------------------------------------------
 
 
@@ -131,6 +129,7 @@ def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
     content = html_text(text_or_empty(row["body"]), limits.item_max_chars)
     if not content:
         return SkippedItem("empty note")
+    # With it, an older export does not overwrite a newer note.
     updated = stored_time(row["updated"])
     draft = NoteDraft(
         title=short_title(clean_line(row["title"]) or content),
@@ -146,17 +145,6 @@ def _row_note(row: TableRow, folder: str, limits: ImportLimits) -> ImportEvent:
 
 
 # -- apple_cloud_notes_parser ------------------------------------------------------------------------------------------
-
-
-def _read_json(export: Any) -> Iterator[ImportEvent]:
-    notes = export.get("notes") if isinstance(export, Mapping) else None
-    if not isinstance(notes, Mapping):
-        raise InvalidParams("notes: expected an object with notes")
-    for key, note in notes.items():
-        if isinstance(note, Mapping):
-            yield _json_note(key, note)
-        else:
-            yield FailedItem(f"note {key[:60]!r}", "expected an object")
 
 
 def _json_note(key: str, note: Mapping[str, Any]) -> ImportEvent:

@@ -1,7 +1,7 @@
 """Bear's backups (`.bear2bk`, `.bearbk`) and TextBundles: a folder or zip per note, with `text.md` and `info.json`."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
@@ -15,20 +15,24 @@ from sources.importers.engine.file_trees import FileTree, FolderTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     item_text,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import first_heading, inline_tags, link_targets, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_time, valid_uuid
+from sources.importers.engine.values import (
+    clean_tags,
+    json_or_none,
+    object_or_empty,
+    short_title,
+    stored_time,
+    text_or_empty,
+    valid_uuid,
+)
 
 _TEXTS = ("text.md", "text.markdown", "text.txt")
 _INFO = "info.json"
@@ -84,6 +88,7 @@ def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[Impor
     for name in tree.names:
         if name in texts:
             yield _read_bundle(tree, name, key, limits)
+        # The info of a bundle is read with its text.
         elif not name.endswith(_INFO):
             yield SkippedItem("attachment")
 
@@ -97,13 +102,14 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
         )
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    details = info.get(_PROGRAM) if isinstance(info, Mapping) else None
-    bear = details if isinstance(details, Mapping) else {}
+    bear = object_or_empty(object_or_empty(info).get(_PROGRAM))
     if bear.get("trashed") in (1, True):
         return SkippedItem("note in the trash")
     if not text:
         return SkippedItem("empty note")
     prose = remove_code(text)
+    # Older versions of Bear add digits to the UUID.
+    uuid = valid_uuid(text_or_empty(bear.get("uniqueIdentifier"))[:36])
     note_draft_name = folder.rpartition("/")[2].removesuffix(_BUNDLE_SUFFIX)
     modified = stored_time(bear.get("modificationDate"))
     note_draft = NoteDraft(
@@ -117,13 +123,8 @@ def _read_bundle(tree: FileTree, name: str, key: str, limits: ImportLimits) -> I
             pinned=bear.get("pinned") in (1, True) or None,
             archived=bear.get("archived") in (1, True) or None,
         ),
-        uuid=valid_uuid(_leading_uuid(bear.get("uniqueIdentifier"))) or stable_uuid("bear", "notes", f"{key}/{folder}"),
+        uuid=uuid or stable_uuid("bear", "notes", f"{key}/{folder}"),
         created_at=stored_time(bear.get("creationDate")) or UNSET,
         last_modified=modified or UNSET,
     )
     return ImportedNote(note_draft)
-
-
-def _leading_uuid(value: object) -> object:
-    """Older versions of Bear add digits to the UUID."""
-    return value[:36] if isinstance(value, str) else value

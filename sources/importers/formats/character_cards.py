@@ -8,6 +8,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,10 @@ from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    ImportedCharacter,
-    ImportEvent,
-    ReadPosition,
-    file_key,
-    file_size,
-    read_bytes,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import ImportedCharacter, file_key, file_size, read_bytes, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.png_texts import SIGNATURE, is_webp, keywords, read_exif, read_text_chunk
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_time
 
 # A PNG may contain both; the newer version has more fields.
@@ -70,7 +61,9 @@ class CharacterCardsImporter(Importer):
         if probe.head.startswith(SIGNATURE):
             return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
         if is_webp(probe.head):
-            return 1.0 if _has_webp_card(probe.path) else 0.0
+            with suppress(InvalidParams, TooLarge, OSError):
+                return 1.0 if b'"name"' in _read_webp_card(probe.path, _PROBE_MAX_BYTES) else 0.0
+            return 0.0
         if is_zip(probe.head):
             # An archive without a readable directory is a damaged card if its suffix says so, and is reported as one.
             is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
@@ -116,14 +109,6 @@ def _read_card(path: Path, limits: ImportLimits) -> bytes:
     return read_bytes(path, limits.line_max_bytes)
 
 
-def _has_webp_card(path: Path) -> bool:
-    try:
-        card = _read_webp_card(path, _PROBE_MAX_BYTES)
-    except (InvalidParams, TooLarge, OSError):
-        return False
-    return b'"name"' in card
-
-
 def _read_webp_card(path: Path, max_bytes: int) -> bytes:
     """Returns the JSON that TavernAI writes into the user comment of the image. It is found by its braces, because
     versions of TavernAI encode that field differently."""
@@ -131,6 +116,7 @@ def _read_webp_card(path: Path, max_bytes: int) -> bytes:
     marker = exif.find(_UTF16_COMMENT)
     if marker >= 0:
         exif = exif[marker + len(_UTF16_COMMENT) :].replace(b"\0", b"")
+    # The outermost braces of the text.
     start, end = exif.find(b"{"), exif.rfind(b"}")
     if start < 0 or end < start:
         raise InvalidParams("WebP contains no character card")
@@ -147,13 +133,18 @@ def _character_draft(card: Any, key: str) -> CharacterDraft:
         raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
     fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
     fields |= {field: short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
+    # What the character's own fields do not hold unchanged: unknown fields, and known ones that were shortened. Version
+    # 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped.
+    remaining = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
+    if data is not card:
+        remaining |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
     return CharacterDraft(
         name=short_title(name),
         **fields,
         alternate_greetings=_strings(data.get("alternate_greetings")),
         group_only_greetings=_strings(data.get("group_only_greetings")),
         tags=clean_tags(split_words(data.get("tags"))),
-        card=_remaining_fields(card, data),
+        card=remaining,
         uuid=stable_uuid("character_cards", "characters", key),
         created_at=stored_time(data.get("creation_date")) or UNSET,
     )
@@ -161,15 +152,6 @@ def _character_draft(card: Any, key: str) -> CharacterDraft:
 
 def _strings(value: Any) -> tuple[str, ...]:
     return tuple(part for part in value if isinstance(part, str)) if isinstance(value, list) else ()
-
-
-def _remaining_fields(card: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the character's own fields do not hold unchanged: unknown fields, and known ones that were
-    shortened. Version 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped."""
-    fields = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
-    if data is not card:
-        fields |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
-    return fields
 
 
 def _is_kept_unchanged(field: str, value: Any) -> bool:

@@ -18,19 +18,8 @@ from sources.importers.engine.chat_messages import (
 )
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedPrompt, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line, clean_tags, objects, require_storable, text_or_empty, valid_uuid
 
 _NAME = "chatbot_ui"
@@ -81,7 +70,15 @@ def _read_conversation(
     if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
         yield FailedItem(f"conversation {number}", "expected a conversation with a list of messages")
         return
-    messages = (_message(message, index) for index, message in enumerate(objects(value["messages"]), 1))
+    messages = (
+        ChatMessage(
+            key=str(index),
+            role=role_of(message.get("role")),
+            text=content_text(message.get("content")),
+            parent=str(index - 1) if index > 1 else None,
+        )
+        for index, message in enumerate(objects(value["messages"]), 1)
+    )
     # The ids of version 1 are small numbers, which the first message tells apart.
     key = str(value.get("id"))
     first = content_text(next(objects(value["messages"]), {}).get("content"))
@@ -95,15 +92,6 @@ def _read_conversation(
         system_prompt=text_or_empty(value.get("prompt")),
     )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _message(message: Mapping[str, Any], number: int) -> ChatMessage:
-    return ChatMessage(
-        key=str(number),
-        role=role_of(message.get("role")),
-        text=content_text(message.get("content")),
-        parent=str(number - 1) if number > 1 else None,
-    )
 
 
 def _read_prompt(

@@ -3,6 +3,7 @@ are left out."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, valid_uuid
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,
@@ -92,7 +90,10 @@ class ClaudeCodeFormat(SessionFormat):
     def read_header(self, path: Path, head: Sequence[bytes], limits: ImportLimits) -> SessionHeader:
         """The file name takes precedence over the session id in the lines: a resumed session starts with lines of the
         older one."""
-        lines = [line for data in head if (line := _decode_or_none(data, limits)) is not None]
+        lines = []
+        for data in head:
+            with suppress(InvalidParams):
+                lines.append(_decode_line(data, limits))
         first = next((line for line in lines if line.sessionId), _ClaudeCodeLine())
         session = valid_uuid(path.stem) or valid_session_id(first.sessionId)
         agent = ""
@@ -122,13 +123,6 @@ def _is_subagent(path: Path) -> bool:
     return path.stem.startswith("agent-")
 
 
-def _decode_or_none(data: bytes, limits: ImportLimits) -> _ClaudeCodeLine | None:
-    try:
-        return _decode_line(data, limits)
-    except InvalidParams:
-        return None
-
-
 def _decode_line(data: bytes, limits: ImportLimits) -> _ClaudeCodeLine:
     require_depth(data, limits)
     return decode_object(data, _ClaudeCodeLine)
@@ -140,46 +134,35 @@ def _turns(line: _ClaudeCodeLine, number: int, *, is_sidechain: bool) -> Iterato
     if line.type == "summary" and clean_line(line.summary):
         yield _summary_turn(f"summary {clean_line(line.leafUuid) or number}", str(line.summary), time)
         return
+    # Internal records of the program, such as snapshots.
     if line.type not in ("user", "assistant") or line.isMeta or not isinstance(line.message, Mapping):
         raise SkipMessage(PROGRAM_LINE)
     blocks = _MessageBlocks(line.message.get("content"))
     if line.isCompactSummary:
         yield _summary_turn(key, blocks.text, time)
-    elif line.type == "assistant":
-        turn = AgentTurn(role="assistant", key=key, time=time, is_sidechain=is_sidechain)
-        yield _assistant_turn(turn, line.message, blocks)
-    else:
-        yield from _user_turns(AgentTurn(role="user", key=key, time=time, is_sidechain=is_sidechain), blocks)
+        return
+    has_text = bool(blocks.text.strip())
+    turn = AgentTurn(role=line.type, key=key, time=time, is_sidechain=is_sidechain)
+    if line.type == "assistant":
+        if not has_text and not blocks.calls:
+            raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+        # An answer may be spread over several lines, one block on each; the message id joins them.
+        model, merge_key = clean_line(line.message.get("model")), clean_line(line.message.get("id"))
+        yield replace(turn, text=blocks.text, calls=blocks.calls, model=model, merge_key=merge_key)
+        return
+    if not has_text and not blocks.results:
+        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+    if blocks.text.lstrip().startswith(_COMMAND_OUTPUT):
+        raise SkipMessage(PROGRAM_LINE)
+    # Tool results are recorded as messages of the user.
+    if blocks.results:
+        yield replace(turn, role="tool", key=f"{key} results" if has_text else key, results=blocks.results)
+    if has_text:
+        yield replace(turn, text=_unwrap_command(blocks.text))
 
 
 def _summary_turn(key: str, text: str, time: str | None) -> AgentTurn:
     return AgentTurn(role="system", key=key, text=text, time=time, is_summary=True, metadata={"kind": "summary"})
-
-
-def _assistant_turn(turn: AgentTurn, message: Mapping[str, Any], blocks: "_MessageBlocks") -> AgentTurn:
-    """An answer may be spread over several lines, one block on each; the message id joins them."""
-    if not blocks.text.strip() and not blocks.calls:
-        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
-    return replace(
-        turn,
-        text=blocks.text,
-        calls=blocks.calls,
-        model=clean_line(message.get("model")),
-        merge_key=clean_line(message.get("id")),
-    )
-
-
-def _user_turns(turn: AgentTurn, blocks: "_MessageBlocks") -> Iterator[AgentTurn]:
-    """Tool results are recorded as messages of the user."""
-    if not blocks.text.strip() and not blocks.results:
-        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
-    if blocks.text.lstrip().startswith(_COMMAND_OUTPUT):
-        raise SkipMessage(PROGRAM_LINE)
-    if blocks.results:
-        key = f"{turn.key} results" if blocks.text.strip() else turn.key
-        yield replace(turn, role="tool", key=key, results=blocks.results)
-    if blocks.text.strip():
-        yield replace(turn, text=_unwrap_command(blocks.text))
 
 
 def _unwrap_command(text: str) -> str:
@@ -197,8 +180,17 @@ class _MessageBlocks:
     def __init__(self, content: Any) -> None:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(objects(content))
         self.text = "\n\n".join(filter(None, map(_block_text, blocks)))
-        self.calls = tuple(_tool_call(block) for block in blocks if block.get("type") == "tool_use")
-        self.results = tuple(_tool_result(block) for block in blocks if block.get("type") == "tool_result")
+        self.calls: list[AgentToolCall] = []
+        self.results: list[AgentToolResult] = []
+        for block in blocks:
+            if block.get("type") == "tool_use":
+                key, name, arguments = clean_line(block.get("id")), clean_line(block.get("name")), block.get("input")
+                self.calls.append(AgentToolCall(key, name or "tool", arguments if isinstance(arguments, dict) else {}))
+            elif block.get("type") == "tool_result":
+                result = block.get("content")
+                text = result if isinstance(result, str) else "\n".join(filter(None, map(_block_text, objects(result))))
+                is_error = bool(block.get("is_error"))
+                self.results.append(AgentToolResult(clean_line(block.get("tool_use_id")), text, is_error))
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
@@ -208,18 +200,3 @@ def _block_text(block: Mapping[str, Any]) -> str:
         case "image" | "document" as kind:
             return f"[{kind}]"
     return ""
-
-
-def _tool_call(block: Mapping[str, Any]) -> AgentToolCall:
-    arguments = block.get("input")
-    return AgentToolCall(
-        key=clean_line(block.get("id")),
-        name=clean_line(block.get("name")) or "tool",
-        arguments=arguments if isinstance(arguments, dict) else {},
-    )
-
-
-def _tool_result(block: Mapping[str, Any]) -> AgentToolResult:
-    content = block.get("content")
-    text = content if isinstance(content, str) else "\n".join(filter(None, map(_block_text, objects(content))))
-    return AgentToolResult(clean_line(block.get("tool_use_id")), text, bool(block.get("is_error")))

@@ -4,6 +4,7 @@ program adds in the user's name, and events that repeat other lines are left out
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,9 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from sources.importers.engine.chat_messages import SkipMessage
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.values import clean_line, json_or_none, objects, stored_time
+from sources.importers.engine.values import clean_line, json_or_none, object_or_empty, objects, stored_time
 from sources.importers.formats.agent_sessions.sessions import (
     MESSAGE_WITHOUT_TEXT,
     PROGRAM_LINE,
@@ -70,7 +68,10 @@ class CodexFormat(SessionFormat):
     name = _NAME
 
     def read_header(self, path: Path, head: Sequence[bytes], limits: ImportLimits) -> SessionHeader:
-        lines = [line for data in head if (line := _decode_or_none(data, limits)) is not None]
+        lines = []
+        for data in head:
+            with suppress(InvalidParams, SkipMessage):
+                lines.append(_decode_line(data, limits))
         meta: Mapping[str, Any] = next((line.payload for line in lines if line.type == "session_meta"), {})
         git = next(objects([meta.get("git")]), {})
         first_time = next((stored_time(line.timestamp) for line in lines), None)
@@ -84,6 +85,7 @@ class CodexFormat(SessionFormat):
     def parse_line(self, data: bytes, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
         line = _decode_line(data, limits)
         key, time, payload = f"line {number}", stored_time(line.timestamp), line.payload
+        # The summary that replaces older messages when the context of the model is full.
         if line.type == "compacted" and clean_line(payload.get("message")):
             text, metadata = payload["message"], {"kind": "summary"}
             return [AgentTurn(role="system", key=key, time=time, text=text, is_summary=True, metadata=metadata)]
@@ -91,19 +93,22 @@ class CodexFormat(SessionFormat):
             raise SkipMessage(PROGRAM_LINE)
         kind = payload.get("type")
         if kind == "message":
-            return [_message_turn(payload, key, time)]
+            role = payload.get("role")
+            parts = (
+                part.get("text") or ("[image]" if part.get("type") == "input_image" else "")
+                for part in objects(payload.get("content"))
+            )
+            text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
+            if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
+                raise SkipMessage(PROGRAM_LINE)
+            if not text.strip():
+                raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+            return [AgentTurn(role=str(role), key=key, time=time, text=text)]
         if kind in _CALL_TYPES:
             return [AgentTurn(role="assistant", key=key, time=time, calls=(_tool_call(payload, limits),))]
         if kind in _RESULT_TYPES:
             return [AgentTurn(role="tool", key=key, time=time, results=(_tool_result(payload, limits),))]
         raise SkipMessage(PROGRAM_LINE)
-
-
-def _decode_or_none(data: bytes, limits: ImportLimits) -> _CodexLine | None:
-    try:
-        return _decode_line(data, limits)
-    except (InvalidParams, SkipMessage):
-        return None
 
 
 def _decode_line(data: bytes, limits: ImportLimits) -> _CodexLine:
@@ -112,21 +117,6 @@ def _decode_line(data: bytes, limits: ImportLimits) -> _CodexLine:
     if not isinstance(line.payload, Mapping):
         raise SkipMessage(PROGRAM_LINE)
     return line
-
-
-def _message_turn(payload: Mapping[str, Any], key: str, time: str | None) -> AgentTurn:
-    role = payload.get("role")
-    parts = [part.get("text") or _placeholder(part) for part in objects(payload.get("content"))]
-    text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-    if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
-        raise SkipMessage(PROGRAM_LINE)
-    if not text.strip():
-        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
-    return AgentTurn(role=str(role), key=key, time=time, text=text)
-
-
-def _placeholder(part: Mapping[str, Any]) -> str:
-    return "[image]" if part.get("type") == "input_image" else ""
 
 
 def _tool_call(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolCall:
@@ -140,24 +130,19 @@ def _tool_call(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolCal
     name = clean_line(payload.get("name")) or "local_shell"
     if not isinstance(arguments, Mapping):
         return AgentToolCall(key, name, text=clean_line(payload.get("arguments")))
-    return _shell_call(key, name, arguments) or AgentToolCall(key, name, arguments)
-
-
-def _shell_call(key: str, name: str, arguments: Mapping[str, Any]) -> AgentToolCall | None:
-    """Gives commands one tool name in all versions; a patch passed to a shell is the tool apply_patch."""
-    script = _script(arguments.get(_SHELL_TOOLS.get(name, "")))
+    # Commands get one tool name in all versions; a patch passed to a shell is the tool apply_patch.
+    command = arguments.get(_SHELL_TOOLS.get(name, ""))
+    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+    if isinstance(command, str):
+        script = command
+    else:
+        # The words of `bash -lc "…"`: the script is the last one.
+        script = words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
     if not script:
-        return None
+        return AgentToolCall(key, name, arguments)
     if script.lstrip().startswith("apply_patch"):
         return AgentToolCall(key, "apply_patch", {"input": script})
     return AgentToolCall(key, "shell", {"command": script})
-
-
-def _script(command: Any) -> str:
-    if isinstance(command, str):
-        return command
-    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
-    return words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
 
 
 def _tool_result(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolResult:
@@ -165,15 +150,12 @@ def _tool_result(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolR
     output = payload.get("output")
     is_json = isinstance(output, str) and output.lstrip().startswith("{")
     value = json_or_none(output, limits) if is_json else output
-    fields = value if isinstance(value, Mapping) else {}
+    fields = object_or_empty(value)
     text = next((fields[name] for name in ("output", "content") if isinstance(fields.get(name), str)), output)
     if not isinstance(text, str):
         text = "\n".join(part["text"] for part in objects(output) if isinstance(part.get("text"), str))
-    return AgentToolResult(clean_line(payload.get("call_id")), text, is_error=_is_error(fields, text))
-
-
-def _is_error(fields: Mapping[str, Any], text: str) -> bool:
-    metadata = fields.get("metadata")
-    code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
+    # A failure is marked in the output or, by programs that print the exit code, in its first lines.
+    code = object_or_empty(fields.get("metadata")).get("exit_code")
     printed = _EXIT_CODE.search(text[:1_000])
-    return fields.get("success") is False or bool(code) or (printed is not None and int(printed[1]) != 0)
+    is_error = fields.get("success") is False or bool(code) or (printed is not None and int(printed[1]) != 0)
+    return AgentToolResult(clean_line(payload.get("call_id")), text, is_error=is_error)

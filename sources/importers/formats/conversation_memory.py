@@ -13,19 +13,9 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.chat_messages import conversation_parts
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedObservation,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    stable_uuid,
-)
+from sources.importers.engine.files import FailedItem, ImportedObservation, SkippedItem, file_size, stable_uuid
 from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -93,6 +83,7 @@ class ConversationMemoryImporter(Importer):
             rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
             row_progress = RowProgress(progress, file_size(path), rows_total)
             archives = _session_archives(reader)
+            # A database has one of the two tables of observations; a missing table has no rows.
             yield from _read_observations(reader, _OBSERVATIONS, archives, row_progress)
             yield from _read_observations(reader, _OBSERVATIONS_V3, archives, row_progress)
             yield from _read_observations(reader, _SUMMARIES, archives, row_progress)
@@ -114,10 +105,6 @@ class _SessionArchive(Struct, frozen=True):
     line_start: int
     line_end: int
 
-    @property
-    def length(self) -> int:
-        return self.line_end - self.line_start
-
 
 def _session_archives(reader: TableReader) -> Mapping[Any, _SessionArchive]:
     """Finds the archive of each session by its exchanges. Subtasks of a session may have files of their own, so the
@@ -126,16 +113,12 @@ def _session_archives(reader: TableReader) -> Mapping[Any, _SessionArchive]:
         return {}
     archives: dict[Any, _SessionArchive] = {}
     for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
-        session, archive = clean_line(row["session_id"]), _session_archive(row)
-        if session and archive is not None:
-            archives[session] = max(archives.get(session, archive), archive, key=lambda one: one.length)
+        session, start, end = clean_line(row["session_id"]), row["line_start"], row["line_end"]
+        if session and isinstance(start, int) and isinstance(end, int) and 0 < start <= end:
+            archive, known = _SessionArchive(str(row["archive_path"]), start, end), archives.get(session)
+            if known is None or end - start > known.line_end - known.line_start:
+                archives[session] = archive
     return archives
-
-
-def _session_archive(row: TableRow) -> _SessionArchive | None:
-    start, end = row["line_start"], row["line_end"]
-    has_lines = isinstance(start, int) and isinstance(end, int) and 0 < start <= end
-    return _SessionArchive(str(row["archive_path"]), start, end) if has_lines else None
 
 
 def _read_observations(
@@ -145,25 +128,17 @@ def _read_observations(
     for rowid in reader.rowids(table) if reader.has(table) else ():
         try:
             event = read(reader, rowid)
-            yield _with_archive(event, archives) if isinstance(event, ImportedObservation) else event
+            archive = archives.get(event.draft.session_id) if isinstance(event, ImportedObservation) else None
+            if isinstance(event, ImportedObservation) and archive is not None:
+                # The lines of the whole session: the database has no more precise ones.
+                conversation, start, end = archived_conversation_id(archive.path), archive.line_start, archive.line_end
+                event = ImportedObservation(
+                    replace(event.draft, conversation_id=conversation, line_start=start, line_end=end)
+                )
+            yield event
         except InvalidParams as error:
             yield FailedItem(f"{table.name}, row {rowid}", error.message)
         progress.step()
-
-
-def _with_archive(item: ImportedObservation, archives: Mapping[Any, _SessionArchive]) -> ImportedObservation:
-    """Adds the conversation of the observation and the lines of its session; the database has no more precise lines."""
-    archive = archives.get(item.draft.session_id)
-    if archive is None:
-        return item
-    return ImportedObservation(
-        replace(
-            item.draft,
-            conversation_id=archived_conversation_id(archive.path),
-            line_start=archive.line_start,
-            line_end=archive.line_end,
-        )
-    )
 
 
 def _read_observation(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
@@ -256,13 +231,28 @@ def _json_texts(reader: TableReader, value: Any) -> tuple[str, ...]:
 
 def _read_conversations(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
     """The exchanges of one archived file form one conversation."""
-    for path, rowids in reader.grouped_rowids(_EXCHANGES, "archive_path", "line_start"):
+    for group, rowids in reader.grouped_rowids(_EXCHANGES, "archive_path", "line_start"):
         failures: list[FailedItem] = []
         rows = _read_exchanges(reader, rowids, failures, progress)
-        first = next(rows, None)
+        first, path = next(rows, None), str(group)
         if first is not None:
+            # Without its folders, which reveal where files are on the user's disk.
+            file_name = clean_line(PureWindowsPath(path).stem)
+            metadata = {
+                "imported_from": _NAME,
+                "project": clean_line(first["project"]),
+                "session": clean_line(first["session_id"]) or file_name,
+                "git_branch": clean_line(first["git_branch"]),
+            }
+            # Without a session id, because the conversation imported from the session's own file has it.
+            draft = ConversationDraft(
+                uuid=archived_conversation_id(path),
+                title=clean_line(first_sentence(text_or_empty(first["user_message"]), _TITLE_CHARS)),
+                metadata={name: value for name, value in metadata.items() if value},
+                created_at=stored_time(first["timestamp"]) or UNSET,
+            )
             messages = (message for row in chain((first,), rows) for message in _messages(reader, row, failures))
-            yield from conversation_parts(_conversation_draft(str(path), first), messages)
+            yield from conversation_parts(draft, messages)
         yield from failures
 
 
@@ -277,36 +267,26 @@ def _read_exchanges(
         progress.step()
 
 
-def _conversation_draft(path: str, first: TableRow) -> ConversationDraft:
-    """The draft has no session id, because the conversation imported from the session's own file has it."""
-    metadata = {
-        "imported_from": _NAME,
-        "project": clean_line(first["project"]),
-        "session": clean_line(first["session_id"]) or _file_name(path),
-        "git_branch": clean_line(first["git_branch"]),
-    }
-    return ConversationDraft(
-        uuid=archived_conversation_id(path),
-        title=clean_line(first_sentence(text_or_empty(first["user_message"]), _TITLE_CHARS)),
-        metadata={name: value for name, value in metadata.items() if value},
-        created_at=stored_time(first["timestamp"]) or UNSET,
-    )
-
-
-def _file_name(path: str) -> str:
-    """Returns the name of the archived file without its folders, which reveal where files are on the user's disk."""
-    return clean_line(PureWindowsPath(path).stem)
-
-
 def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft | SkippedItem]:
     is_empty = True
+    lines = {name: row[name] for name in ("line_start", "line_end") if isinstance(row[name], int) and row[name] > 0}
     try:
         for turn in _turns(reader, row):
             content = turn_content(turn)
             require_storable(content, reader.limits)
             if content:
                 is_empty = False
-                yield _message_draft(row, turn, content)
+                yield MessageDraft(
+                    uuid=stable_uuid(_NAME, "messages", f"{row['archive_path']}/{row['id']}/{turn.key}"),
+                    role=turn.role,
+                    sender=turn.role,
+                    content=content,
+                    tool=turn.calls[0].name if turn.calls else UNSET,
+                    metadata=lines,
+                    # The work of subtasks is searchable, but not part of the conversation.
+                    is_canonical=not row["is_sidechain"],
+                    created_at=turn.time or stored_time(row["timestamp"]) or UNSET,
+                )
         if is_empty:
             yield SkippedItem("exchange without text")
     except InvalidParams as error:
@@ -316,26 +296,11 @@ def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) ->
 def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
     """Yields the user's message, the tool calls or else their summary, and the answer."""
     yield AgentTurn(role="user", key="user", text=text_or_empty(row["user_message"]))
-    has_calls = False
-    for call in reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"]):
-        has_calls = True
-        yield _tool_turn(reader, call)
-    if not has_calls:
+    calls = reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"])
+    yield from (_tool_turn(reader, call) for call in calls)
+    if not calls:
         yield AgentTurn(role="tool", key="tools", text=text_or_empty(row["compressed_tool_summary"]))
     yield AgentTurn(role="assistant", key="assistant", text=text_or_empty(row["assistant_message"]))
-
-
-def _message_draft(row: TableRow, turn: AgentTurn, content: str) -> MessageDraft:
-    return MessageDraft(
-        uuid=stable_uuid(_NAME, "messages", f"{row['archive_path']}/{row['id']}/{turn.key}"),
-        role=turn.role,
-        sender=turn.role,
-        content=content,
-        tool=turn.calls[0].name if turn.calls else UNSET,
-        metadata=_line_metadata(row),
-        is_canonical=not row["is_sidechain"],
-        created_at=turn.time or stored_time(row["timestamp"]) or UNSET,
-    )
 
 
 def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
@@ -349,7 +314,3 @@ def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
     results = (AgentToolResult(key, result, bool(row["is_error"]), name),) if result else ()
     time = stored_time(row["timestamp"])
     return AgentTurn(role="tool", key=f"tool {key}", time=time, calls=(call,), results=results)
-
-
-def _line_metadata(row: TableRow) -> dict[str, int]:
-    return {name: row[name] for name in ("line_start", "line_end") if isinstance(row[name], int) and row[name] > 0}

@@ -10,21 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from config.errors import InvalidParams
-from sources.importers.engine.archives import Archive, is_zip, open_archive
+from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, first_bytes
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedConversation,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    printable_name,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedConversation, SkippedItem, printable_name
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.formats.conversation_archive.reader import (
     FORMAT,
     MANIFEST,
@@ -69,6 +60,7 @@ class ConversationsImporter(Importer):
         archive_limits = ArchiveLimits(
             max_files=limits.entries_max,
             unpacked_max_bytes=limits.unpacked_max_bytes,
+            # A message of the maximum length must fit into its line.
             line_max_bytes=max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR),
             whole_file_max_bytes=limits.line_max_bytes,
         )
@@ -79,50 +71,40 @@ class ConversationsImporter(Importer):
                 yield from _events(reader.read(printable_name(path.name), lambda: count_reads(file, limits, progress)))
                 return
         with open_archive(path, limits, progress) as archive:
-            yield from _read_archive(archive, reader)
+            listed = frozenset[str]()
+            if MANIFEST in archive.names:
+                listed = frozenset(parse_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)
+            used = {_DEFAULT_NAMESPACE}
+            for name in archive.names:
+                if name == MANIFEST:
+                    continue
+                if not is_conversation_file(name):
+                    yield SkippedItem("file in the archive not containing a conversation")
+                    continue
+                try:
+                    for event in _events(reader.read(name, partial(archive.open, name))):
+                        if isinstance(event, ImportedConversation):
+                            used.add(str(event.draft.namespace))
+                        yield event
+                except InvalidParams as error:
+                    yield FailedItem(name, error.message)
+            yield from (SkippedItem("namespace without conversations") for _ in listed - used)
 
 
 IMPORTER = ConversationsImporter()
 
 
-def _read_archive(archive: Archive, reader: ConversationFileReader) -> Iterator[ImportEvent]:
-    listed = frozenset[str]()
-    if MANIFEST in archive.names:
-        listed = frozenset(parse_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)
-    used = {_DEFAULT_NAMESPACE}
-    for name in archive.names:
-        if name != MANIFEST:
-            for event in _read_entry(archive, name, reader):
-                if isinstance(event, ImportedConversation):
-                    used.add(str(event.draft.namespace))
-                yield event
-    yield from (SkippedItem("namespace without conversations") for _ in listed - used)
-
-
-def _read_entry(archive: Archive, name: str, reader: ConversationFileReader) -> Iterator[ImportEvent]:
-    if not is_conversation_file(name):
-        yield SkippedItem("file in the archive not containing a conversation")
-        return
-    try:
-        yield from _events(reader.read(name, partial(archive.open, name)))
-    except InvalidParams as error:
-        yield FailedItem(name, error.message)
-
-
 def _events(parts: Iterator[ArchivePart]) -> Iterator[ImportEvent]:
     for part in parts:
-        if isinstance(part, ConversationPart):
-            yield from _conversation_events(part)
-        else:
+        if not isinstance(part, ConversationPart):
             yield FailedItem(part.entry, part.reason)
-
-
-def _conversation_events(part: ConversationPart) -> Iterator[ImportedConversation | FailedItem]:
-    try:
-        require_allowed_id(part.conversation.id)
-    except InvalidParams as error:
-        if part.first == 0:
-            yield FailedItem(part.entry, error.message)
-        return
-    messages = tuple(map(message_draft, part.messages))
-    yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)
+            continue
+        try:
+            require_allowed_id(part.conversation.id)
+        except InvalidParams as error:
+            # Once for a conversation, whose other parts follow.
+            if part.first == 0:
+                yield FailedItem(part.entry, error.message)
+            continue
+        messages = tuple(map(message_draft, part.messages))
+        yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)

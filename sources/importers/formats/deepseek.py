@@ -1,6 +1,7 @@
 """DeepSeek's export: `conversations.json`, alone or in its zip. Its tree resembles ChatGPT's, but not its messages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,11 @@ from sources.importers.engine.chat_messages import (
     link_citations,
 )
 from sources.importers.engine.confined_files import open_file
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, valid_uuid
 
 _NAME = "deepseek"
@@ -47,7 +40,14 @@ class DeepSeekImporter(Importer):
     output_version = 1
 
     def recognizes(self, probe: FileProbe) -> float:
-        head = _folder_head(probe) if probe.is_folder else first_bytes(probe, _is_export_file)
+        head = b""
+        if probe.is_folder:
+            # An unpacked export has the same file names as ChatGPT's.
+            name = next(filter(_is_export_file, probe.names), "")
+            with suppress(OSError), open_file(probe.path / name) as file:
+                head = file.read(HEAD_BYTES)
+        else:
+            head = first_bytes(probe, _is_export_file)
         # More certain than ChatGPT's importer, which also knows `mapping` and `user.json`.
         return 0.97 if is_json(head) and b'"mapping"' in head and b'"inserted_at"' in head else 0.0
 
@@ -88,16 +88,6 @@ class _DeepSeekConversation(Struct, frozen=True):
     updated_at: Any = None
 
 
-def _folder_head(probe: FileProbe) -> bytes:
-    """Returns the first bytes of the export in a folder, which has the same file names as ChatGPT's."""
-    name = next(filter(_is_export_file, probe.names), None)
-    try:
-        with open_file(probe.path / (name or "")) as file:
-            return file.read(HEAD_BYTES)
-    except OSError:
-        return b""
-
-
 def _is_export_file(name: str) -> bool:
     return base_name(name) == "conversations.json"
 
@@ -118,6 +108,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
         for message in _messages(key, node.message, last.get(parent, parent) or None, turns):
             messages.append(message)
             last[key] = message.key
+        # A node without messages passes on those that follow it to its own parent.
         last.setdefault(key, last.get(parent, parent))
         turns += node.message is not None
     key = clean_line(conversation.id) or clean_line(conversation.inserted_at)
@@ -136,10 +127,20 @@ def _messages(key: str, message: _DeepSeekMessage | None, parent: str | None, tu
     one with the reasoning, and questions and answers take turns."""
     if message is None:
         return
-    fragments = list(objects(message.fragments)) or list(_old_fragments(message, turn))
+    fragments = list(objects(message.fragments))
+    if not fragments:
+        role = clean_line(message.role).lower()
+        is_answer = role == "assistant" or (not role and (bool(message.reasoning_content) or turn % 2 == 1))
+        fragments = [{"type": "RESPONSE" if is_answer else "REQUEST", "content": message.content}]
+        if message.reasoning_content:
+            fragments.insert(0, {"type": "THINK", "content": message.reasoning_content})
+    files = (clean_line(file.get("file_name") or file.get("name")) for file in objects(message.files))
+    attachments = tuple({"name": name} for name in files if name)
     for index, fragment in enumerate(fragments):
         role, kind = _FRAGMENTS.get(clean_line(fragment.get("type")).upper(), ("assistant", ""))
-        text = text_or_empty(fragment.get("content")) or _search_text(fragment.get("results"))
+        results = link_citations(fragment.get("results"))
+        found = "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in results)
+        text = text_or_empty(fragment.get("content")) or found
         fragment_key = key if index == len(fragments) - 1 else f"{key}\0{index}"
         yield ChatMessage(
             key=fragment_key,
@@ -149,26 +150,9 @@ def _messages(key: str, message: _DeepSeekMessage | None, parent: str | None, tu
             model=clean_line(message.model) if role == "assistant" else "",
             tool="search" if role == "tool" else "",
             parent=parent,
-            attachments=_attachments(message.files) if role == "user" else (),
+            attachments=attachments if role == "user" else (),
             citations=link_citations(message.search_results) if role == "assistant" and not kind else (),
             metadata={"content_type": kind} if kind else {},
         )
         if text.strip():
             parent = fragment_key
-
-
-def _old_fragments(message: _DeepSeekMessage, turn: int) -> Iterator[Mapping[str, Any]]:
-    role = clean_line(message.role).lower()
-    is_answer = role == "assistant" or (not role and (bool(message.reasoning_content) or turn % 2 == 1))
-    if message.reasoning_content:
-        yield {"type": "THINK", "content": message.reasoning_content}
-    yield {"type": "RESPONSE" if is_answer else "REQUEST", "content": message.content}
-
-
-def _search_text(results: object) -> str:
-    return "\n".join(f"{citation['title']} {citation['url']}".strip() for citation in link_citations(results))
-
-
-def _attachments(files: object) -> tuple[Mapping[str, Any], ...]:
-    named = (clean_line(file.get("file_name") or file.get("name")) for file in objects(files))
-    return tuple({"name": name} for name in named if name)

@@ -1,7 +1,7 @@
 """A zip of documents: every document in it becomes a media item, as if it had been imported alone."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,10 +9,9 @@ from config.errors import InvalidParams
 from sources.importers.engine.archives import is_visible, is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, file_key
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import FailedItem, SkippedItem, file_key
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.formats.documents import IMPORTER as DOCUMENTS
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded
 
@@ -26,7 +25,9 @@ class DocumentZipImporter(ParsingImporter):
         """Stays below the formats whose exports are zips with documents in them."""
         if probe.is_folder or not is_zip(probe.head):
             return 0.0
-        return 0.25 if _consists_of_documents(probe.names) else 0.0
+        # Most archives contain some text, so at least half of the files must be documents.
+        files = [name for name in probe.names if is_visible(name)]
+        return 0.25 if 0 < len(files) <= 2 * sum(map(_has_document_suffix, files)) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -43,6 +44,7 @@ class DocumentZipImporter(ParsingImporter):
             data = tree.read(name, limits.line_max_bytes)
         except InvalidParams as error:
             return FailedItem(name, error.message)
+        # Skipped before its kind is looked for: a zip can have thousands of empty files.
         if not data:
             return SkippedItem("document without text")
         if not is_document(name, data):
@@ -53,12 +55,6 @@ class DocumentZipImporter(ParsingImporter):
 
 
 IMPORTER = DocumentZipImporter()
-
-
-def _consists_of_documents(names: Sequence[str]) -> bool:
-    """Most archives contain some text, so at least half of the files must be documents."""
-    files = [name for name in names if is_visible(name)]
-    return 0 < len(files) <= 2 * sum(map(_has_document_suffix, files))
 
 
 def _has_document_suffix(name: str) -> bool:

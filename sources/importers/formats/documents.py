@@ -15,8 +15,6 @@ from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe, probe_file
 from sources.importers.engine.files import (
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     encoding_doubts,
     encoding_metadata,
@@ -28,10 +26,9 @@ from sources.importers.engine.files import (
     read_decoded,
     stable_uuid,
 )
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import split_words
 from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import ParsedDocument
 from sources.importers.parsers.parser_process import DocumentKind
@@ -118,21 +115,16 @@ def document_kind(probe: FileProbe) -> DocumentKind | None:
         return _archive_kind(probe.names) if probe.names else _KIND_BY_SUFFIX.get(suffix)
     if probe.head.startswith(b"{\\rtf"):
         return "rtf"
+    if not is_text(probe.head):
+        return None
     if suffix in _TABLE_SUFFIXES:
-        return "csv" if _is_table(probe.head) else None
-    return "html" if _is_page(probe.head) else None
-
-
-def _is_table(head: bytes) -> bool:
-    """Returns whether the first two lines have the same delimiter."""
-    lines = [
-        line for line in head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"").split(b"\n", 10) if line.strip()
-    ]
-    return (
-        is_text(head)
-        and len(lines) > 1
-        and any(bytes([mark]) in lines[0] and bytes([mark]) in lines[1] for mark in _DELIMITERS)
-    )
+        # The first two lines of a table have the same delimiter.
+        start = probe.head[: 1 << 14].replace(b"\r", b"\n").replace(b"\0", b"")
+        lines = [line for line in start.split(b"\n", 10) if line.strip()]
+        return "csv" if len(lines) > 1 and any(mark in lines[0] and mark in lines[1] for mark in _DELIMITERS) else None
+    # In UTF-16, every other byte of a tag is 0.
+    start = probe.head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
+    return "html" if not _JSON.match(start) and _HTML.search(start) else None
 
 
 def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
@@ -145,12 +137,6 @@ def _archive_kind(names: Sequence[str]) -> DocumentKind | None:
     return next((kind for folder, kind in _OFFICE_FOLDERS.items() if folder in folders), None)
 
 
-def _is_page(head: bytes) -> bool:
-    # In UTF-16, every other byte of a tag is 0.
-    start = head[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"")
-    return is_text(head) and not _JSON.match(start) and _HTML.search(start) is not None
-
-
 def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: ImportLimits) -> MediaDraft:
     return MediaDraft(
         title=short_title(document.title) or short_title(printable_name(path.stem)),
@@ -159,11 +145,7 @@ def _media_draft(path: Path, media_type: str, document: ParsedDocument, limits: 
         url=document.url or UNSET,
         content=document.text,
         tags=clean_tags(split_words(document.metadata.get("keywords"))),
-        metadata={
-            "file": printable_name(path.name),
-            **encoding_metadata(document.encoding),
-            **document.metadata,
-        },
+        metadata={"file": printable_name(path.name), **encoding_metadata(document.encoding), **document.metadata},
         uuid=stable_uuid("documents", "media", file_key(path, limits)),
         created_at=stored_date(document.created) or modified_at(path, limits),
     )

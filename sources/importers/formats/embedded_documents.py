@@ -1,5 +1,6 @@
 """Documents inside other files: attachments of messages, and the files of a zip. Each becomes a media item."""
 
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -53,6 +54,8 @@ def read_embedded(
     try:
         kind = _kind(document.name, document.data)
         if kind is not None:
+            # In the confined process of documents, which gets the bytes through a file in memory: nothing is unpacked
+            # to disk.
             parsed = parse(document.data, kind, limits)
         elif len(document.data) > text_max_bytes(limits):
             raise InvalidParams(f"larger than {text_max_bytes(limits)} bytes")
@@ -63,10 +66,9 @@ def read_embedded(
     if not parsed.text:
         return SkippedItem("document without text")
     path = PurePosixPath(document.name)
-    media_draft_kind = _kind(document.name, document.data)
     media_draft = MediaDraft(
         title=short_title(parsed.title) or short_title(clean_line(path.stem)),
-        media_type=media_draft_kind or "text",
+        media_type=kind or "text",
         author=short_title(parsed.author),
         url=parsed.url or UNSET,
         content=parsed.text,
@@ -79,15 +81,8 @@ def read_embedded(
 
 
 def _kind(name: str, data: bytes) -> DocumentKind | None:
-    probe = FileProbe(Path(name), is_folder=False, head=data[:HEAD_BYTES], names=_zip_names(data))
-    return document_kind(probe)
-
-
-def _zip_names(data: bytes) -> tuple[str, ...]:
-    if not is_zip(data):
-        return ()
-    try:
-        with ZipFile(BytesIO(data)) as archive:
-            return tuple(archive.namelist())
-    except ZIP_ERRORS:
-        return ()
+    names: tuple[str, ...] = ()
+    if is_zip(data):
+        with suppress(*ZIP_ERRORS), ZipFile(BytesIO(data)) as archive:
+            names = tuple(archive.namelist())
+    return document_kind(FileProbe(Path(name), is_folder=False, head=data[:HEAD_BYTES], names=names))

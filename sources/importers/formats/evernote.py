@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -14,17 +13,8 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    printable_name,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, printable_name, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_time
 from sources.importers.parsers.parsed_document import TextBuilder
@@ -105,6 +95,7 @@ class _EnexHandler(XmlHandler):
         if self._chars <= self._max_chars:
             self._parts.append(text)
         else:
+            # The note is given up, but the file is read on.
             self._parts.clear()
             self._note[_TOO_LARGE] = [""]
 
@@ -171,22 +162,18 @@ def _imported_note(note: Mapping[str, list[str]], keys: _NoteKeys, limits: Impor
         title=title or "Untitled",
         content=text,
         tags=clean_tags([clean_line(tag) for tag in note.get("tag", ())]),
-        metadata=_metadata(note),
+        metadata=compact_metadata(
+            updated=stored_time(_first(note, "updated")),
+            url=clean_line(_first(note, "source-url")),
+            source=clean_line(_first(note, "source")),
+            author=clean_line(_first(note, "author")),
+            attachments=[clean_line(name) for name in note.get("file-name", ())],
+        ),
         uuid=uuid,
         created_at=stored_time(_first(note, "created")) or UNSET,
         last_modified=stored_time(_first(note, "updated")) or UNSET,
     )
     return ImportedNote(draft, former_uuid=former_uuid)
-
-
-def _metadata(note: Mapping[str, list[str]]) -> dict[str, Any]:
-    return compact_metadata(
-        updated=stored_time(_first(note, "updated")),
-        url=clean_line(_first(note, "source-url")),
-        source=clean_line(_first(note, "source")),
-        author=clean_line(_first(note, "author")),
-        attachments=[clean_line(name) for name in note.get("file-name", ())],
-    )
 
 
 def _first(note: Mapping[str, list[str]], name: str) -> str:

@@ -10,12 +10,10 @@ from sources.drafts import PromptDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import is_zip_file
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.file_trees import FileTree, open_tree
+from sources.importers.engine.file_trees import open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     file_size,
@@ -25,9 +23,7 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import short_title
 
 _SYSTEM, _USER = "system.md", "user.md"
@@ -60,10 +56,14 @@ class FabricImporter(Importer):
                 folders = dict.fromkeys(name.rpartition("/")[0] for name in tree.names if _IN_ARCHIVE.search(name))
                 for folder in folders:
                     try:
-                        system, user = (_part_text(tree, f"{folder}/{name}", limits) for name in (_SYSTEM, _USER))
+                        system, user = (
+                            item_text(tree.read(name, text_max_bytes(limits)), limits, name) if name in tree else ""
+                            for name in (f"{folder}/{_SYSTEM}", f"{folder}/{_USER}")
+                        )
                     except (InvalidParams, TooLarge) as error:
                         yield FailedItem(folder, error.message)
                         continue
+                    # An uploaded zip has no location, so its patterns are identified by their texts.
                     own_key = sha256(f"{system}\0{user}".encode()).hexdigest() if key is None else f"{key}/{folder}"
                     yield _prompt(folder.rpartition("/")[2], own_key, system, user)
                 others = len(tree.names) - sum(1 for name in tree.names if _IN_ARCHIVE.search(name))
@@ -85,10 +85,6 @@ def _read_pattern(path: Path, limits: ImportLimits) -> ImportEvent:
     # The folder of an upload has a random name.
     name = path.resolve().parent.name if limits.has_stable_path else path.stem
     return _prompt(printable_name(name), file_key(path, limits), system_text, user_text)
-
-
-def _part_text(tree: FileTree, name: str, limits: ImportLimits) -> str:
-    return item_text(tree.read(name, text_max_bytes(limits)), limits, name) if name in tree else ""
 
 
 def _prompt(name: str, key: str, system: str, user: str) -> ImportEvent:

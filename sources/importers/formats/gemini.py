@@ -11,25 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    conversation_draft,
-    conversation_in_order,
-    title_of,
-)
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.importers.engine.chat_messages import ChatMessage, conversation_draft, conversation_in_order, title_of
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, texts
 from sources.importers.parsers.web_page import html_text
 
@@ -54,6 +41,7 @@ class GeminiImporter(Importer):
         if probe.is_folder:
             return 0.0
         head = first_bytes(probe, _is_export_file)
+        # Takeout writes MyActivity.json for other products, too.
         return 0.9 if is_json(head) and all(field.search(head) for field in _FIELDS) else 0.0
 
     def read(
@@ -121,11 +109,12 @@ def _read_activity(activity: _GeminiActivity, limits: ImportLimits) -> _GeminiEx
         # Feedback, deleted chats and settings are activities, too.
         return SkippedItem("activity without an answer")
     address = _CONVERSATION.match(text_or_empty(activity.titleUrl))
+    files = (*texts(activity.attachedFiles), *texts([activity.imageFile]))
     return _GeminiExchange(
         time=time,
         prompt=_PROMPTED.sub("", text_or_empty(activity.title), count=1),
         answer=answer,
-        attachments=_attachments(activity),
+        attachments=tuple({"name": clean_line(name)} for name in files),
         url=address[0] if address else "",
     )
 
@@ -140,16 +129,11 @@ def _conversation(key: str, exchanges: Sequence[_GeminiExchange], limits: Import
         modified=exchanges[-1].time,
         url=first.url,
     )
-    messages = (message for exchange in exchanges for message in _messages(exchange))
+    messages: list[ChatMessage] = []
+    for exchange in exchanges:
+        time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
+        messages += (
+            ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments),
+            ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key),
+        )
     yield from conversation_in_order(_NAME, draft, messages, limits)
-
-
-def _messages(exchange: _GeminiExchange) -> Iterator[ChatMessage]:
-    time, key = exchange.time, f"{exchange.time} {exchange.prompt[:_KEY_CHARS]}"
-    yield ChatMessage(key=key, role="user", text=exchange.prompt, time=time, attachments=exchange.attachments)
-    yield ChatMessage(key=f"{key}\0answer", role="assistant", text=exchange.answer, time=time, parent=key)
-
-
-def _attachments(activity: _GeminiActivity) -> tuple[Mapping[str, Any], ...]:
-    names = (*texts(activity.attachedFiles), *texts([activity.imageFile]))
-    return tuple({"name": clean_line(name)} for name in names)

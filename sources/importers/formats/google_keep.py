@@ -5,6 +5,7 @@ Takeout writes every note twice, as JSON and as a web page; the page is skipped.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,8 @@ from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import first_bytes, is_zip_file
 from sources.importers.engine.file_probe import HEAD_BYTES, FileProbe
 from sources.importers.engine.file_trees import open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,
@@ -56,7 +46,10 @@ class GoogleKeepImporter(Importer):
         if probe.is_folder:
             return 0.0
         if probe.path.suffix.lower() == _PAGE_SUFFIX:
-            return 0.9 if _has_keep_note(probe.path.with_suffix(".json")) else 0.0
+            head, note = b"", probe.path.with_suffix(".json")
+            with suppress(OSError), open_file(note) as file:
+                head = file.read(HEAD_BYTES) if note.is_file() else b""
+            return 0.9 if _is_keep_note(head) else 0.0
         head = first_bytes(probe, _is_note_entry) if is_zip(probe.head) else probe.head
         return 0.9 if _is_keep_note(head) else 0.0
 
@@ -75,6 +68,7 @@ class GoogleKeepImporter(Importer):
                     except InvalidParams as error:
                         yield FailedItem(name, error.message)
         elif path.suffix.lower() == _PAGE_SUFFIX:
+            # Recognized so that it is not imported as a document.
             yield SkippedItem("web page of a note that is also there as JSON")
         else:
             yield _read_note(read_json(path, limits), path.stem)
@@ -92,61 +86,42 @@ def _is_keep_note(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and all(field in head for field in _FIELDS)
 
 
-def _has_keep_note(path: Path) -> bool:
-    try:
-        with open_file(path) as file:
-            return path.is_file() and _is_keep_note(file.read(HEAD_BYTES))
-    except OSError:
-        return False
-
-
 def _read_note(note: Any, file_stem: str) -> ImportEvent:
     if not isinstance(note, Mapping):
         raise InvalidParams("expected a note, got JSON of another kind")
     if note.get("isTrashed") is True:
         return SkippedItem("note in the trash")
-    title, content = clean_line(note.get("title")), _content(note)
+    title = clean_line(note.get("title"))
+    # The text, the list and the links of a note.
+    checklist = (
+        f"- [{'x' if item.get('isChecked') is True else ' '}] {text_or_empty(item.get('text'))}"
+        for item in objects(note.get("listContent"))
+    )
+    annotations = (
+        (clean_line(one.get("title")), clean_line(one.get("url"))) for one in objects(note.get("annotations"))
+    )
+    links = (f"[{name or url}]({url})" if url else name for name, url in annotations)
+    parts = (text_or_empty(note.get("textContent")).strip("\n"), "\n".join(checklist), "\n".join(links))
+    content = "\n\n".join(filter(None, parts))
     if not title and not content:
         return SkippedItem("empty note")
-    return ImportedNote(_note_draft(note, short_title(title or content), content, file_stem))
-
-
-def _content(note: Mapping[str, Any]) -> str:
-    """Returns the text, the list and the links of a note."""
-    boxes = (f"[{'x' if item.get('isChecked') is True else ' '}] " for item in objects(note.get("listContent")))
-    items = (text_or_empty(item.get("text")) for item in objects(note.get("listContent")))
-    checklist = "\n".join(f"- {box}{text}" for box, text in zip(boxes, items, strict=True))
-    links = "\n".join(map(_link, objects(note.get("annotations"))))
-    parts = (text_or_empty(note.get("textContent")).strip("\n"), checklist, links)
-    return "\n\n".join(part for part in parts if part)
-
-
-def _link(annotation: Mapping[str, Any]) -> str:
-    title, url = clean_line(annotation.get("title")), clean_line(annotation.get("url"))
-    return f"[{title or url}]({url})" if url else title
-
-
-def _note_draft(note: Mapping[str, Any], title: str, content: str, file_stem: str) -> NoteDraft:
     created, edited = note.get("createdTimestampUsec"), _microseconds(note.get("userEditedTimestampUsec"))
-    return NoteDraft(
-        title=title,
+    draft = NoteDraft(
+        title=short_title(title or content),
         content=content,
         tags=clean_tags([clean_line(label.get("name")) for label in objects(note.get("labels"))][:_LABELS_MAX]),
-        metadata=_metadata(note),
+        metadata=compact_metadata(
+            updated=edited,
+            pinned=note.get("isPinned") is True or None,
+            archived=note.get("isArchived") is True or None,
+            attachments=[clean_line(file.get("filePath")) for file in objects(note.get("attachments"))],
+        ),
         # Notes have no id, but the microsecond of their creation.
         uuid=stable_uuid("google_keep", "notes", str(created) if isinstance(created, int) else file_stem),
         created_at=_microseconds(created) or edited or UNSET,
         last_modified=edited or UNSET,
     )
-
-
-def _metadata(note: Mapping[str, Any]) -> dict[str, Any]:
-    return compact_metadata(
-        updated=_microseconds(note.get("userEditedTimestampUsec")),
-        pinned=note.get("isPinned") is True or None,
-        archived=note.get("isArchived") is True or None,
-        attachments=[clean_line(file.get("filePath")) for file in objects(note.get("attachments"))],
-    )
+    return ImportedNote(draft)
 
 
 def _microseconds(value: object) -> str | None:

@@ -28,12 +28,10 @@ from sources.importers.engine.export_files import (
     read_objects,
 )
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, read_member_list
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.values import clean_line, stored_time, text_or_empty, texts, valid_uuid
+from sources.importers.engine.values import clean_line, object_or_empty, stored_time, text_or_empty, texts, valid_uuid
 
 _NAME = "grok"
 _MARKS = tuple(
@@ -113,13 +111,14 @@ def _read_file(name: str, file: IO[bytes], limits: ImportLimits) -> Iterator[Imp
 
 def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     entry = decode_object(data, _GrokEntry)
-    fields: Mapping[str, Any] = entry.conversation if isinstance(entry.conversation, dict) else {}
+    fields = object_or_empty(entry.conversation)
     messages: list[ChatMessage] = []
     for number, raw in enumerate(entry.responses, 1):
         try:
             messages.append(_message(decode_object(raw, _GrokResponseEntry).response, number))
         except InvalidParams as error:
             yield FailedItem(f"{location}, response {number}", error.message)
+    # After the responses, so that their failures are reported in any case.
     key = clean_line(fields.get("id"))
     if not key:
         raise InvalidParams("id: expected the id of the conversation, got nothing")

@@ -5,8 +5,8 @@ Every file is an item: a note, a notebook, a tag, or a link between a tag and a 
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 from uuid import UUID
 
 from msgspec import UNSET, Struct
@@ -17,18 +17,8 @@ from sources.importers.engine.archives import is_tar, tar_files
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FolderTree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    file_size,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_time
 from sources.importers.parsers.web_page import html_text
@@ -52,13 +42,19 @@ class JoplinImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
             name = next(filter(_ITEM_NAME.search, probe.names), None)
-            return 0.9 if name and _ends_like_an_item(probe.path / name) else 0.0
+            tail = b""
+            if name:
+                with suppress(OSError), open_file(probe.path / name) as file:
+                    file.seek(max(0, file_size(probe.path / name) - _TAIL_BYTES))
+                    tail = file.read(_TAIL_BYTES)
+            return 0.9 if _TYPE_IN_HEAD.search(tail) else 0.0
         return 0.9 if is_tar(probe.head) and _NAME_IN_TAR.search(probe.head) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         index = _JoplinIndex()
+        # The first pass collects notebooks and tags. Its progress is not shown, but tells that the process works.
         for _, data in _files(path, limits, lambda bytes_read: progress(0)):
             if isinstance(data, bytes):
                 index.add(_parse_item(data, limits))
@@ -67,6 +63,7 @@ class JoplinImporter(Importer):
                 yield FailedItem(name, data)
                 continue
             item = _parse_item(data, limits)
+            # Notebooks, tags and their links are in the index; an item without a type is reported as damaged.
             if item.type in (_NOTE, _ATTACHMENT, ""):
                 yield _read_item(name, item, index, limits)
         progress(file_size(path))
@@ -130,25 +127,12 @@ def _files(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iter
         return
     with open_file(path) as file:
         for name, size in tar_files(file, limits):
-            if _ITEM_NAME.search(name):
-                yield name, _read_data(file, size, limits)
+            if _ITEM_NAME.search(name) and size > limits.line_max_bytes:
+                yield name, TooLarge("the item", limits.line_max_bytes).message
+            elif _ITEM_NAME.search(name):
+                data = file.read(size)
+                yield name, data if len(data) == size else "the archive is truncated here"
             progress(file.tell())
-
-
-def _read_data(file: IO[bytes], size: int, limits: ImportLimits) -> bytes | str:
-    if size > limits.line_max_bytes:
-        return TooLarge("the item", limits.line_max_bytes).message
-    data = file.read(size)
-    return data if len(data) == size else "the archive is truncated here"
-
-
-def _ends_like_an_item(path: Path) -> bool:
-    try:
-        with open_file(path) as file:
-            file.seek(max(0, file_size(path) - _TAIL_BYTES))
-            return _TYPE_IN_HEAD.search(file.read(_TAIL_BYTES)) is not None
-    except OSError:
-        return False
 
 
 def _parse_item(data: bytes, limits: ImportLimits) -> _JoplinItem:
@@ -177,6 +161,7 @@ def _read_item(name: str, item: _JoplinItem, index: _JoplinIndex, limits: Import
         properties = item.properties
         is_html = properties.get("markup_language") == _HTML
         updated = stored_time(properties.get("user_updated_time") or properties.get("updated_time"))
+        todo = "open" if properties.get("todo_completed", "0") in ("", "0") else "completed"
         note_draft = NoteDraft(
             title=short_title(title) or "Untitled",
             content=html_text(body, limits.item_max_chars) if is_html else body.strip("\n"),
@@ -186,7 +171,7 @@ def _read_item(name: str, item: _JoplinItem, index: _JoplinIndex, limits: Import
                 updated=updated,
                 url=properties.get("source_url"),
                 author=properties.get("author"),
-                todo=_todo_state(properties),
+                todo=todo if properties.get("is_todo") == "1" else None,
             ),
             uuid=str(UUID(note_id)),
             created_at=stored_time(properties.get("user_created_time") or properties.get("created_time")) or UNSET,
@@ -195,9 +180,3 @@ def _read_item(name: str, item: _JoplinItem, index: _JoplinIndex, limits: Import
         return ImportedNote(note_draft)
     except (InvalidParams, TooLarge) as error:
         return FailedItem(name, error.message)
-
-
-def _todo_state(properties: Mapping[str, str]) -> str | None:
-    if properties.get("is_todo") != "1":
-        return None
-    return "open" if properties.get("todo_completed", "0") in ("", "0") else "completed"

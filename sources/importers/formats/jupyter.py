@@ -11,8 +11,6 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_key,
     file_size,
@@ -21,12 +19,10 @@ from sources.importers.engine.files import (
     read_json,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import first_heading, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, objects, short_title
+from sources.importers.engine.values import clean_line, object_or_empty, objects, short_title
 
 # Results beyond this length are data rather than text.
 _OUTPUT_MAX_CHARS = 4_000
@@ -51,10 +47,13 @@ class JupyterImporter(Importer):
         notebook = read_json(path, limits)
         if not isinstance(notebook, Mapping) or "nbformat" not in notebook:
             raise InvalidParams("not a Jupyter notebook")
-        metadata = _object(notebook.get("metadata"))
-        info, kernel = _object(metadata.get("language_info")), _object(metadata.get("kernelspec"))
+        metadata = object_or_empty(notebook.get("metadata"))
+        info, kernel = object_or_empty(metadata.get("language_info")), object_or_empty(metadata.get("kernelspec"))
         language = clean_line(info.get("name")) or clean_line(kernel.get("language"))
-        content = "\n\n".join(part for cell in _cells(notebook) for part in _cell_parts(cell, language))
+        # Until version 4, cells were inside worksheets.
+        sheets = (notebook, *objects(notebook.get("worksheets")))
+        cells = (cell for sheet in sheets for cell in objects(sheet.get("cells")))
+        content = "\n\n".join(part for cell in cells for part in _cell_parts(cell, language))
         if content:
             yield ImportedNote(_note_draft(path, notebook, replace_unstorable(content), language, limits))
         else:
@@ -65,33 +64,26 @@ class JupyterImporter(Importer):
 IMPORTER = JupyterImporter()
 
 
-def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Until version 4, cells were inside worksheets."""
-    worksheets = objects(notebook.get("worksheets"))
-    return [*objects(notebook.get("cells")), *(cell for sheet in worksheets for cell in objects(sheet.get("cells")))]
-
-
 def _cell_parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
     source = _joined(cell.get("source") or cell.get("input")).strip("\n")
     if cell.get("cell_type") == "code":
         if source.strip():
             yield _fenced(source, language)
         for output in objects(cell.get("outputs")):
-            if text := _output_text(output):
+            # What was printed or returned as text, or the error. Images and web pages are left out.
+            if output.get("output_type") in ("error", "pyerr"):
+                text = clean_line(f"{output.get('ename')}: {output.get('evalue')}")
+            else:
+                text = _joined(output.get("text") or object_or_empty(output.get("data")).get("text/plain")).strip("\n")
+                text = text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
+            if text:
                 yield _fenced(text, "")
     elif source.strip():
         yield source
 
 
-def _output_text(output: Mapping[str, Any]) -> str:
-    """Returns what was printed or returned as text, or the error. Images and web pages are left out."""
-    if output.get("output_type") in ("error", "pyerr"):
-        return clean_line(f"{output.get('ename')}: {output.get('evalue')}")
-    text = _joined(output.get("text") or _object(output.get("data")).get("text/plain")).strip("\n")
-    return text if len(text) <= _OUTPUT_MAX_CHARS else f"{text[:_OUTPUT_MAX_CHARS]}\n…"
-
-
 def _fenced(text: str, language: str) -> str:
+    # A cell may contain Markdown with a fence of its own.
     fence = "```" if "```" not in text else "~~~~"
     return f"{fence}{language}\n{text}\n{fence}"
 
@@ -103,14 +95,10 @@ def _joined(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _note_draft(
     path: Path, notebook: Mapping[str, Any], content: str, language: str, limits: ImportLimits
 ) -> NoteDraft:
-    metadata = _object(notebook.get("metadata"))
+    metadata = object_or_empty(notebook.get("metadata"))
     title = clean_line(metadata.get("title")) or first_heading(remove_code(content)) or printable_name(path.stem)
     authors: Sequence[str] = [clean_line(author.get("name")) for author in objects(metadata.get("authors"))]
     return NoteDraft(

@@ -2,35 +2,19 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageBranches,
-    content_text,
-    conversation_draft,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageBranches, content_text, conversation_draft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    ReadPosition,
-    file_key,
-    file_size,
-    read_bytes,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, file_key, file_size, read_bytes, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonScanner
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty, valid_uuid
 
@@ -74,7 +58,18 @@ class LibreChatImporter(Importer):
                 continue
             yield from branches.add(message)
             times += [message.time] if message.time else []
-        yield from branches.conversation(_conversation_draft(conversation, times, path, limits))
+        key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
+        options = conversation.get("options")
+        draft = conversation_draft(
+            _NAME,
+            valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
+            clean_line(conversation.get("title")),
+            created=min(times, default=None),
+            modified=max(times, default=None),
+            endpoint=clean_line(conversation.get("endpoint")),
+            options=options if isinstance(options, Mapping) else None,
+        )
+        yield from branches.conversation(draft)
         progress(file_size(path))
 
 
@@ -101,6 +96,7 @@ class _OpenObject:
 def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     """Yields the JSON of the conversation without its messages, and then that of every message without its answers. In
     the tree of a long conversation, messages are nested hundreds of levels deep, more than a JSON parser can decode."""
+    # The scanner does not recurse, so the depth may be far above that of other JSON.
     scanner = JsonScanner(io.BytesIO(data), replace(limits, depth_max=_TREE_DEPTH_MAX))
     root = _OpenObject(0)
     open_objects, finished, empty_count = [root], list[tuple[int, bytes]](), 0
@@ -129,45 +125,30 @@ def split_messages(data: bytes, limits: ImportLimits) -> Iterator[bytes]:
     if len(open_objects) != 1 or root.depth != 0:
         raise InvalidParams("file is truncated")
     yield root.text(data, len(data))
+    # In the order of the file: an answer ends before the message that contains it.
     yield from (text for _, text in sorted(finished))
-
-
-def _conversation_draft(
-    conversation: Mapping[str, Any], times: Sequence[str], path: Path, limits: ImportLimits
-) -> ConversationDraft:
-    key = clean_line(conversation.get("conversationId")) or file_key(path, limits)
-    options = conversation.get("options")
-    return conversation_draft(
-        _NAME,
-        valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
-        clean_line(conversation.get("title")),
-        created=min(times, default=None),
-        modified=max(times, default=None),
-        endpoint=clean_line(conversation.get("endpoint")),
-        options=options if isinstance(options, Mapping) else None,
-    )
 
 
 def _message(message: Any, number: int) -> ChatMessage:
     if not isinstance(message, Mapping):
         raise InvalidParams("expected a message")
     is_user = message.get("isCreatedByUser") is True
+    # Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output.
+    blocks = "\n\n".join(filter(None, map(_block_text, objects(message.get("content")))))
+    files = [file for file in objects(message.get("files")) if clean_line(file.get("filename"))]
     return ChatMessage(
         key=clean_line(message.get("messageId")) or str(number),
         role="user" if is_user else "assistant",
         sender=clean_line(message.get("sender")),
-        text=text_or_empty(message.get("text")) or _blocks_text(message.get("content")),
+        text=text_or_empty(message.get("text")) or blocks,
         time=stored_time(message.get("createdAt")),
         model="" if is_user else clean_line(message.get("model")),
         parent=clean_line(message.get("parentMessageId")) or None,
-        attachments=tuple(_attachments(message)),
+        attachments=tuple(
+            {"name": clean_line(file["filename"]), "type": clean_line(file.get("type"))} for file in files
+        ),
         metadata=compact_metadata(is_error=message.get("error") is True or None),
     )
-
-
-def _blocks_text(content: object) -> str:
-    """Newer versions store the parts of an answer: texts, reasoning, and calls of tools with their output."""
-    return "\n\n".join(filter(None, (_block_text(block) for block in objects(content))))
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
@@ -178,9 +159,3 @@ def _block_text(block: Mapping[str, Any]) -> str:
     if block.get("type") == "think":
         return ""
     return content_text([block])
-
-
-def _attachments(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for file in objects(message.get("files")):
-        if name := clean_line(file.get("filename")):
-            yield {"name": name, "type": clean_line(file.get("type"))}

@@ -15,18 +15,14 @@ from sources.importers.engine.file_trees import FileTree, open_tree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     item_text,
     printable_name,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags, link_targets, read_org_header, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 
@@ -83,16 +79,21 @@ def _read_file(tree: FileTree, name: str, folder: str, graph: str, limits: Impor
         text = item_text(tree.read(name, text_max_bytes(limits)), limits, name)
     except InvalidParams as error:
         return FailedItem(name, error.message)
-    draft = _org_draft(path, text) if path.suffix.lower() == ".org" else _markdown_draft(path, text)
+    # A page is named like its file, in which a slash is written as three underscores or in percent notation. A journal
+    # is named like its day.
+    journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
+    day = "-".join(journal.groups()) if journal else ""
+    page_name = day or short_title(unquote(path.stem.replace("___", "/")))
+    is_org = path.suffix.lower() == ".org"
+    draft = _org_draft(path, page_name, text) if is_org else _markdown_draft(path, page_name, text)
     if not draft.content:
         return SkippedItem("empty page")
-    key = f"{graph}/{path}"
-    created_at = _journal_date(path) or tree.modified_at(name)
-    changes = {"uuid": stable_uuid("logseq", "notes", key), "created_at": created_at}
+    created_at = (stored_date(day) if day else None) or tree.modified_at(name)
+    changes = {"uuid": stable_uuid("logseq", "notes", f"{graph}/{path}"), "created_at": created_at}
     return ImportedNote(replace(draft, **changes))
 
 
-def _markdown_draft(path: PurePosixPath, text: str) -> NoteDraft:
+def _markdown_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
     # The properties of the page: the lines with `::` at its top.
     properties: dict[str, str] = {}
     for line in text.lstrip("\n").split("\n", _PROPERTIES_MAX)[:_PROPERTIES_MAX]:
@@ -106,29 +107,18 @@ def _markdown_draft(path: PurePosixPath, text: str) -> NoteDraft:
         for tag in properties.get("tags", "").split(",")
     ]
     return NoteDraft(
-        title=short_title(properties.get("title", "")) or _page_name(path),
+        title=short_title(properties.get("title", "")) or page_name,
         content=text.strip("\n"),
         tags=clean_tags([*tags, *inline_tags(prose), *_WORDS_TAG.findall(prose)]),
         metadata=compact_metadata(path=str(path), links=link_targets(prose), properties=properties),
     )
 
 
-def _org_draft(path: PurePosixPath, text: str) -> NoteDraft:
+def _org_draft(path: PurePosixPath, page_name: str, text: str) -> NoteDraft:
     header = read_org_header(text)
     return NoteDraft(
-        title=short_title(header.title) or _page_name(path),
+        title=short_title(header.title) or page_name,
         content=text.strip("\n"),
         tags=clean_tags(header.tags),
         metadata=compact_metadata(path=str(path)),
     )
-
-
-def _journal_date(path: PurePosixPath) -> str | None:
-    journal = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
-    return stored_date("-".join(journal.groups())) if journal else None
-
-
-def _page_name(path: PurePosixPath) -> str:
-    """Returns the page's name: Logseq writes a slash as three underscores or in percent notation."""
-    date = _JOURNAL.fullmatch(path.stem) if path.parts[0] == "journals" else None
-    return "-".join(date.groups()) if date else short_title(unquote(path.stem.replace("___", "/")))

@@ -28,8 +28,6 @@ from sources.importers.engine.file_probe import FileProbe, files_in
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode_item,
     encoding_doubts,
@@ -43,8 +41,7 @@ from sources.importers.engine.files import (
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import (
     first_heading,
     inline_tags,
@@ -55,7 +52,6 @@ from sources.importers.engine.markdown_text import (
     split_words,
     stripped_text,
 )
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_tags, json_or_none, short_title, stored_date, valid_uuid
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
@@ -97,17 +93,35 @@ class MarkdownImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         if path.is_dir():
-            yield from _read_folder(path, limits, progress)
+            bytes_read = 0
+            vault_name, files = printable_name(path.resolve().name), _VaultFolder(path.resolve(), limits)
+            for file in files_in(path):
+                place = _VaultPath(vault_name, printable_name(file.relative_to(path).as_posix()))
+                if _is_note(file.name):
+                    try:
+                        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
+                    except (InvalidParams, TooLarge) as error:
+                        yield FailedItem(place.path, error.message)
+                    except OSError as error:
+                        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
+                else:
+                    yield _NOT_A_NOTE
+                bytes_read += file_size(file)
+                progress(bytes_read)
         elif is_zip_file(path):
             with open_archive(path, limits, progress) as archive:
                 yield from _read_archive(archive, path, limits)
         else:
-            place = _place_in_vault(path) if limits.has_stable_path else None
-            files = None
-            if place is not None:
-                vault = path.resolve().parents[place.path.count("/")]
+            # A note in a vault is the same note, whether it is read alone or with the vault.
+            resolved = path.resolve()
+            vaults = (folder for folder in resolved.parents if (folder / _SETTINGS_FOLDER).is_dir())
+            vault = next(vaults, None) if limits.has_stable_path else None
+            if vault is None:
+                yield from _note_events("", _file_note(path, None, limits), limits)
+            else:
+                place = _VaultPath(printable_name(vault.name), printable_name(resolved.relative_to(vault).as_posix()))
                 files = _VaultFolder(vault, limits, is_confined=True)
-            yield from _note_events("", _file_note(path, place, limits), limits, files)
+                yield from _note_events("", _file_note(path, place, limits), limits, files)
             progress(file_size(path))
 
 
@@ -136,32 +150,6 @@ class _NoteFile(Struct, frozen=True):
     modified_at: str | UnsetType
 
 
-# -- in a folder -------------------------------------------------------------------------------------------------------
-
-
-def _read_folder(folder: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
-    bytes_read = 0
-    vault = printable_name(folder.resolve().name)
-    files = _VaultFolder(folder.resolve(), limits)
-    for file in files_in(folder):
-        place = _VaultPath(vault, printable_name(file.relative_to(folder).as_posix()))
-        yield from _read_file(file, place, limits, files)
-        bytes_read += file_size(file)
-        progress(bytes_read)
-
-
-def _read_file(file: Path, place: _VaultPath, limits: ImportLimits, files: "_VaultFolder") -> Iterator[ImportEvent]:
-    if not _is_note(file.name):
-        yield _NOT_A_NOTE
-        return
-    try:
-        yield from _note_events(place.path, _file_note(file, place, limits), limits, files)
-    except (InvalidParams, TooLarge) as error:
-        yield FailedItem(place.path, error.message)
-    except OSError as error:
-        yield FailedItem(place.path, f"cannot be read: {error.strerror or 'disk error'}")
-
-
 def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _NoteFile:
     text = read_decoded(path, limits)
     key = file_key(path, limits) if place is None else place.key
@@ -170,28 +158,18 @@ def _file_note(path: Path, place: _VaultPath | None, limits: ImportLimits) -> _N
     )
 
 
-def _place_in_vault(path: Path) -> _VaultPath | None:
-    """Returns the note's path in the vault that contains it, so that it is the same note whether it is read alone or
-    with the vault."""
-    resolved = path.resolve()
-    vault = next((folder for folder in resolved.parents if (folder / _SETTINGS_FOLDER).is_dir()), None)
-    if vault is None:
-        return None
-    return _VaultPath(printable_name(vault.name), printable_name(resolved.relative_to(vault).as_posix()))
-
-
-# -- in a zip ----------------------------------------------------------------------------------------------------------
-
-
 def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     vault = _vault_folder(archive.names)
     files = None if vault is None else _VaultArchive(archive, vault, limits)
+    # A vault that is not in a folder of the archive has the name of the archive.
+    vault_name = decode_name(re.split(r"[/\\]", vault)[-2]) if vault else printable_name(path.stem)
     for name in archive.names:
         if not is_visible(name):
             continue
         location = decode_name(name)
         if not _is_note(name):
             yield _NOT_A_NOTE
+        # By the declared size, so that nothing is unpacked.
         elif archive.size(name) > text_max_bytes(limits):
             yield FailedItem(location, TooLarge("the note", text_max_bytes(limits)).message)
         else:
@@ -201,11 +179,7 @@ def _read_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterato
                 # uploaded alone.
                 data = archive.read(name, text_max_bytes(limits))
                 decoded_name = decode_name(name)
-                place = (
-                    None
-                    if vault is None
-                    else _VaultPath(_vault_name(vault, path), decode_name(name.removeprefix(vault)))
-                )
+                place = None if vault is None else _VaultPath(vault_name, decode_name(name.removeprefix(vault)))
                 key = f"{file_key(path, limits)}/{decoded_name}" if limits.has_stable_path else sha256(data).hexdigest()
                 modified = archive.modified_at(name)
                 note = _NoteFile(
@@ -229,14 +203,6 @@ def _vault_folder(names: Sequence[str]) -> str | None:
     return vault if vault is not None and all(name.startswith(vault) for name in notes) else None
 
 
-def _vault_name(folder: str, path: Path) -> str:
-    """A vault that is not in a folder of the archive has the name of the archive."""
-    return decode_name(re.split(r"[/\\]", folder)[-2]) if folder else printable_name(path.stem)
-
-
-# -- a note ------------------------------------------------------------------------------------------------------------
-
-
 def _is_note(name: str) -> bool:
     return posixpath.splitext(name)[1].lower() in _SUFFIXES
 
@@ -248,12 +214,18 @@ def _note_events(
     fields = normalize_keys(front_matter)
     prose = remove_code(body)
     title, tags = title_and_tags(fields, prose, note.name)
+    metadata = {
+        "path": note.vault_path or note.name,
+        "links": link_targets(prose),
+        "aliases": [*_aliases(fields.get("aliases")), *_aliases(fields.get("alias"))],
+        "front_matter": dict(front_matter),
+    }
     draft = NoteDraft(
         title=title,
         content=body.strip("\n"),
         tags=tags,
         metadata={
-            **_metadata(note.vault_path or note.name, front_matter, fields, prose),
+            **{name: value for name, value in metadata.items() if value},
             **encoding_metadata(note.text.encoding),
         },
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("markdown", "notes", note.key),
@@ -281,6 +253,7 @@ class _VaultFiles:
             (self._read(_APP_SETTINGS, _APP_SETTINGS_MAX_BYTES) or b"").decode("utf-8", "replace"), limits
         )
         folder = settings.get("attachmentFolderPath") if isinstance(settings, Mapping) else None
+        # The setting of Obsidian for new attachments: a folder of the vault, or `./name` next to each note.
         self._attachments = folder if isinstance(folder, str) else ""
 
     def _read(self, name: str, max_bytes: int) -> bytes | None:
@@ -298,6 +271,8 @@ class _VaultFiles:
             if image is not None:
                 images.append(image)
                 room -= len(image.data)
+        # The process that reads a single note may not be allowed to open its images. Those that are stored are kept
+        # then.
         return None if self._is_confined and names and not images else tuple(images)
 
     def _find(self, name: str, folder: str, room: int) -> NoteImage | None:
@@ -355,23 +330,12 @@ def title_and_tags(fields: Mapping[str, Any], prose: str, name: str) -> tuple[st
     """Returns the title and the tags of a note. `fields` are those of the front matter, `prose` is the text without
     code, and `name` that of the file."""
     title = stripped_text(fields.get("title")) or first_heading(prose) or PurePosixPath(name).stem
-    tags = [
-        *split_words(fields.get("tags")),
-        *split_words(fields.get("tag")),
-        *inline_tags(prose),
-    ]
+    tags = [*split_words(fields.get("tags")), *split_words(fields.get("tag")), *inline_tags(prose)]
     return short_title(title), tuple(clean_tags(tags))
 
 
 def _first_date(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((date for name in names if (date := stored_date(fields.get(name)))), None)
-
-
-def _metadata(path: str, front_matter: Mapping[str, Any], fields: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Returns path, links, aliases, and the front matter as written."""
-    aliases = [*_aliases(fields.get("aliases")), *_aliases(fields.get("alias"))]
-    metadata = {"path": path, "links": link_targets(text), "aliases": aliases, "front_matter": dict(front_matter)}
-    return {name: value for name, value in metadata.items() if value}
 
 
 def _aliases(value: Any) -> list[str]:

@@ -25,11 +25,9 @@ from sources.importers.engine.chat_messages import (
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, file_key, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, file_key, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import element_object, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import clean_line, objects, stored_time, text_or_empty, to_json, valid_uuid
 
 _NAME = "message_lists"
@@ -94,6 +92,7 @@ def _read_conversation(
     # The others are read one by one, so that a list of junk is given up early.
     others = _messages(listed)
     messages = list(islice(others, _FIRST_MESSAGES))
+    # Ids of data sets are unique in their file only.
     own_key = next((clean_line(value[name]) for name in _ID_FIELDS if clean_line(value.get(name))), "")
     key = f"{file}\0id {own_key}" if own_key else numbered_key
     first = next((message.text for message in messages if message.role == "user"), "")
@@ -114,23 +113,19 @@ def _messages(listed: list[Any]) -> Iterator[ChatMessage]:
         if isinstance(speaker, Mapping):
             speaker = speaker.get("role") or speaker.get("name")
         role = role_of(speaker)
+        text = next((content_text(message[name]) for name in ("content", "value", "text") if message.get(name)), "")
+        calls = message.get("tool_calls") or message.get("function_call")
         yield ChatMessage(
             key=str(number),
             role=role,
             sender="" if is_role(speaker) else clean_line(speaker),
-            text=_text(message),
+            # A message without text may be the call of a tool.
+            text=text if text.strip() or not calls else to_json(calls),
             time=_time(message),
             model=clean_line(message.get("model")),
             tool=clean_line(message.get("name")) if role == "tool" else "",
             parent=str(number - 1) if number > 1 else None,
         )
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    """A message without text may be the call of a tool."""
-    text = next((content_text(message[field]) for field in ("content", "value", "text") if message.get(field)), "")
-    calls = message.get("tool_calls") or message.get("function_call")
-    return text if text.strip() or not calls else to_json(calls)
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:

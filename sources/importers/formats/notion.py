@@ -4,7 +4,7 @@ Every page becomes a note with the id it has in Notion. Notion writes that id at
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
@@ -14,24 +14,20 @@ from msgspec import UNSET
 from config.errors import InvalidParams, TooLarge
 from config.times import format_time
 from sources.drafts import NoteDraft
-from sources.importers.engine.archives import Archive, decode_name, is_visible, is_zip, open_archive
+from sources.importers.engine.archives import decode_name, is_visible, is_zip, open_archive
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import ArchiveTree, FileTree, FolderTree
 from sources.importers.engine.files import (
     FailedItem,
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode_text,
     file_key,
     stable_uuid,
     text_max_bytes,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.markdown_text import first_heading, inline_tags, normalize_keys, remove_code, split_words
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
+from sources.importers.engine.markdown_text import first_heading, inline_tags, normalize_keys, remove_code
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title, stored_date
 from sources.importers.parsers.parsed_document import TextBuilder
@@ -78,26 +74,24 @@ class NotionImporter(Importer):
             yield from _read_tree(ArchiveTree(archive), key, limits)
             for name in archive.names:
                 if is_visible(name) and name.lower().endswith(".zip"):
-                    yield from _read_part(archive, name, key, limits)
+                    # One of the zips that Notion packs into the zip it offers for download.
+                    try:
+                        with archive.open_inner(name) as part:
+                            yield from _read_tree(ArchiveTree(part), key, limits)
+                    except InvalidParams as error:
+                        yield FailedItem(decode_name(name), error.message)
+                    except TooLarge as error:
+                        advice = "unpack the zip and import this part by itself"
+                        yield FailedItem(decode_name(name), f"{error.message}; {advice}")
 
 
 IMPORTER = NotionImporter()
 
 
-def _read_part(archive: Archive, name: str, key: str, limits: ImportLimits) -> Iterator[ImportEvent]:
-    """Reads one of the zips that Notion packs into the zip it offers for download."""
-    try:
-        with archive.open_inner(name) as part:
-            yield from _read_tree(ArchiveTree(part), key, limits)
-    except InvalidParams as error:
-        yield FailedItem(decode_name(name), error.message)
-    except TooLarge as error:
-        yield FailedItem(decode_name(name), f"{error.message}; unpack the zip and import this part by itself")
-
-
 def _read_tree(tree: FileTree, key: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     # The folders with the rows of databases: next to each is a table with the same name.
     tables = (name.removesuffix(_TABLE_SUFFIX) for name in tree.names if name.lower().endswith(_TABLE_SUFFIX))
+    # Only pages of databases have properties; in others, the lines below the title are text.
     databases = frozenset(_without_id(table) for table in tables)
     for name in tree.names:
         path = PurePosixPath(name)
@@ -121,27 +115,28 @@ def _without_id(name: str) -> str:
 def _note_draft(tree: FileTree, name: str, key: str, databases: frozenset[str], limits: ImportLimits) -> NoteDraft:
     path = PurePosixPath(name)
     page_id = _ID.search(path.stem)
-    title, text = _page(tree.read(name, text_max_bytes(limits)), path.suffix.lower(), limits)
+    data = tree.read(name, text_max_bytes(limits))
+    if path.suffix.lower() == ".md":
+        text = decode_text(data, limits)
+        title = first_heading(remove_code(text))
+    else:
+        page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
+        title, text = page.title.strip(), page.text.build()
     properties = _properties(text) if _without_id(str(path.parent)) in databases else {}
     fields = normalize_keys(properties)
-    tags = [word for field in _TAG_PROPERTIES for word in _split_values(fields.get(field))]
+    # Values of a property may contain spaces, so only commas separate them.
+    tags = [word.strip() for field in _TAG_PROPERTIES for word in fields.get(field, "").split(",")]
+    dates = (fields[field] for field in _DATE_PROPERTIES if fields.get(field))
+    created_at = next((date for value in dates if (date := stored_date(value) or _written_date(value))), None)
+    readable_path = "/".join(_without_id(part) for part in path.with_suffix("").parts) + path.suffix
     return NoteDraft(
         title=short_title(title or _ID.sub("", path.stem)),
         content=text.strip("\n"),
         tags=clean_tags([*tags, *inline_tags(remove_code(text))]),
-        metadata=compact_metadata(path=_readable_path(path), properties=properties),
+        metadata=compact_metadata(path=readable_path, properties=properties),
         uuid=str(UUID(page_id[1])) if page_id else stable_uuid("notion", "notes", f"{key}/{name}"),
-        created_at=_created_at(fields) or tree.modified_at(name) or UNSET,
+        created_at=created_at or tree.modified_at(name) or UNSET,
     )
-
-
-def _page(data: bytes, suffix: str, limits: ImportLimits) -> tuple[str, str]:
-    """Returns the title and text of a page."""
-    if suffix == ".md":
-        text = decode_text(data, limits)
-        return first_heading(remove_code(text)), text
-    page = read_page(decode_page(data, limits), TextBuilder(limits.item_max_chars))
-    return page.title.strip(), page.text.build()
 
 
 def _properties(text: str) -> dict[str, str]:
@@ -152,16 +147,6 @@ def _properties(text: str) -> dict[str, str]:
     return {match[1].strip(): match[2].strip() for match in matches if match} if all(matches) else {}
 
 
-def _split_values(value: object) -> list[str]:
-    """Values of a Notion property may contain spaces, so only commas separate them."""
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else split_words(value)
-
-
-def _created_at(fields: Mapping[str, str]) -> str | None:
-    values = (fields.get(field) for field in _DATE_PROPERTIES)
-    return next((date for value in values if value and (date := stored_date(value) or _written_date(value))), None)
-
-
 def _written_date(text: str) -> str | None:
     """Parses a date as Notion writes it, such as `January 5, 2024 3:04 PM`."""
     for date_format in _DATE_FORMATS:
@@ -170,8 +155,3 @@ def _written_date(text: str) -> str | None:
         except ValueError:
             continue
     return None
-
-
-def _readable_path(path: PurePosixPath) -> str:
-    parts = [_without_id(part) for part in path.with_suffix("").parts]
-    return "/".join(parts) + path.suffix

@@ -18,20 +18,9 @@ from sources.importers.engine.chat_messages import (
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, file_size, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import element_object, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import (
     RowProgress,
     TableReader,
@@ -45,6 +34,7 @@ from sources.importers.engine.values import (
     clean_line,
     clean_tags,
     json_or_none,
+    object_or_empty,
     objects,
     require_storable,
     stored_time,
@@ -97,41 +87,27 @@ class OpenWebUiImporter(Importer):
             reader = TableReader(connection, limits)
             if not reader.has(_CHATS):
                 raise InvalidParams("not a database of Open WebUI")
-            yield from _read_tables(reader, RowProgress(progress, file_size(path), _row_count(reader)))
+            rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
+            row_progress = RowProgress(progress, file_size(path), rows_total)
+            # One database serves all users of a server; if there are several, their names are kept.
+            users = [reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS)] if reader.has(_USERS) else []
+            names = {row["id"]: clean_line(row["name"]) for row in users}
+            for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_prompt), (_NOTES, _read_note)):
+                for rowid in reader.rowids(table) if reader.has(table) else ():
+                    try:
+                        row = reader.row(table, rowid)
+                        owner = names.get(row["user_id"], "") if len(names) > 1 else ""
+                        yield from read(row, limits, owner)
+                    except InvalidParams as error:
+                        yield FailedItem(f"{table.name}, row {rowid}", error.message)
+                    row_progress.step()
+            row_progress.finish()
 
 
 IMPORTER = OpenWebUiImporter()
 
 
 # -- the database ------------------------------------------------------------------------------------------------------
-
-
-def _row_count(reader: TableReader) -> int:
-    return sum(reader.count(table) for table in _TABLES if reader.has(table))
-
-
-def _read_tables(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
-    """One database serves all users of a server; if there are several, their names are kept."""
-    names = _user_names(reader)
-    for table, read in ((_CHATS, _read_chat_row), (_PROMPTS, _read_prompt), (_NOTES, _read_note)):
-        for rowid in reader.rowids(table) if reader.has(table) else ():
-            try:
-                row = reader.row(table, rowid)
-                owner = names.get(row["user_id"], "") if len(names) > 1 else ""
-                yield from read(row, reader.limits, owner)
-            except InvalidParams as error:
-                yield FailedItem(f"{table.name}, row {rowid}", error.message)
-            progress.step()
-    progress.finish()
-
-
-def _user_names(reader: TableReader) -> Mapping[Any, str]:
-    if not reader.has(_USERS):
-        return {}
-    rows = (reader.row(_USERS, rowid) for rowid in reader.rowids(_USERS))
-    return {row["id"]: clean_line(row["name"]) for row in rows}
-
-
 def _read_chat_row(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     chat = json_or_none(row["chat"], limits)
     if not isinstance(chat, Mapping):
@@ -161,8 +137,7 @@ def _read_prompt(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Im
 
 def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     data = json_or_none(row["data"], limits)
-    content = data.get("content") if isinstance(data, Mapping) else None
-    text = text_or_empty(content.get("md")) if isinstance(content, Mapping) else ""
+    text = text_or_empty(object_or_empty(object_or_empty(data).get("content")).get("md"))
     if not text.strip():
         yield SkippedItem("empty note")
         return
@@ -180,52 +155,49 @@ def _read_note(row: TableRow, limits: ImportLimits, owner: str) -> Iterator[Impo
     )
 
 
-# -- a chat ------------------------------------------------------------------------------------------------------------
-
-
 def _read_chat(fields: Mapping[str, Any], limits: ImportLimits, owner: str) -> Iterator[ImportEvent]:
     """Older versions exported the inner object alone."""
-    chat = fields.get("chat") if isinstance(fields.get("chat"), Mapping) else fields
-    assert isinstance(chat, Mapping)
+    chat = fields["chat"] if isinstance(fields.get("chat"), Mapping) else fields
     key = clean_line(fields.get("id")) or clean_line(chat.get("id"))
     if not key:
         raise InvalidParams("id: expected the id of the chat, got nothing")
-    meta = fields.get("meta") if isinstance(fields.get("meta"), Mapping) else {}
-    assert isinstance(meta, Mapping)
     draft = conversation_draft(
         _NAME,
         valid_uuid(key) or stable_uuid(_NAME, "conversation", key),
         clean_line(fields.get("title")) or clean_line(chat.get("title")),
         created=stored_time(fields.get("created_at")) or stored_time(chat.get("timestamp")),
         modified=stored_time(fields.get("updated_at")),
-        tags=clean_tags([*texts(meta.get("tags")), *texts(chat.get("tags"))]),
+        tags=clean_tags([*texts(object_or_empty(fields.get("meta")).get("tags")), *texts(chat.get("tags"))]),
         owner=owner,
         models=list(texts(chat.get("models"))),
         is_archived=bool(fields.get("archived")),
         is_pinned=bool(fields.get("pinned")),
     )
-    messages, current = _messages(chat)
-    yield from conversation_with_branches(_NAME, draft, messages, limits, current)
-
-
-def _messages(chat: Mapping[str, Any]) -> tuple[list[ChatMessage], str | None]:
-    """Returns the messages of a chat, and the key of the one shown last. Old chats have a list instead of a tree."""
-    history = chat.get("history")
-    tree = history.get("messages") if isinstance(history, Mapping) else None
-    if isinstance(tree, Mapping):
-        items = [(clean_line(key), message) for key, message in tree.items() if isinstance(message, Mapping)]
-        current = clean_line(history.get("currentId")) if isinstance(history, Mapping) else ""
-        return [_message(key, message, clean_line(message.get("parentId")) or None) for key, message in items], current
+    # A tree of messages, and the key of the one shown last. Old chats have a list instead.
+    history = object_or_empty(chat.get("history"))
     messages: list[ChatMessage] = []
-    for number, message in enumerate(objects(chat.get("messages")), 1):
-        key = clean_line(message.get("id")) or str(number)
-        messages.append(_message(key, message, messages[-1].key if messages else None))
-    return messages, None
+    if isinstance(tree := history.get("messages"), Mapping):
+        for key, message in tree.items():
+            if isinstance(message, Mapping):
+                messages.append(_message(clean_line(key), message, clean_line(message.get("parentId")) or None))
+        current = clean_line(history.get("currentId"))
+    else:
+        for number, message in enumerate(objects(chat.get("messages")), 1):
+            key = clean_line(message.get("id")) or str(number)
+            messages.append(_message(key, message, messages[-1].key if messages else None))
+        current = None
+    yield from conversation_with_branches(_NAME, draft, messages, limits, current)
 
 
 def _message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMessage:
     role = role_of(message.get("role"))
     files = (clean_line(file.get("name")) for file in objects(message.get("files")))
+    sources = (source.get("source") for name in ("sources", "citations") for source in objects(message.get(name)))
+    citations = (
+        {"title": clean_line(source.get("name")), "url": clean_line(source.get("url"))}
+        for source in sources
+        if isinstance(source, Mapping)
+    )
     return ChatMessage(
         key=key,
         role=role,
@@ -234,15 +206,8 @@ def _message(key: str, message: Mapping[str, Any], parent: str | None) -> ChatMe
         model=clean_line(message.get("model")) if role == "assistant" else "",
         parent=parent,
         attachments=tuple({"name": name} for name in files if name),
-        citations=tuple(_sources(message)),
+        citations=tuple(citation for citation in citations if citation["title"]),
     )
-
-
-def _sources(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for source in (*objects(message.get("sources")), *objects(message.get("citations"))):
-        origin = source.get("source")
-        if isinstance(origin, Mapping) and clean_line(origin.get("name")):
-            yield {"title": clean_line(origin.get("name")), "url": clean_line(origin.get("url"))}
 
 
 def _time(value: object) -> str | None:

@@ -7,8 +7,6 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     file_key,
     file_size,
     is_text,
@@ -17,10 +15,8 @@ from sources.importers.engine.files import (
     read_text,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import read_org_header
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, clean_tags, short_title
 

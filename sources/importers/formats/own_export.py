@@ -32,13 +32,9 @@ from sources.importers.engine.files import (
     ImportedObservation,
     ImportedPrompt,
     ImportedRecord,
-    ImportEvent,
-    ReadPosition,
 )
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 
 # Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
@@ -92,6 +88,7 @@ def _read_line(data: bytes, conversation: "_ConversationBuilder") -> Iterator[Im
         case "message":
             yield from conversation.add(decode_object(data, MessageLine))
         case "conversation":
+            # Messages follow their conversation, so that they need not be collected from the whole file.
             yield from conversation.begin(decode_object(data, ConversationLine))
         case "media":
             yield ImportedMedia(lines.media_draft(decode_object(data, MediaLine)))

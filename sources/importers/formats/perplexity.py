@@ -20,8 +20,6 @@ from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
-    ImportEvent,
-    ReadPosition,
     file_key,
     file_size,
     is_text,
@@ -31,9 +29,7 @@ from sources.importers.engine.files import (
     read_text,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import (
     clean_line,
     json_or_none,
@@ -85,15 +81,26 @@ class PerplexityImporter(Importer):
 IMPORTER = PerplexityImporter()
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
-
-
 def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     """The file has neither ids nor times: the thread is identified by its location."""
     text = _LOGO.sub("", read_text(path, limits), count=1)
+    # Before the text is split into exchanges.
     require_messages(text.count("\n---\n"), limits)
     exchanges = [part for part in re.split(r"^---$", text, flags=re.MULTILINE) if part.strip()]
-    messages = [message for number, part in enumerate(exchanges, 1) for message in _exchange(part.strip(), number)]
+    messages: list[ChatMessage] = []
+    for number, part in enumerate(exchanges, 1):
+        # A question is a heading; its answer ends with the list of sources.
+        exchange, key = part.strip(), f"{number} question"
+        question = _QUESTION.match(exchange)
+        if question is None:
+            messages.append(ChatMessage(key=f"{number} answer", role="assistant", text=exchange))
+            continue
+        answer = _END_OF_ANSWER.split(exchange[question.end() :], maxsplit=1)[0].strip()
+        citations = [{"title": "", "url": url} for url in dict.fromkeys(_SOURCE.findall(exchange))]
+        messages += (
+            ChatMessage(key=key, role="user", text=question[1].strip()),
+            ChatMessage(key=f"{number} answer", role="assistant", text=answer, parent=key, citations=citations),
+        )
     if not messages:
         raise InvalidParams("expected questions as headings, found none")
     modified = modified_at(path, limits)
@@ -106,22 +113,6 @@ def _read_markdown(path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
-def _exchange(text: str, number: int) -> Iterator[ChatMessage]:
-    """A question is a heading; its answer ends with the list of sources."""
-    question = _QUESTION.match(text)
-    if question is None:
-        yield ChatMessage(key=f"{number} answer", role="assistant", text=text)
-        return
-    answer = _END_OF_ANSWER.split(text[question.end() :], maxsplit=1)[0].strip()
-    sources = [{"title": "", "url": url} for url in dict.fromkeys(_SOURCE.findall(text))]
-    key = f"{number} question"
-    yield ChatMessage(key=key, role="user", text=question[1].strip())
-    yield ChatMessage(key=f"{number} answer", role="assistant", text=answer, parent=key, citations=sources)
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
-
-
 def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
     entries = list(_entries(value))
     if not entries:
@@ -129,6 +120,7 @@ def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
     threads: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         key = clean_line(entry.get("context_uuid")) or clean_line(entry.get("thread_id"))
+        # A list of entries may mix those of several threads.
         threads.setdefault(key or clean_line(entry.get("backend_uuid")), []).append(entry)
     for number, (key, thread) in enumerate(threads.items(), 1):
         if key:
@@ -141,9 +133,23 @@ def _read_threads(value: object, limits: ImportLimits) -> Iterator[ImportEvent]:
                 modified=_time(last),
                 slug=clean_line(first.get("thread_url_slug")),
             )
-            messages = (
-                message for number, entry in enumerate(thread, 1) for message in _entry_messages(entry, number, limits)
-            )
+            messages: list[ChatMessage] = []
+            for position, entry in enumerate(thread, 1):
+                own = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(position)
+                question, time, (text, citations) = f"{own} question", _time(entry), _answer(entry, limits)
+                model = clean_line(entry.get("display_model")) or clean_line(entry.get("model"))
+                messages += (
+                    ChatMessage(key=question, role="user", text=text_or_empty(entry.get("query_str")), time=time),
+                    ChatMessage(
+                        key=f"{own} answer",
+                        role="assistant",
+                        text=text,
+                        time=time,
+                        model=model,
+                        parent=question,
+                        citations=citations,
+                    ),
+                )
             yield from conversation_in_order(_NAME, draft, messages, limits)
         else:
             yield FailedItem(f"thread {number}", "context_uuid: expected the id of the thread, got nothing")
@@ -158,22 +164,6 @@ def _entries(value: object) -> Iterator[Mapping[str, Any]]:
     for found in values:
         for item in objects(found):
             yield from _entries(item)
-
-
-def _entry_messages(entry: Mapping[str, Any], number: int, limits: ImportLimits) -> Iterator[ChatMessage]:
-    key, time = clean_line(entry.get("backend_uuid")) or clean_line(entry.get("uuid")) or str(number), _time(entry)
-    answer, sources = _answer(entry, limits)
-    model = clean_line(entry.get("display_model")) or clean_line(entry.get("model"))
-    yield ChatMessage(key=f"{key} question", role="user", text=text_or_empty(entry.get("query_str")), time=time)
-    yield ChatMessage(
-        key=f"{key} answer",
-        role="assistant",
-        text=answer,
-        time=time,
-        model=model,
-        parent=f"{key} question",
-        citations=sources,
-    )
 
 
 def _answer(entry: Mapping[str, Any], limits: ImportLimits) -> tuple[str, Sequence[Mapping[str, Any]]]:

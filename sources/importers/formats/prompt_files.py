@@ -17,8 +17,6 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode,
     encoding_doubts,
@@ -28,8 +26,7 @@ from sources.importers.engine.files import (
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import (
     normalize_keys,
     parse_yaml,
@@ -37,7 +34,6 @@ from sources.importers.engine.markdown_text import (
     split_words,
     stripped_text,
 )
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import table_rows
 from sources.importers.engine.values import clean_tags, parse_json, short_title, stored_date, valid_uuid
 from sources.records import SavedPromptArgument
@@ -75,6 +71,7 @@ class PromptFilesImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         confidence = _CONFIDENCES.get(probe.path.suffix.lower())
+        # Below the formats of programs, whose JSON and tables have similar fields.
         if confidence is None or probe.is_folder or not is_text(probe.head):
             return 0.0
         return confidence(probe.head)
@@ -82,19 +79,26 @@ class PromptFilesImporter(Importer):
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        data = read_bytes(path, limits.line_max_bytes)
+        data, suffix = read_bytes(path, limits.line_max_bytes), path.suffix.lower()
         keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
-        text = decode(data, limits) if path.suffix.lower() != ".json" else DecodedText("")
-        yield from encoding_doubts("", text.encoding, is_doubtful=text.is_doubtful)
-        for location, entry in _read_entries(path, data, text.text, limits):
+        decoded = decode(data, limits) if suffix != ".json" else DecodedText("")
+        yield from encoding_doubts("", decoded.encoding, is_doubtful=decoded.is_doubtful)
+        entries: Iterator[LocatedEntry]
+        match suffix:
+            case ".json":
+                entries = _list_entries(parse_json(data, limits))
+            case ".yaml" | ".yml":
+                entries = _list_entries(parse_yaml(decoded.text, limits.depth_max))
+            case ".csv" | ".tsv":
+                entries = table_rows(decoded.text)
+            case _:
+                entries = iter([(_WHOLE_FILE, _markdown_entry(decoded.text, limits.depth_max))])
+        for location, entry in entries:
             yield _read_prompt(location, entry, printable_name(path.stem), keys)
         progress(len(data))
 
 
 IMPORTER = PromptFilesImporter()
-
-
-# -- recognition -------------------------------------------------------------------------------------------------------
 
 
 def _markdown_confidence(head: bytes) -> float:
@@ -141,21 +145,6 @@ _CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
 }
 
 
-# -- entries of a file -------------------------------------------------------------------------------------------------
-
-
-def _read_entries(path: Path, data: bytes, text: str, limits: ImportLimits) -> Iterator[LocatedEntry]:
-    match path.suffix.lower():
-        case ".json":
-            return _list_entries(parse_json(data, limits))
-        case ".yaml" | ".yml":
-            return _list_entries(parse_yaml(text, limits.depth_max))
-        case ".csv" | ".tsv":
-            return table_rows(text)
-        case _:
-            return iter([(_WHOLE_FILE, _markdown_entry(text, limits.depth_max))])
-
-
 def _list_entries(value: Any) -> Iterator[LocatedEntry]:
     """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
     if isinstance(value, Mapping):
@@ -177,23 +166,18 @@ def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
     sections = list(_SECTION.finditer(body))
     if not sections:
         return {"user": body, **front_matter}
-    fields = _introduction_fields(body[: sections[0].start()].strip())
+    # The heading before the first section is the title, and the remaining text there the details.
+    details = body[: sections[0].start()].strip()
+    fields: dict[str, str] = {}
+    if heading := re.search(r"^#[ \t]+([^\n]+)$", details, re.MULTILINE):
+        fields["title"] = heading[1].strip()
+        details = (details[: heading.start()] + details[heading.end() :]).strip()
+    fields["details"] = details
     ends = [*(section.start() for section in sections[1:]), len(body)]
     for section, end in zip(sections, ends, strict=True):
         role, content = section["role"].lower(), body[section.end() : end].strip()
         fields[role] = f"{fields[role]}\n\n{content}" if role in fields else content
     return {**fields, **front_matter}
-
-
-def _introduction_fields(text: str) -> dict[str, str]:
-    """Returns the heading before the first section as title, and the remaining text as details."""
-    heading = re.search(r"^#[ \t]+([^\n]+)$", text, re.MULTILINE)
-    if heading is None:
-        return {"details": text}
-    return {"title": heading[1].strip(), "details": (text[: heading.start()] + text[heading.end() :]).strip()}
-
-
-# -- prompts -----------------------------------------------------------------------------------------------------------
 
 
 def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:
@@ -212,6 +196,12 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
     argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
     date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
     text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
+    tags: list[str] = []
+    for field in _KEYWORD_FIELDS:
+        # Commas, semicolons or bars separate keywords of several words.
+        value = fields.get(field)
+        is_list = isinstance(value, str) and re.search("[,;|]", value)
+        tags += re.split("[,;|]", str(value)) if is_list else split_words(value)
     used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
     prompt_draft = PromptDraft(
         name=name,
@@ -220,7 +210,7 @@ def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys")
         system_prompt=system,
         user_prompt=user,
         arguments=_arguments(fields.get(argument_field)),
-        tags=clean_tags([word for field in _KEYWORD_FIELDS for word in _keywords(fields.get(field))]),
+        tags=clean_tags(tags),
         metadata={field: value for field, value in fields.items() if field not in used and value not in ("", None)},
         uuid=valid_uuid(fields.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
         created_at=stored_date(fields.get(date_field)) or UNSET,
@@ -237,32 +227,18 @@ def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return next((name for name in names if stripped_text(fields.get(name))), "")
 
 
-def _keywords(value: Any) -> list[str]:
-    """Splits at commas, semicolons or bars if there are any, because keywords may consist of several words."""
-    if isinstance(value, str) and re.search("[,;|]", value):
-        return re.split("[,;|]", value)
-    return split_words(value)
-
-
 def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
     """Accepts names, objects with a name, or an object of names and descriptions."""
     if isinstance(value, Mapping):
         value = [{"name": name, "description": description} for name, description in value.items()]
-    parts = value if isinstance(value, list) else split_words(value)
-    arguments = (_argument(part) for part in parts if isinstance(part, str | Mapping))
-    return tuple(argument for argument in arguments if argument.name)
-
-
-def _argument(value: str | Mapping[str, Any]) -> SavedPromptArgument:
-    if isinstance(value, str):
-        return SavedPromptArgument(name=value.strip())
-    fields = normalize_keys(value)
-    is_required = fields.get("required") is True or str(fields.get("required")).lower() == "true"
-    return SavedPromptArgument(
-        name=stripped_text(fields.get("name")),
-        description=stripped_text(fields.get("description")),
-        required=is_required,
-    )
+    arguments = []
+    for part in value if isinstance(value, list) else split_words(value):
+        fields = {"name": part} if isinstance(part, str) else normalize_keys(part) if isinstance(part, Mapping) else {}
+        if name := stripped_text(fields.get("name")):
+            description = stripped_text(fields.get("description"))
+            is_required = str(fields.get("required")).lower() == "true"
+            arguments.append(SavedPromptArgument(name=name, description=description, required=is_required))
+    return tuple(arguments)
 
 
 class _PromptKeys:

@@ -1,7 +1,7 @@
 """reStructuredText: every `.rst` file becomes a note, with its text as written. Directives are not executed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,8 +9,6 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     ImportedNote,
-    ImportEvent,
-    ReadPosition,
     file_key,
     file_size,
     is_text,
@@ -19,9 +17,7 @@ from sources.importers.engine.files import (
     read_text,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, clean_tags, short_title, stored_date
 
@@ -47,10 +43,18 @@ class RestructuredTextImporter(Importer):
         text = read_text(path, limits)
         lines = [line.rstrip() for line in text.split("\n", _HEAD_LINES)[:_HEAD_LINES]]
         fields = {match[1].lower(): match[2] for line in lines if (match := _FIELD.fullmatch(line))}
+        # The first line that is underlined with one repeated character, at least as long as the line.
+        titles = (
+            line.strip()
+            for line, below in pairwise(lines)
+            if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line)
+        )
+        tag_lists = [fields.get(field, "") for field in _TAG_FIELDS]
+        tag_lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
         draft = NoteDraft(
-            title=short_title(_title(lines)) or short_title(printable_name(path.stem)),
+            title=short_title(next(titles, "")) or short_title(printable_name(path.stem)),
             content=text.strip("\n"),
-            tags=clean_tags(list(_tags(lines, fields))),
+            tags=clean_tags([tag for tags in tag_lists for tag in tags.split(",")]),
             metadata=compact_metadata(path=printable_name(path.name), author=clean_line(fields.get("author"))),
             uuid=stable_uuid("rst", "notes", file_key(path, limits)),
             created_at=stored_date(fields.get("date")) or modified_at(path, limits),
@@ -62,20 +66,5 @@ class RestructuredTextImporter(Importer):
 IMPORTER = RestructuredTextImporter()
 
 
-def _title(lines: Sequence[str]) -> str:
-    """Returns the first line that is underlined with one repeated character, at least as long as the line."""
-    for line, below in pairwise(lines):
-        if line.strip() and not _is_adornment(line) and _is_adornment(below) and len(below) >= len(line):
-            return line.strip()
-    return ""
-
-
 def _is_adornment(line: str) -> bool:
     return len(line) > 1 and len(set(line)) == 1 and not line[0].isalnum() and not line[0].isspace()
-
-
-def _tags(lines: Sequence[str], fields: dict[str, str]) -> Iterator[str]:
-    lists = [fields.get(field, "") for field in _TAG_FIELDS]
-    lists += [line.removeprefix(_TAGS_DIRECTIVE) for line in lines if line.startswith(_TAGS_DIRECTIVE)]
-    for text in lists:
-        yield from text.split(",")

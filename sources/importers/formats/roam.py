@@ -12,17 +12,9 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.export_files import first_bytes, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import ImportedNote, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import inline_tags, link_targets, remove_code
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,
@@ -97,15 +89,12 @@ def _outline(page: Mapping[str, Any]) -> Iterator[str]:
     while levels:
         indent = "  " * (len(levels) - 1)
         for block in levels[-1]:
-            yield f"{indent}- {_block_text(block, indent)}" if block else f"{indent}- "
+            heading = block.get("heading")
+            mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
+            text = text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")
+            yield f"{indent}- {mark}{text}"
             if block.get("children"):
                 levels.append(objects(block["children"]))
                 break
         else:
             levels.pop()
-
-
-def _block_text(block: Mapping[str, Any], indent: str) -> str:
-    heading = block.get("heading")
-    mark = "#" * heading + " " if heading in _HEADING_LEVELS else ""
-    return mark + text_or_empty(block.get("string")).replace("\n", f"\n{indent}  ")

@@ -2,7 +2,7 @@
 branches. Speakers keep their names; the character itself is imported from its card."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -13,24 +13,14 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.times import format_time, parse_time
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.chat_messages import SkipMessage, conversation_parts
+from sources.importers.engine.chat_messages import SkipMessage, conversation_draft, conversation_parts
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    printable_name,
-    require_lines,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, printable_name, require_lines, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
-from sources.importers.engine.values import clean_line, require_storable, stored_time, text_or_empty
+from sources.importers.engine.values import clean_line, object_or_empty, require_storable, stored_time, text_or_empty
 
 _NAME = "sillytavern"
 # The folder in which the program keeps copies of all chats.
@@ -63,21 +53,29 @@ class SillyTavernImporter(Importer):
         # A chat is identified by its integrity id, which its backups share. In older versions, which have none, the
         # file name is part of the key, because a branched chat has the first line of the original. Old chats start with
         # a message.
-        first = _read_first_line(path, limits)
+        with open_file(path) as file:
+            _, data = next(_read_lines(file, limits), (1, None))
+        if data is None:
+            raise InvalidParams("the first line is missing or too long")
+        first = _decode_line(data, limits)
         character, user = clean_line(first.character_name), clean_line(first.user_name)
         stem = printable_name(path.stem)
-        integrity, main_chat = (clean_line(_field(first.chat_metadata, name)) for name in ("integrity", "main_chat"))
+        integrity, main_chat = (
+            clean_line(object_or_empty(first.chat_metadata).get(name)) for name in ("integrity", "main_chat")
+        )
         # Some versions copied the id to the branches of a chat, which name their origin.
         key = f"{integrity}\0{main_chat}\0{stem if main_chat else ''}" if integrity else ""
-        metadata = {"character_name": character, "user_name": user, "integrity": integrity}
-        chat = ConversationDraft(
-            uuid=stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+        chat = conversation_draft(
+            _NAME,
+            stable_uuid(_NAME, "conversation", key or f"{character}\0{clean_line(first.create_date)}\0{stem}"),
             # A backup is named after the character and the time of the backup.
-            title=(character if _is_backup(path) else "") or clean_line(stem),
-            metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-            created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
+            (character if _is_backup(path) else "") or clean_line(stem),
+            created=_parse_time(first.create_date) or _parse_time(first.send_date),
+            character_name=character,
+            user_name=user,
+            integrity=integrity,
         )
-        if str(chat.metadata.get("integrity", "")) if isinstance(chat.metadata, Mapping) else "":
+        if integrity:
             chat = replace(chat, last_modified=_last_modified(path, limits, chat))
         yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
 
@@ -150,11 +148,13 @@ class _TavernThread:
                 yield FailedItem(f"line {message.number}, swipe {swipe + 1}", error.message)
 
     def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
-        line, info = message.line, _swipe_info(message.line, swipe)
+        line = message.line
+        infos = line.swipe_info if isinstance(line.swipe_info, list) else []
+        info = infos[swipe] if swipe < len(infos) and isinstance(infos[swipe], dict) else {}
         role = "user" if line.is_user is True else "assistant"
-        model = clean_line(_field(info.get("extra"), "model"))
+        model = clean_line(object_or_empty(info.get("extra")).get("model"))
         if not model and is_canonical:
-            model = clean_line(_field(line.extra, "model"))
+            model = clean_line(object_or_empty(line.extra).get("model"))
         return MessageDraft(
             uuid=stable_uuid(_NAME, "message", f"{self._chat.uuid}\0{message.number}\0{swipe}"),
             role=role,
@@ -166,17 +166,6 @@ class _TavernThread:
             is_canonical=is_canonical,
             created_at=_parse_time(info.get("send_date")) or _parse_time(line.send_date) or self._time,
         )
-
-
-# -- lines -------------------------------------------------------------------------------------------------------------
-
-
-def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
-    with open_file(path) as file:
-        _, data = next(_read_lines(file, limits), (1, None))
-    if data is None:
-        raise InvalidParams("the first line is missing or too long")
-    return _decode_line(data, limits)
 
 
 def _is_backup(path: Path) -> bool:
@@ -217,7 +206,7 @@ def _parse_messages(
 
 def _parse_message(number: int, line: _TavernLine, limits: ImportLimits) -> _TavernMessage:
     # Chub writes an object that contains the text.
-    text = text_or_empty(_field(line.mes, "message") if isinstance(line.mes, dict) else line.mes)
+    text = text_or_empty(object_or_empty(line.mes).get("message") if isinstance(line.mes, dict) else line.mes)
     if line.is_system is True and line.name == _SYSTEM_SENDER:
         raise SkipMessage("system message")
     if not text.strip():
@@ -246,19 +235,6 @@ def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, by
             yield number, None
         elif line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
             yield number, line
-
-
-def _swipe_info(line: _TavernLine, swipe: int) -> Mapping[str, Any]:
-    infos = line.swipe_info if isinstance(line.swipe_info, list) else []
-    info = infos[swipe] if swipe < len(infos) else None
-    return info if isinstance(info, dict) else {}
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
 
 
 def _parse_time(value: Any) -> str | None:

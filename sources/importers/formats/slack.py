@@ -9,20 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageReport,
-    conversation_draft,
-    conversation_in_order,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
-from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
+from sources.importers.engine.values import clean_line, object_or_empty, objects, parse_json, stored_time, text_or_empty
 
 _NAME = "slack"
 # The lists of channels by file, and what they contain.
@@ -43,9 +36,11 @@ class SlackImporter(Importer):
         names = set(probe.names)
         roots = {name.removesuffix("users.json") for name in names if name.rpartition("/")[2] == "users.json"}
         has_lists = any(f"{root}{name}" in names for root in roots for name in _LISTS)
+        # A folder has names of one level only, so that the days of a channel are not among them.
         if probe.is_folder:
             return 0.93 if has_lists and "conversations.json" not in names else 0.0
-        return 0.93 if has_lists and any(map(_is_day, names)) else 0.0
+        has_days = any(_DAY.fullmatch("/".join(name.split("/")[-2:])) for name in names)
+        return 0.93 if has_lists and has_days else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
@@ -57,10 +52,6 @@ class SlackImporter(Importer):
 IMPORTER = SlackImporter()
 
 
-def _is_day(name: str) -> bool:
-    return _DAY.fullmatch("/".join(name.split("/")[-2:])) is not None
-
-
 class _SlackExport:
     def __init__(self, tree: FileTree, limits: ImportLimits) -> None:
         self._tree = tree
@@ -69,7 +60,10 @@ class _SlackExport:
         if users is None:
             raise InvalidParams("export: expected users.json, found no such file")
         self._root = users.removesuffix("users.json")
-        self._names = {clean_line(user.get("id")): _display_name(user) for user in objects(self._load(users))}
+        self._names: dict[str, str] = {}
+        for user in objects(self._load(users)):
+            own = clean_line(user.get("real_name")) or clean_line(user.get("name"))
+            self._names[clean_line(user.get("id"))] = _profile_name(user.get("profile")) or own
 
     def read(self) -> Iterator[ImportEvent]:
         days: dict[str, list[str]] = {}
@@ -77,43 +71,37 @@ class _SlackExport:
             day = _DAY.fullmatch(name.removeprefix(self._root))
             if day is not None:
                 days.setdefault(day["channel"], []).append(name)
-        for folder, channel, kind in self._channels():
-            names = days.pop(folder, [])
-            draft = conversation_draft(
-                _NAME,
-                stable_uuid(_NAME, "conversation", clean_line(channel.get("id"))),
-                self._title(channel, kind),
-                created=stored_time(channel.get("created")),
-                channel_type=kind,
-                topic=_value(channel.get("topic")),
-                purpose=_value(channel.get("purpose")),
-                is_archived=channel.get("is_archived") is True,
-            )
-            yield from conversation_in_order(_NAME, draft, self._messages(names), self._limits)
-        for folder, names in days.items():
-            yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
-
-    def _channels(self) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-        """Yields the folder of each channel. Direct messages are in a folder named after their id."""
         for file, kind in _LISTS.items():
             name = f"{self._root}{file}"
             for channel in objects(self._load(name)) if name in self._tree else ():
-                key = clean_line(channel.get("id"))
-                if key:
-                    yield key if kind == "direct" else clean_line(channel.get("name")) or key, channel, kind
+                if key := clean_line(channel.get("id")):
+                    # Direct messages are in a folder named after their id.
+                    folder = key if kind == "direct" else clean_line(channel.get("name")) or key
+                    yield from self._read_channel(key, kind, channel, days.pop(folder, []))
+        for folder, names in days.items():
+            # Without a list, neither the id nor the kind of the channel is known.
+            yield FailedItem(folder, f"{len(names)} days of a channel that no list names")
+
+    def _read_channel(self, key: str, kind: str, channel: Mapping[str, Any], days: list[str]) -> Iterator[ImportEvent]:
+        members = channel.get("members")
+        title = f"#{clean_line(channel.get('name'))}"
+        if kind in ("direct", "group"):
+            people = [clean_line(member) for member in members] if isinstance(members, list) else [kind]
+            title = ", ".join(self._names.get(person) or person for person in people)
+        draft = conversation_draft(
+            _NAME,
+            stable_uuid(_NAME, "conversation", key),
+            title,
+            created=stored_time(channel.get("created")),
+            channel_type=kind,
+            topic=clean_line(object_or_empty(channel.get("topic")).get("value")),
+            purpose=clean_line(object_or_empty(channel.get("purpose")).get("value")),
+            is_archived=channel.get("is_archived") is True,
+        )
+        yield from conversation_in_order(_NAME, draft, self._messages(days), self._limits)
 
     def _load(self, name: str) -> Any:
         return parse_json(self._tree.read(name, self._limits.line_max_bytes), self._limits)
-
-    def _title(self, channel: Mapping[str, Any], kind: str) -> str:
-        if kind in ("direct", "group"):
-            members = channel.get("members")
-            return (
-                ", ".join((self._names.get(clean_line(member), "") or clean_line(member)) for member in members)
-                if isinstance(members, list)
-                else kind
-            )
-        return f"#{clean_line(channel.get('name'))}"
 
     def _messages(self, names: list[str]) -> Iterator[ChatMessage | MessageReport]:
         for name in names:
@@ -132,24 +120,18 @@ class _SlackExport:
             return SkippedItem("message about joining or leaving")
         thread = clean_line(message.get("thread_ts"))
         is_bot = bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
-        profile = message.get("user_profile")
-        named = _profile_name(profile) if isinstance(profile, Mapping) else ""
-        sender = (
-            self._names.get(clean_line(message.get("user")))
-            or named
-            or clean_line(message.get("username"))
-            or "unknown"
-        )
+        named = _profile_name(message.get("user_profile")) or clean_line(message.get("username"))
+        reactions = [f"{clean_line(one.get('name'))} {one.get('count')}" for one in objects(message.get("reactions"))]
         return ChatMessage(
             # The time is Slack's own id of a message in its channel.
             key=time,
             role="assistant" if is_bot else "user",
-            sender=sender,
+            sender=self._names.get(clean_line(message.get("user"))) or named or "unknown",
             text="\n".join(filter(None, map(self._plain_text, _texts(message)))),
             time=stored_time(time),
             parent=thread if thread != time else None,
             attachments=tuple({"name": clean_line(file.get("name"))} for file in objects(message.get("files"))),
-            metadata=compact_metadata(reactions=[_reaction(each) for each in objects(message.get("reactions"))][:50]),
+            metadata=compact_metadata(reactions=reactions[:50]),
         )
 
     def _plain_text(self, text: str) -> str:
@@ -168,13 +150,8 @@ class _SlackExport:
         return f"{label} ({target})" if label and label != target else target
 
 
-def _display_name(user: Mapping[str, Any]) -> str:
-    profile = user.get("profile")
-    named = _profile_name(profile) if isinstance(profile, Mapping) else ""
-    return named or clean_line(user.get("real_name")) or clean_line(user.get("name"))
-
-
-def _profile_name(profile: Mapping[str, Any]) -> str:
+def _profile_name(value: object) -> str:
+    profile = object_or_empty(value)
     return clean_line(profile.get("display_name")) or clean_line(profile.get("real_name"))
 
 
@@ -206,11 +183,3 @@ def _element_text(element: Mapping[str, Any]) -> str:
     # Sentences of rich text consist of parts; everything else has a line of its own.
     separator = "" if kind == "rich_text_section" else "\n"
     return separator.join(filter(None, (own, *parts)))
-
-
-def _reaction(reaction: Mapping[str, Any]) -> str:
-    return f"{clean_line(reaction.get('name'))} {reaction.get('count')}"
-
-
-def _value(field: object) -> str:
-    return clean_line(field.get("value")) if isinstance(field, Mapping) else ""

@@ -20,8 +20,6 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     encoding_doubts,
     encoding_metadata,
     file_key,
@@ -33,9 +31,7 @@ from sources.importers.engine.files import (
     read_json,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
 from sources.text.transcripts import group_cues
@@ -116,7 +112,7 @@ def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
     if text.encode("utf-8", "replace")[:20].lstrip().startswith(_TSV_START):
         return _collect(map(_tsv_segment, text.strip().split("\n")[1:]), limits)
     lines = _SBV_TIMING.sub(r"\1 --> \2", text).split("\n")
-    segments = [segment for segment in _segments(_cues(lines, is_vtt=is_vtt)) if segment.text]
+    segments = [segment for segment in _cue_segments(lines, is_vtt=is_vtt) if segment.text]
     language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
     return _TimedTranscript(
         segments,
@@ -131,11 +127,24 @@ def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits)
     with_language = _LANGUAGE_SUFFIX.fullmatch(stem)
     language = transcript.language or (with_language[2] if with_language else "")
     key = file_key(path, limits)
+    chunks = [
+        MediaChunk(
+            index=index,
+            uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
+            text=run.text,
+            start=run.start,
+            end=run.start + len(run.text),
+            start_ms=run.start_ms,
+            end_ms=run.end_ms,
+            speaker=run.speaker,
+        )
+        for index, run in enumerate(group_cues(transcript.segments, _CHUNK_CHARS))
+    ]
     return MediaDraft(
         title=short_title(with_language[1] if with_language else stem),
         media_type="transcript",
         segments=transcript.segments,
-        chunks=list(_chunks(transcript.segments, key)),
+        chunks=chunks,
         metadata={
             "file": printable_name(path.name),
             **({"language": language} if language else {}),
@@ -146,65 +155,35 @@ def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits)
     )
 
 
-def _chunks(segments: Sequence[Segment], key: str) -> Iterator[MediaChunk]:
-    for index, run in enumerate(group_cues(segments, _CHUNK_CHARS)):
-        text = run.text
-        yield MediaChunk(
-            index=index,
-            uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
-            text=text,
-            start=run.start,
-            end=run.start + len(text),
-            start_ms=run.start_ms,
-            end_ms=run.end_ms,
-            speaker=run.speaker,
-        )
-
-
-# -- SubRip and WebVTT -------------------------------------------------------------------------------------------------
-
-
-class _SubtitleCue(Struct, frozen=True):
-    start_ms: int
-    end_ms: int
-    lines: Sequence[str]
-
-
-def _cues(lines: Sequence[str], *, is_vtt: bool) -> Iterator[_SubtitleCue]:
+def _cue_segments(lines: Sequence[str], *, is_vtt: bool) -> Iterator[Segment]:
     """In WebVTT an empty line ends a cue. In SubRip some cues contain empty lines, so the number of the next one ends
     it."""
     timings = [(index, timing) for index, line in enumerate(lines) if "-->" in line and (timing := _TIMING.match(line))]
     ends = [index for index, _ in timings[1:]] + [len(lines)]
+    previous: Sequence[str] = ()
+    is_scrolling = False
     for (index, timing), end in zip(timings, ends, strict=False):
-        text = [line.strip() for line in lines[index + 1 : end]]
+        cue = [line.strip() for line in lines[index + 1 : end]]
         if is_vtt:
-            text = text[: text.index("")] if "" in text else text
+            cue = cue[: cue.index("")] if "" in cue else cue
         elif end < len(lines):
             # Removes a line of digits directly before the next timing: it is the number of that cue.
-            text = text[:-1] if text and text[-1].isdigit() else text
+            cue = cue[:-1] if cue and cue[-1].isdigit() else cue
         start_ms = _clock_milliseconds(*timing.groups()[:4])
         end_ms = max(start_ms, _clock_milliseconds(*timing.groups()[4:]))
-        yield _SubtitleCue(start_ms, end_ms, [line for line in text if line])
+        cue = [line for line in cue if line]
+        is_scrolling = is_scrolling or any(_SCROLLING.search(line) for line in cue)
+        texts = [" ".join(unescape(_MARKUP.sub("", line)).replace("\0", "").split()) for line in cue]
+        # A scrolling cue repeats lines of the one before it.
+        new = [line for line in texts if line not in previous] if is_scrolling else texts
+        previous = texts
+        voice = next((match[1].strip() for line in cue if (match := _VOICE.search(line))), None)
+        yield Segment(start_ms=start_ms, end_ms=end_ms, text=" ".join(new).strip(), speaker=voice)
 
 
 def _clock_milliseconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> int:
     whole_seconds = (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)
     return whole_seconds * 1000 + int((fraction or "0").ljust(3, "0"))
-
-
-def _segments(cues: Iterable[_SubtitleCue]) -> Iterator[Segment]:
-    previous: Sequence[str] = ()
-    is_scrolling = False
-    for cue in cues:
-        is_scrolling = is_scrolling or any(_SCROLLING.search(line) for line in cue.lines)
-        lines = [" ".join(unescape(_MARKUP.sub("", line)).replace("\0", "").split()) for line in cue.lines]
-        new = [line for line in lines if line not in previous] if is_scrolling else lines
-        previous = lines
-        voice = next((match[1].strip() for line in cue.lines if (match := _VOICE.search(line))), None)
-        yield Segment(start_ms=cue.start_ms, end_ms=cue.end_ms, text=" ".join(new).strip(), speaker=voice)
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _parse_json(value: Any, limits: ImportLimits) -> _TimedTranscript:
@@ -235,6 +214,7 @@ def _collect(segments: Iterable[Segment | None], limits: ImportLimits) -> _Timed
     for number, segment in enumerate(segments, 1):
         if segment is None:
             failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
+            # As `limit_events`, which counts only what is yielded.
             if len(failures) > max(limits.failed_max, len(valid)):
                 break
         elif segment.text:

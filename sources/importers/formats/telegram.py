@@ -3,23 +3,16 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.chat_messages import (
-    ChatMessage,
-    MessageReport,
-    conversation_draft,
-    conversation_in_order,
-)
+from sources.importers.engine.chat_messages import ChatMessage, MessageReport, conversation_draft, conversation_in_order
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonElement, element_object, read_member_list
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_line, stored_time, text_or_empty
 
@@ -56,30 +49,23 @@ class TelegramImporter(Importer):
             is_account = _ALL_CHATS.search(file.read(1 << 16)) is not None
             file.seek(0)
             counted = count_reads(file, limits, progress)
-            yield from _read_account(counted, limits) if is_account else _read_chat(counted, limits)
+            found = read_member_list(counted, _ALL_CHATS_PATH if is_account else ("messages",), limits)
+            if found is None:
+                content = "an object with a list of chats" if is_account else "a chat with a list of messages"
+                raise InvalidParams(f"expected {content}")
+            if not is_account:
+                yield from _conversation(found.header, found.elements, limits)
+                return
+            for element in found.elements:
+                try:
+                    chat = element_object(element, limits)
+                    messages = chat.get("messages")
+                    yield from _conversation(chat, messages if isinstance(messages, list) else (), limits)
+                except InvalidParams as error:
+                    yield FailedItem(f"chat {element.number}", error.message)
 
 
 IMPORTER = TelegramImporter()
-
-
-def _read_chat(file: IO[bytes], limits: ImportLimits) -> Iterator[ImportEvent]:
-    chat = read_member_list(file, ("messages",), limits)
-    if chat is None:
-        raise InvalidParams("expected a chat with a list of messages")
-    yield from _conversation(chat.header, chat.elements, limits)
-
-
-def _read_account(file: IO[bytes], limits: ImportLimits) -> Iterator[ImportEvent]:
-    chats = read_member_list(file, _ALL_CHATS_PATH, limits)
-    if chats is None:
-        raise InvalidParams("expected an object with a list of chats")
-    for element in chats.elements:
-        try:
-            chat = element_object(element, limits)
-            messages = chat.get("messages")
-            yield from _conversation(chat, messages if isinstance(messages, list) else (), limits)
-        except InvalidParams as error:
-            yield FailedItem(f"chat {element.number}", error.message)
 
 
 def _conversation(chat: Mapping[str, Any], messages: Any, limits: ImportLimits) -> Iterator[ImportEvent]:
@@ -97,6 +83,7 @@ def _messages(messages: Any, limits: ImportLimits) -> Iterator[ChatMessage | Mes
     for number, message in enumerate(messages, 1):
         try:
             fields = element_object(message, limits) if isinstance(message, JsonElement) else message
+            # A chat alone is read as a stream; one of an account is decoded as a whole.
             yield _message(fields) if isinstance(fields, Mapping) else SkippedItem("entry other than a message")
         except InvalidParams as error:
             yield FailedItem(f"message {number}", error.message)
@@ -107,12 +94,21 @@ def _message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
         return SkippedItem("service message")
     if not isinstance(message.get("id"), int):
         raise InvalidParams(f"id: expected a number, got {repr(message.get('id'))[:60]}")
+    # A text is a string, or a list of strings and of parts with a format, such as links.
+    content = message.get("text")
+    parts = []
+    for part in content if isinstance(content, list) else [text_or_empty(content)]:
+        if isinstance(part, Mapping):
+            text, address = text_or_empty(part.get("text")), clean_line(part.get("href"))
+            parts.append(f"{text} ({address})" if address else text)
+        else:
+            parts.append(text_or_empty(part))
     answered = message.get("reply_to_message_id")
     return ChatMessage(
         key=str(message["id"]),
         role="user",
         sender=clean_line(message.get("from")) or clean_line(message.get("from_id")),
-        text="\n".join(filter(None, (_text(message.get("text")), _media(message)))),
+        text="\n".join(filter(None, ("".join(parts), _media(message)))),
         time=stored_time(message.get("date_unixtime")) or stored_time(message.get("date")),
         parent=str(answered) if isinstance(answered, int) else None,
         metadata=compact_metadata(
@@ -121,22 +117,6 @@ def _message(message: Mapping[str, Any]) -> ChatMessage | SkippedItem:
             via_bot=clean_line(message.get("via_bot")),
         ),
     )
-
-
-def _text(text: object) -> str:
-    """A text is a string, or a list of strings and of parts with a format, such as links."""
-    if isinstance(text, str):
-        return text
-    return "".join(map(_part_text, text)) if isinstance(text, list) else ""
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        return ""
-    text, address = text_or_empty(part.get("text")), clean_line(part.get("href"))
-    return f"{text} ({address})" if address else text
 
 
 def _media(message: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ without a name. An iPhone writes them in the name of the chat, and marks what it
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
@@ -27,8 +28,6 @@ from sources.importers.engine.export_files import base_name, first_bytes, is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     DoubtfulItem,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     decode,
     encoding_doubts,
@@ -38,9 +37,7 @@ from sources.importers.engine.files import (
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line
 
 _NAME = "whatsapp"
@@ -125,8 +122,18 @@ def _clean(text: str) -> str:
 def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) -> Iterator[ImportEvent]:
     yield from encoding_doubts(entry, text.encoding, is_doubtful=text.is_doubtful)
     cleaned = _clean(text.text)
+    # Before the messages are parsed, all of which are needed to find out the order of the dates.
     require_messages(sum(1 for _ in _LINE.finditer(cleaned)), limits)
-    lines = list(_lines(cleaned))
+    lines = []
+    # Lines without a date belong to the message before them.
+    for match, following in pairwise((*filter(_is_date, _LINE.finditer(cleaned)), None)):
+        assert match is not None
+        line_text = cleaned[match.end() : following.start() if following else len(cleaned)].strip()
+        hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+        if match["half"]:
+            hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
+        date, is_year_first = (int(match["a"]), int(match["b"]), int(match["c"])), len(match["a"]) == _YEAR_DIGITS
+        lines.append(_WhatsAppLine(date, is_year_first, hour, minute, second, line_text))
     if not lines:
         raise InvalidParams("expected lines with a date, a time and a name, found none")
     order, is_certain = _date_order(lines)
@@ -135,6 +142,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
             entry, f"dates: read with the {order[0]} before the {order[1]}, which the file does not show"
         )
     messages = list(_messages(lines, order))
+    # What is not a message is a notice.
     yield from (SkippedItem(_NOTICE) for _ in range(len(lines) - len(messages)))
     if messages:
         # The name that WhatsApp gave to the export; "" if the file was renamed. Its copies have a number.
@@ -144,6 +152,7 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         speakers = Counter(message.sender for message in messages if message.sender)
         draft = conversation_draft(
             _NAME,
+            # The file has no id. The name that WhatsApp gave it is the same in the next export of the chat.
             stable_uuid(_NAME, "conversation", name or f"{file_key(path, limits)}\0{entry}"),
             _CHAT_NAME.sub("", name, count=1).strip() or name or ", ".join(sorted(speakers)[:3]),
             created=next((message.time for message in messages if message.time), None),
@@ -153,23 +162,6 @@ def _read_chat(path: Path, entry: str, text: DecodedText, limits: ImportLimits) 
         yield from conversation_in_order(_NAME, draft, messages, limits)
 
 
-def _lines(text: str) -> Iterator[_WhatsAppLine]:
-    """Lines without a date belong to the message before them."""
-    starts = filter(_is_date, _LINE.finditer(text))
-    for match, following in pairwise((*starts, None)):
-        assert match is not None
-        yield _parse_line(match, text[match.end() : following.start() if following else len(text)])
-
-
-def _parse_line(match: re.Match[str], text: str) -> _WhatsAppLine:
-    hour = int(match["hour"])
-    if match["half"]:
-        hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
-    date = int(match["a"]), int(match["b"]), int(match["c"])
-    is_year_first = len(match["a"]) == _YEAR_DIGITS
-    return _WhatsAppLine(date, is_year_first, hour, int(match["minute"]), int(match["second"] or 0), text.strip())
-
-
 def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
     """Returns whether the day or the month comes first, and whether the dates prove it: a number above twelve is a day;
     otherwise the order is the one in which the messages are sorted by time."""
@@ -177,14 +169,12 @@ def _date_order(lines: Sequence[_WhatsAppLine]) -> tuple[tuple[str, str], bool]:
         return ("month", "day"), True
     if any(line.date[0] > _MONTHS for line in lines):
         return ("day", "month"), True
-    descents = {order: _descents(lines, order) for order in (("day", "month"), ("month", "day"))}
+    descents: dict[tuple[str, str], int] = {}
+    for order in (("day", "month"), ("month", "day")):
+        times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
+        descents[order] = sum(after < before for before, after in pairwise(times))
     best = min(descents, key=lambda order: descents[order])
     return best, len(set(descents.values())) > 1
-
-
-def _descents(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> int:
-    times = [(*_year_month_day(line, order), line.hour, line.minute, line.second) for line in lines]
-    return sum(after < before for before, after in pairwise(times))
 
 
 def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, int, int]:
@@ -193,14 +183,6 @@ def _year_month_day(line: _WhatsAppLine, order: tuple[str, str]) -> tuple[int, i
         return first, second, third
     day, month = (first, second) if order[0] == "day" else (second, first)
     return third if third >= _CENTURY // 2 else _CENTURY + third, month, day
-
-
-def _time(line: _WhatsAppLine, order: tuple[str, str]) -> str | None:
-    year, month, day = _year_month_day(line, order)
-    try:
-        return format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
-    except ValueError:
-        return None
 
 
 def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterator[ChatMessage]:
@@ -212,7 +194,11 @@ def _messages(lines: Sequence[_WhatsAppLine], order: tuple[str, str]) -> Iterato
         sender = speakers.sender(line.text)
         if sender is None or (number == 0 and _is_by_program(line.text, sender)):
             continue
-        time, name, text = _time(line, order), clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
+        year, month, day = _year_month_day(line, order)
+        time = None
+        with suppress(ValueError):
+            time = format_time(datetime(year, month, day, line.hour, line.minute, line.second, tzinfo=UTC))
+        name, text = clean_line(sender[1]), line.text.replace(_BY_PROGRAM, "")
         key = f"{time}\0{name}\0{sha256(text.encode('utf-8', 'replace')).hexdigest()}"
         seen[key] += 1
         yield ChatMessage(key=f"{key}\0{seen[key]}", role="user", sender=name, text=text[sender.end() :], time=time)

@@ -32,17 +32,6 @@ _PARSERS = {
 }
 
 
-def _parse(kind: str, path: Path, limits: ImportLimits) -> ParsedDocument | ParseFailure:
-    module, function = _PARSERS[kind]
-    try:
-        document: ParsedDocument = getattr(import_module(f"sources.importers.parsers.{module}"), function)(path, limits)
-    except FlorilegiumError as error:
-        return ParseFailure(error.message)
-    except OSError as error:
-        return ParseFailure(f"cannot be read: {error.strerror or 'disk error'}")
-    return document
-
-
 def _set_limit(kind: int, soft: int, hard: int) -> None:
     with suppress(ValueError, OSError):
         resource.setrlimit(kind, (soft, hard))
@@ -59,11 +48,19 @@ def _main(kind: str, path: str, encoded_limits: str) -> None:
     _set_limit(resource.RLIMIT_CORE, 0, 0)
     # The document was opened by the parent, so the sandbox need not allow any file.
     confine([], limits.sandbox)
+    module, function = _PARSERS[kind]
+    result: ParsedDocument | ParseFailure
     try:
-        result = msgspec.json.encode(_parse(kind, Path(path), limits))
+        try:
+            result = getattr(import_module(f"sources.importers.parsers.{module}"), function)(Path(path), limits)
+        except FlorilegiumError as error:
+            result = ParseFailure(error.message)
+        except OSError as error:
+            result = ParseFailure(f"cannot be read: {error.strerror or 'disk error'}")
+        encoded = msgspec.json.encode(result)
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)
-    sys.stdout.buffer.write(result)
+    sys.stdout.buffer.write(encoded)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,14 @@ def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
             read_xml(file, root_files)
         if not root_files.values:
             raise InvalidParams("EPUB container names no package")
+        # Other root files are renditions of the same book.
         package = _EpubPackage(archive, root_files.values[0])
         chapters = package.chapters()
         if not chapters:
             raise InvalidParams("EPUB has no chapters")
         if encrypted := _encrypted_files(archive) & set(chapters):
             raise InvalidParams(f"EPUB is protected: {len(encrypted)} of {len(chapters)} chapters are encrypted")
+        # One text for all chapters, so that the limit on characters applies to the book.
         text = TextBuilder(limits.item_max_chars)
         for name in chapters:
             read_page(decode_page(archive.read(name, limits.line_max_bytes), limits), text)
@@ -94,6 +96,7 @@ class _EpubPackage(XmlHandler):
         )
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        # The manifest lists the files, the spine their order. Images and styles are left out here.
         if name == "item" and attribute(attributes, "media-type") in _CHAPTER_TYPES:
             path = normpath(join(self._folder, unquote(attribute(attributes, "href"))))
             self._files[attribute(attributes, "id")] = path

@@ -4,7 +4,7 @@ Tracked deletions, and the fallback copies that newer programs add for older one
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
@@ -28,7 +28,11 @@ def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         text = TextBuilder(limits.item_max_chars)
         main = _main_part(archive, _WORD)
-        for name in dict.fromkeys((main, *_note_parts(archive, main))):
+        notes: list[str] = []
+        for kind in _WORD_NOTES:
+            usual = join(dirname(main), f"{kind}.xml")
+            notes += _related_parts(archive, main, kind).values() or ([usual] if usual in archive else ())
+        for name in dict.fromkeys((main, *notes)):
             _write_part(archive, name, text)
         return _parsed_document(archive, text, {})
 
@@ -74,12 +78,6 @@ def _main_part(archive: Archive, usual: str) -> str:
     """Returns the part that the package names as its main one (ECMA-376, part 2, 9.3); programs call it differently."""
     targets = _related_parts(archive, "", "officeDocument")
     return next(iter(targets.values()), usual)
-
-
-def _note_parts(archive: Archive, main: str) -> Iterator[str]:
-    for kind in _WORD_NOTES:
-        usual = join(dirname(main), f"{kind}.xml")
-        yield from _related_parts(archive, main, kind).values() or ([usual] if usual in archive else ())
 
 
 class _SlideOrder(XmlHandler):
@@ -224,8 +222,5 @@ def parse_rich_text(path: Path, limits: ImportLimits) -> ParsedDocument:
         text.end_paragraph()
     properties = {name: replace_unstorable(value.strip()) for name, value in _PROPERTY.findall(source[:_HEAD_CHARS])}
     return ParsedDocument(
-        text=text.build(),
-        title=properties.pop("title", ""),
-        author=properties.pop("author", ""),
-        metadata=properties,
+        text=text.build(), title=properties.pop("title", ""), author=properties.pop("author", ""), metadata=properties
     )

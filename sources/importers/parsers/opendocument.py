@@ -63,6 +63,7 @@ class _OpenDocumentText(XmlHandler):
 
     def end(self, name: str) -> None:
         if self._hidden_element:
+            # A hidden element may contain others of its name.
             self._hidden_depth -= name == self._hidden_element
             self._hidden_element = self._hidden_element if self._hidden_depth else ""
         elif name == "table-cell":
@@ -79,6 +80,7 @@ class _OpenDocumentText(XmlHandler):
 
     def data(self, text: str) -> None:
         if self._is_body and not self._hidden_element:
+            # Tabs separate the cells of tables.
             self._text.write(text.replace("\t", " "))
 
     def _start_content(self, name: str, attributes: Mapping[str, str]) -> None:

@@ -58,8 +58,10 @@ class TextBuilder:
     def end_line(self) -> None:
         if not self._words:
             return
-        # Every table cell starts with a tab; the first one of a row needs none.
-        line = _collapse("".join(self._words)).removeprefix("\t")
+        # White space is collapsed, except for the tabs that separate table cells. Every cell starts with a tab; the
+        # first one of a row needs none.
+        cells = "".join(self._words).split("\t")
+        line = "\t".join(" ".join(cell.split()) for cell in cells).removeprefix("\t")
         self._words = []
         if line.strip():
             self._lines.append(self._prefix + line)
@@ -96,8 +98,3 @@ class TextBuilder:
         self._chars_left -= chars
         if self._chars_left < 0:
             raise TooLarge("the document's text", self._max_chars * _BYTES_PER_CHAR)
-
-
-def _collapse(text: str) -> str:
-    """Collapses white space, except for the tabs that separate table cells."""
-    return "\t".join(" ".join(cell.split()) for cell in text.split("\t"))

@@ -81,12 +81,6 @@ def _exit_problem(code: int, limits: ImportLimits) -> str:
         return f"parsing took more than {memory}"
     if code < 0:
         # pdfium crashes on some malformed input, and also when it cannot allocate memory.
-        return f"the parser crashed ({_signal_name(-code)}): the document is damaged, or needs more than {memory}"
+        name = Signals(-code).name if -code in list(Signals) else f"signal {-code}"
+        return f"the parser crashed ({name}): the document is damaged, or needs more than {memory}"
     return "the document is damaged"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,7 +1,6 @@
 """PDF, page by page, with pdfium from the extra `pdf`. Scanned pages have no text."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,13 @@ _PAGES_MAX = 20_000
 _EVERYWHERE = (-1e7, -1e7, 1e7, 1e7)
 # How pdfium marks a hyphen at the end of a line before it continues with the next line.
 _HYPHEN = re.compile("\x02(.?)", re.DOTALL)
+# The codes of FPDF_GetLastError; None means that a page could not be loaded.
+_PROBLEMS: dict[int | None, str] = {
+    None: "PDF contains a damaged page",
+    0: "PDF has no pages",
+    4: "PDF is protected by a password",
+    5: "PDF uses an unsupported protection scheme",
+}
 _PROPERTY_MAX_CHARS = 1_000
 
 
@@ -31,8 +37,11 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
             if len(document) > _PAGES_MAX:
                 raise InvalidParams(f"PDF: expected at most {_PAGES_MAX} pages, got {len(document)}")
             text = TextBuilder(limits.item_max_chars)
-            for page_text in _page_texts(document):
-                text.write_verbatim(page_text)
+            for page in document:
+                page_text: str = page.get_textpage().get_text_bounded(*_EVERYWHERE)
+                # Frees the memory of the page, which is otherwise held until the document is closed.
+                page.close()
+                text.write_verbatim(_HYPHEN.sub(_join_hyphenated, page_text.replace("\r\n", "\n")))
                 text.end_paragraph()
             fields = {name: _property(document, name.capitalize()) for name in ("subject", "keywords")}
             return ParsedDocument(
@@ -43,30 +52,7 @@ def parse_pdf(path: Path, limits: ImportLimits) -> ParsedDocument:
                 metadata={"pages": len(document), **{name: value for name, value in fields.items() if value}},
             )
     except pypdfium2.PdfiumError as error:
-        raise InvalidParams(_problem(error.err_code)) from error
-
-
-def _problem(code: int | None) -> str:
-    """Maps the codes of FPDF_GetLastError; None means that a page could not be loaded."""
-    match code:
-        case None:
-            return "PDF contains a damaged page"
-        case 0:
-            return "PDF has no pages"
-        case 4:
-            return "PDF is protected by a password"
-        case 5:
-            return "PDF uses an unsupported protection scheme"
-        case _:
-            return "PDF is damaged"
-
-
-def _page_texts(document: Any) -> Iterator[str]:
-    for page in document:
-        text: str = page.get_textpage().get_text_bounded(*_EVERYWHERE)
-        # Frees the memory of the page, which is otherwise held until the document is closed.
-        page.close()
-        yield _HYPHEN.sub(_join_hyphenated, text.replace("\r\n", "\n"))
+        raise InvalidParams(_PROBLEMS.get(error.err_code, "PDF is damaged")) from error
 
 
 def _join_hyphenated(hyphen: "re.Match[str]") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.engine.archives import ZIP_ERRORS, Archive, open_archive
+from sources.importers.engine.archives import ZIP_ERRORS, open_archive
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.files import decode, read_bytes
 from sources.importers.engine.limits import ImportLimits
@@ -30,10 +30,7 @@ def parse_table(path: Path, limits: ImportLimits) -> ParsedDocument:
     except csv.Error as error:
         raise InvalidParams(f"table is damaged: {error}") from error
     return ParsedDocument(
-        text=text.build(),
-        encoding=decoded.encoding,
-        is_encoding_doubtful=decoded.is_doubtful,
-        metadata={"rows": rows},
+        text=text.build(), encoding=decoded.encoding, is_encoding_doubtful=decoded.is_doubtful, metadata={"rows": rows}
     )
 
 
@@ -52,8 +49,19 @@ _PROPERTIES = ("subject", "keywords", "description", "language")
 def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
         archive.require_moderate()
-        _require_content_types(archive)
-        _require_no_declarations(archive)
+        # Refuses what openpyxl cannot read before it is loaded.
+        has_content_types = False
+        if _CONTENT_TYPES in archive.names:
+            with archive.open(_CONTENT_TYPES) as part:
+                has_content_types = bool(part.read(1))
+        if not has_content_types:
+            raise InvalidParams("spreadsheet is damaged")
+        # Office documents declare no entities. defusedxml refuses those that this overlooks.
+        for name in archive.names:
+            if name.endswith(_XML_SUFFIXES):
+                with archive.open(name) as part:
+                    if b"<!DOCTYPE" in part.read(_PROLOG_BYTES).replace(b"\0", b""):
+                        raise InvalidParams("XML contains a document type, which is not supported")
     # openpyxl loads the system's lists of MIME types, which the sandbox denies and no spreadsheet needs.
     mimetypes.knownfiles.clear()
     try:
@@ -84,24 +92,6 @@ def parse_workbook(path: Path, limits: ImportLimits) -> ParsedDocument:
             )
         except (*LIBRARY_ERRORS, *ZIP_ERRORS) as error:
             raise InvalidParams("spreadsheet is damaged") from error
-
-
-def _require_content_types(archive: Archive) -> None:
-    """Refuses what openpyxl cannot read before it is loaded."""
-    if _CONTENT_TYPES in archive.names:
-        with archive.open(_CONTENT_TYPES) as part:
-            if part.read(1):
-                return
-    raise InvalidParams("spreadsheet is damaged")
-
-
-def _require_no_declarations(archive: Archive) -> None:
-    """Office documents declare no entities. defusedxml refuses those that this overlooks."""
-    for name in archive.names:
-        if name.endswith(_XML_SUFFIXES):
-            with archive.open(name) as part:
-                if b"<!DOCTYPE" in part.read(_PROLOG_BYTES).replace(b"\0", b""):
-                    raise InvalidParams("XML contains a document type, which is not supported")
 
 
 def _write_sheet(sheet: Any, text: TextBuilder, cells_left: int) -> int:

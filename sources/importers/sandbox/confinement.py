@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -206,22 +206,16 @@ class _Layers:
 
 
 def _landlock_rules(paths: Iterable[Path]) -> LandlockRules:
+    # The folders of Python's modules, which are loaded when a format needs them. Of the folder with our own packages
+    # only these are included, because it may also contain a data directory, unless we are installed, next to the
+    # packages that the parsers need.
+    folders = [Path(entry).resolve() for entry in sys.path if entry]
+    modules = (folder for folder in folders if folder != _ROOT or folder.name in ("site-packages", "dist-packages"))
     rules = LandlockRules()
-    rules.allow_reading((*paths, *_python_files(), *map(Path, _SYSTEM_FILES)))
+    rules.allow_reading((*paths, *modules, *_OWN_PACKAGES, *map(Path, _SYSTEM_FILES)))
     return rules
 
 
 def _enforce(rules: LandlockRules) -> str:
     rules.enforce()
     return f"{LANDLOCK} {landlock_version()}"
-
-
-def _python_files() -> Sequence[Path]:
-    """Returns the folders of Python's modules, which are loaded when a format needs them. Of the folder with our own
-    packages only these are included, because it may also contain a data directory."""
-    folders = [Path(entry).resolve() for entry in sys.path if entry]
-    # Whether we are installed, next to the packages that the parsers need.
-    return [
-        *(folder for folder in folders if folder != _ROOT or (folder.name in ("site-packages", "dist-packages"))),
-        *_OWN_PACKAGES,
-    ]

@@ -92,21 +92,21 @@ def _all_observations(session: AgentSession) -> Iterator[ObservationDraft]:
             yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
         for turn in exchange:
             for call in turn.calls:
-                yield from _failure(session, turn, call) if call.is_error else _commits(session, turn, call)
+                yield from _call_observations(session, turn, call)
 
 
 def _starts_exchange(turn: SessionTurn) -> bool:
     return turn.role == "user" and bool(turn.text.strip())
 
 
-def _failure(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> Iterator[ObservationDraft]:
-    lines = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
-    if lines:
-        title = first_line(f"{call.name}: {lines[0]}", _TITLE_MAX_CHARS)
-        yield _draft(session, "error", title, turn.lines, turn.time, facts=lines[:_FACTS_MAX])
-
-
-def _commits(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> Iterator[ObservationDraft]:
+def _call_observations(session: AgentSession, turn: SessionTurn, call: CompletedCall) -> Iterator[ObservationDraft]:
+    """Yields the error of a failed call, or the commits that a shell command made."""
+    if call.is_error:
+        facts = [first_line(line, _FACT_MAX_CHARS) for line in call.result.splitlines() if line.strip()]
+        if facts:
+            title = first_line(f"{call.name}: {facts[0]}", _TITLE_MAX_CHARS)
+            yield _draft(session, "error", title, turn.lines, turn.time, facts=facts[:_FACTS_MAX])
+        return
     for message in commit_messages(_argument(call, _SHELL_TOOLS)):
         subject, _, body = message.partition("\n")
         title = first_line(subject, _TITLE_MAX_CHARS)

@@ -8,6 +8,7 @@ read in several steps gives the same result as one read at once.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -42,8 +43,6 @@ from sources.importers.formats.agent_sessions.observations import (
 )
 from sources.importers.formats.agent_sessions.turns import (
     HEADER_LINES,
-    AgentToolCall,
-    AgentToolResult,
     AgentTurn,
     SessionLine,
     lines_within,
@@ -113,13 +112,25 @@ def read_session(
             file.seek(0)
             head = list(lines_within(file, max_bytes))
             header = session_format.read_header(path, head, limits)
-            titles = (_request_title(session_format, line, limits) for line in head)
-            header = replace(header, title=header.title or next(filter(None, titles), ""))
+            title = header.title
+            for data in head:
+                if title:
+                    break
+                # The first sentence of the first text that the user wrote.
+                with suppress(SkipMessage, InvalidParams):
+                    requests = (
+                        turn.text for turn in session_format.parse_line(data, 0, limits) if turn.starts_exchange
+                    )
+                    title = clean_line(first_sentence(next(requests, ""), _TITLE_CHARS))
+            header = replace(header, title=title)
             if header.session_id and header.title and header.started_at:
                 break
         if not header.session_id:
             raise InvalidParams(f"{path.name}: no session id in the first {HEADER_LINES} lines")
-        start = _start_position(file, position)
+        start = ReadPosition("", 0, 1)
+        # The whole file is read again if its content before the saved position has changed.
+        if position is not None and position.offset >= 0 and _digest(file, position.offset) == position.digest:
+            start = position
         if start.counts:
             yield PreviouslyImported(start.counts)
         reader = _SessionReader(session_format, header, limits, start)
@@ -127,26 +138,6 @@ def read_session(
             yield from reader.read_line(line, file)
             progress(line.end)
         yield from reader.finish(file)
-
-
-def _request_title(session_format: SessionFormat, line: bytes, limits: ImportLimits) -> str:
-    """Returns the first sentence of a user's text on a line, if there is any."""
-    try:
-        turns = session_format.parse_line(line, 0, limits)
-    except (SkipMessage, InvalidParams):
-        return ""
-    requests = (turn.text for turn in turns if turn.starts_exchange)
-    return next((clean_line(first_sentence(text, _TITLE_CHARS)) for text in requests), "")
-
-
-# -- positions ---------------------------------------------------------------------------------------------------------
-
-
-def _start_position(file: IO[bytes], position: ReadPosition | None) -> ReadPosition:
-    """Returns the saved position, or the start of the file if its content before that position has changed."""
-    if position is None or position.offset < 0 or _digest(file, position.offset) != position.digest:
-        return ReadPosition("", 0, 1)
-    return position
 
 
 def _digest(file: IO[bytes], offset: int) -> str:
@@ -159,9 +150,6 @@ def _digest(file: IO[bytes], offset: int) -> str:
     last = file.read(min(offset, _DIGEST_BYTES))
     file.seek(current)
     return sha256(b"%d\0%s%s" % (offset, first, last)).hexdigest()
-
-
-# -- exchange by exchange ----------------------------------------------------------------------------------------------
 
 
 class _LocatedTurn(Struct, frozen=True):
@@ -177,10 +165,10 @@ class _SessionReader:
     ) -> None:
         self._limits = limits
         self._format = session_format
-        session, project = header.session_id, _project_name(header.working_dir)
+        session, self._project = header.session_id, _project_name(header.working_dir)
         # A name for the archive. The path on the user's disk is not stored.
-        path = f"{project or 'sessions'}/{session}.jsonl"
-        metadata = {"imported_from": session_format.name, "path": path, "project": project, **header.metadata}
+        path = f"{self._project or 'sessions'}/{session}.jsonl"
+        metadata = {"imported_from": session_format.name, "path": path, "project": self._project, **header.metadata}
         self._conversation = ConversationDraft(
             uuid=valid_uuid(session) or stable_uuid(session_format.name, "chats", session),
             session_id=session,
@@ -188,7 +176,6 @@ class _SessionReader:
             metadata={name: value for name, value in metadata.items() if value},
             created_at=header.started_at or UNSET,
         )
-        self._project = _project_name(header.working_dir)
         self._starts_at_zero = start.offset == 0
         self._counts = Counter(start.counts)
         self._last_line = 0
@@ -228,6 +215,7 @@ class _SessionReader:
         self._finish_turn()
         self._finish_exchange()
         yield from self._emit(file)
+        # A session that is read on may have nothing new, which is not worth a report.
         if self._starts_at_zero and not self._has_messages:
             yield SkippedItem("session without messages")
 
@@ -246,9 +234,13 @@ class _SessionReader:
         # start. Earlier exchanges do not count, because a later import may start at this one.
         self._time = turn.time or self._time
         turn = replace(turn, time=self._time)
-        if self._pending is not None and _is_continuation(self._pending, turn, line.number):
-            lines = LineRange(self._pending.lines.start, line.number)
-            self._pending = _LocatedTurn(merge_turns(self._pending.turn, turn), lines)
+        pending, is_continuation = self._pending, False
+        if pending is not None:
+            is_same = bool(turn.merge_key) and turn.merge_key == pending.turn.merge_key
+            is_continuation = is_same and line.number - pending.lines.start < _MERGED_LINES_MAX
+        if pending is not None and is_continuation:
+            lines = LineRange(pending.lines.start, line.number)
+            self._pending = _LocatedTurn(merge_turns(pending.turn, turn), lines)
             return
         self._finish_turn()
         self._pending = _LocatedTurn(turn, LineRange(line.number, line.number))
@@ -262,13 +254,14 @@ class _SessionReader:
             return
         turn = with_tool_names(pending.turn, self._tool_names)
         self._tool_names |= {call.key: call.name for call in turn.calls}
+        tools = {call.name for call in turn.calls} | {result.tool for result in turn.results}
         message_draft = MessageDraft(
             uuid=stable_uuid(self._format.name, "messages", f"{self._conversation.uuid}/{turn.key}"),
             role=turn.role,
             sender=turn.role,
             content=turn_content(turn),
             model=turn.model or UNSET,
-            tool=_only_tool(turn) or UNSET,
+            tool=(tools.pop() if len(tools) == 1 else "") or UNSET,
             metadata={"line_start": pending.lines.start, "line_end": pending.lines.end, **turn.metadata},
             is_canonical=not turn.is_sidechain,
             created_at=turn.time or UNSET,
@@ -278,16 +271,41 @@ class _SessionReader:
         self._last_line = pending.lines.end
         if len(self._exchange) < _EXCHANGE_TURNS_MAX and not turn.is_sidechain:
             # Keeps only what observations need, because a long exchange is held in memory until it ends.
-            calls = [replace(call, arguments=_shorten_arguments(call.arguments)) for call in turn.calls]
+            calls = []
+            for call in turn.calls:
+                texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
+                shorter = {name: text[:_ARGUMENT_CHARS] for name, text in texts.items()}
+                calls.append(replace(call, arguments=shorter))
             results = [replace(result, text=result.text[:_RESULT_CHARS]) for result in turn.results]
             shortened = replace(turn, text=turn.text[:_ARGUMENT_CHARS], calls=tuple(calls), results=tuple(results))
             self._exchange.append(_LocatedTurn(shortened, pending.lines))
 
     def _finish_exchange(self) -> None:
+        # Calls are combined with their results, which are on later lines. Calls without a result are left out: they
+        # prove nothing.
+        results = {result.key: result for located in self._exchange for result in located.turn.results}
+        turns = []
+        for located in self._exchange:
+            turn = located.turn
+            completed = [(call, results[call.key]) for call in turn.calls if call.key in results]
+            calls = tuple(
+                CompletedCall(name=call.name, arguments=call.arguments, result=result.text, is_error=result.is_error)
+                for call, result in completed
+            )
+            turns.append(
+                SessionTurn(
+                    role=turn.role,
+                    lines=located.lines,
+                    text=turn.text,
+                    time=turn.time,
+                    calls=calls,
+                    is_summary=turn.is_summary,
+                )
+            )
         session = AgentSession(
             session_id=str(self._conversation.session_id),
             project=self._project,
-            turns=list(_session_turns(self._exchange)),
+            turns=turns,
             conversation_id=str(self._conversation.uuid),
         )
         for draft in derive_observations(session, _OBSERVATIONS_MAX):
@@ -304,19 +322,16 @@ class _SessionReader:
         yield from map(ImportedObservation, self._observations)
         self._observations.clear()
         if self._exchange_start is not None:
+            # The last exchange is not before the checkpoint: the next import reads it again, with what was added to it.
             digest = _digest(file, self._exchange_start.offset)
             yield Checkpoint(replace(self._exchange_start, digest=digest))
 
     def _emit_messages(self) -> Iterator[ImportEvent]:
         if self._messages:
             yield ImportedConversation(self._conversation, tuple(self._messages), continues=self._has_messages)
+            # All later parts continue the conversation.
             self._has_messages = True
             self._messages.clear()
-
-
-def _is_continuation(pending: _LocatedTurn, turn: AgentTurn, line_number: int) -> bool:
-    is_same = bool(turn.merge_key) and turn.merge_key == pending.turn.merge_key
-    return is_same and line_number - pending.lines.start < _MERGED_LINES_MAX
 
 
 def _project_name(working_dir: str) -> str:
@@ -331,32 +346,3 @@ def valid_session_id(value: Any) -> str:
     name = clean_line(value)
     letters = name.replace("-", "").replace("_", "").replace(".", "")
     return name if letters.isascii() and letters.isalnum() and len(name) <= 120 and name[0].isalnum() else ""
-
-
-def _only_tool(turn: AgentTurn) -> str:
-    names = {call.name for call in turn.calls} | {result.tool for result in turn.results}
-    return names.pop() if len(names) == 1 else ""
-
-
-def _shorten_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value[:_ARGUMENT_CHARS] for name, value in arguments.items() if isinstance(value, str)}
-
-
-def _session_turns(exchange: Sequence[_LocatedTurn]) -> Iterator[SessionTurn]:
-    """Combines calls with their results, which are on later lines. Calls without a result are left out: they prove
-    nothing."""
-    results = {result.key: result for located in exchange for result in located.turn.results}
-    for located in exchange:
-        turn = located.turn
-        yield SessionTurn(
-            role=turn.role,
-            lines=located.lines,
-            text=turn.text,
-            time=turn.time,
-            calls=tuple(_completed_call(call, results[call.key]) for call in turn.calls if call.key in results),
-            is_summary=turn.is_summary,
-        )
-
-
-def _completed_call(call: AgentToolCall, result: AgentToolResult) -> CompletedCall:
-    return CompletedCall(name=call.name, arguments=call.arguments, result=result.text, is_error=result.is_error)

@@ -78,18 +78,14 @@ def with_tool_names(turn: AgentTurn, tools: Mapping[str, str]) -> AgentTurn:
 
 def turn_content(turn: AgentTurn) -> str:
     """Returns the content of the message: text, tool calls, tool results."""
-    parts = (turn.text, *map(_call_text, turn.calls), *map(_result_text, turn.results))
+    parts = [turn.text]
+    for call in turn.calls:
+        lines = [f"{name}: {_argument_text(value)}" for name, value in call.arguments.items()]
+        parts.append("\n".join((f"[{call.name}]", *lines, *([call.text] if call.text else []))))
+    for result in turn.results:
+        kind = "error" if result.is_error else "result"
+        parts.append(f"[{result.tool or _UNKNOWN_TOOL}: {kind}]\n{result.text}".rstrip())
     return "\n\n".join(part for part in parts if part.strip())
-
-
-def _call_text(call: AgentToolCall) -> str:
-    lines = [f"{name}: {_argument_text(value)}" for name, value in call.arguments.items()]
-    return "\n".join((f"[{call.name}]", *lines, *([call.text] if call.text else [])))
-
-
-def _result_text(result: AgentToolResult) -> str:
-    kind = "error" if result.is_error else "result"
-    return f"[{result.tool or _UNKNOWN_TOOL}: {kind}]\n{result.text}".rstrip()
 
 
 def _argument_text(value: Any) -> str:
@@ -174,53 +170,43 @@ def commit_messages(command: str) -> tuple[str, ...]:
     """Returns the message of each `git commit` in a command line."""
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&\n")
+        # A line end separates commands, so it is punctuation and not white space. `#` occurs in messages.
         lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
         words = list(lexer)
     except ValueError:  # an unterminated quotation
         return ()
-    return tuple(message for simple in _simple_commands(words) if (message := _commit_message(simple)))
-
-
-def _simple_commands(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    command: list[str] = []
+    # Split into simple commands at operators and line ends.
+    commands: list[list[str]] = [[]]
     for word in words:
         if word and set(word) <= _SEPARATORS:
-            yield command
-            command = []
+            commands.append([])
         else:
-            command.append(word)
-    yield command
+            commands[-1].append(word)
+    return tuple(message for simple in commands if (message := _commit_message(simple)))
 
 
 def _commit_message(words: Sequence[str]) -> str | None:
-    """Joins the paragraphs, one for each `-m`."""
-    paragraphs = [_literal_text(value) for value in _message_arguments(_commit_arguments(words))]
-    if not paragraphs or None in paragraphs:
-        return None
-    return "\n\n".join(text for text in paragraphs if text).strip() or None
-
-
-def _commit_arguments(words: Sequence[str]) -> Sequence[str]:
+    """Joins the paragraphs, one for each `-m`. Returns None for another command, or if a shell would have to evaluate
+    the message first."""
     at = next((n for n, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     if words[at : at + 1] != ["git"]:
-        return ()
+        return None
     at += 1
+    # Options of git itself come before the name of the command.
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in _OPTIONS_WITH_VALUE else 1
-    return words[at + 1 :] if words[at : at + 1] == ["commit"] else ()
-
-
-def _message_arguments(arguments: Sequence[str]) -> Iterator[str]:
-    for at, word in enumerate(arguments):
+    if words[at : at + 1] != ["commit"]:
+        return None
+    arguments, values = words[at + 1 :], list[str]()
+    for index, word in enumerate(arguments):
         if word == "--message" or _SHORT_MESSAGE_FLAG.match(word):
-            yield from arguments[at + 1 : at + 2]
+            values += arguments[index + 1 : index + 2]
         elif word.startswith("--message="):
-            yield word.removeprefix("--message=")
-
-
-def _literal_text(text: str) -> str | None:
-    """Returns the text that a shell would pass on, or None if it would have to be evaluated."""
-    document = _HERE_DOCUMENT.match(text)
-    if document is not None:
-        return document["text"].strip()
-    return None if "$" in text or "`" in text else text.strip()
+            values.append(word.removeprefix("--message="))
+    paragraphs = []
+    for value in values:
+        document = _HERE_DOCUMENT.match(value)
+        if document is None and ("$" in value or "`" in value):
+            return None
+        paragraphs.append((document["text"] if document else value).strip())
+    return "\n\n".join(filter(None, paragraphs)).strip() or None

@@ -16,11 +16,9 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.chat_messages import MessageTree, SkipMessage, conversation_parts, thread_messages
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object, require_depth
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import columns_of, is_database, open_database, table_columns
 from sources.importers.engine.values import clean_line, require_storable, stored_time, text_or_empty
 from sources.importers.formats.chatgpt.export import (
@@ -67,6 +65,7 @@ class ChatGptBrowserImporter(Importer):
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder or not is_database(probe):
             return 0.0
+        # Many databases have tables of these names, so the columns decide.
         columns = table_columns(probe.path, "conversations", "messages")
         return 0.9 if _order_column(columns["conversations"], columns["messages"]) else 0.0
 
@@ -94,14 +93,6 @@ def _order_column(conversations: frozenset[str], messages: frozenset[str]) -> st
     if not (conversations >= _CONVERSATION_COLUMNS and messages >= _MESSAGE_COLUMNS):
         return None
     return next((column for column in ("parent_id", "position") if column in messages), None)
-
-
-class _ViewerMessage(Struct, frozen=True):
-    key: str
-    role: str
-    content: str
-    created_at: str | None
-    parent: str | None
 
 
 class _ViewerThread(Struct):
@@ -173,50 +164,46 @@ class _ViewerDatabase:
         for rowid in rowids:
             row = self._connection.execute(_MESSAGE[self._order_column], (rowid,)).fetchone()
             key, message_role, content, create_time, parent = row
-            message = _ViewerMessage(
-                key=clean_line(key) or f"row {rowid}",
-                role=clean_line(message_role),
-                content=text_or_empty(content),
-                created_at=stored_time(create_time),
-                parent=previous if self._order_column == "position" else clean_line(parent),
+            key, content, created_at = (
+                clean_line(key) or f"row {rowid}",
+                text_or_empty(content),
+                stored_time(create_time),
             )
-            previous = message.key
-            thread.parents[message.key], thread.times[message.key] = message.parent, message.created_at or ""
-            chars += len(message.content)
+            thread.parents[key] = previous if self._order_column == "position" else clean_line(parent)
+            thread.times[key] = created_at or ""
+            previous = key
+            chars += len(content)
+            # The drafts of a conversation are held until its branches are known.
             if chars > self._limits.line_max_bytes:
                 raise InvalidParams(f"conversation is longer than {self._limits.line_max_bytes} characters")
             try:
-                if message.role == "system":
+                role = clean_line(message_role)
+                if role == "system":
                     raise SkipMessage(SYSTEM_MESSAGE)
-                text = _content_text(message.content, self._limits)
+                text = _content_text(content, self._limits)
                 if not text.strip():
                     raise SkipMessage(EMPTY_MESSAGE)
                 require_storable(text, self._limits)
-                role = message.role if message.role in _ROLES or not message.role else "tool"
-                thread.drafts[message.key] = MessageDraft(
+                role = role if role in _ROLES or not role else "tool"
+                model = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
+                thread.drafts[key] = MessageDraft(
                     role=role,
                     sender=role,
                     content=text,
-                    model=self._model(message.key),
-                    created_at=message.created_at or UNSET,
+                    model=clean_line(model[0]) or None if model else None,
+                    created_at=created_at or UNSET,
                 )
             except SkipMessage as skip:
                 yield SkippedItem(skip.reason)
             except InvalidParams as error:
-                yield FailedItem(f"{location}, message {message.key[:40]}", error.message)
-
-    def _model(self, key: str) -> str | None:
-        row = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
-        if row is None:
-            return None
-        (model,) = row
-        return clean_line(model) or None
+                yield FailedItem(f"{location}, message {key[:40]}", error.message)
 
 
 def _content_text(content: str, limits: ImportLimits) -> str:
     """The viewer stores the parts of a message as a JSON list; some of its versions stored plain text."""
     if not content.startswith("["):
         return content
+    # Text that only looks like JSON is kept as it is.
     data = content.encode("utf-8", "replace")
     try:
         require_depth(data, limits)

@@ -10,24 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.chat_messages import MessageTree, SkipMessage, conversation_parts, thread_messages
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
+from sources.drafts import MessageDraft
+from sources.importers.engine.chat_messages import (
+    MessageTree,
+    SkipMessage,
+    conversation_draft,
+    conversation_parts,
+    thread_messages,
 )
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import (
     clean_line,
     objects,
@@ -74,32 +72,29 @@ def content_text(content: Mapping[str, Any]) -> str:
     if isinstance(content.get("text"), str):
         return str(content["text"])
     rest = {name: value for name, value in content.items() if name != "content_type" and value not in (None, "", [])}
+    # Content of a type that is not known is kept as it is.
     return to_json(rest) if rest else ""
 
 
 def parts_text(parts: Any) -> str:
     """Joins the parts of a message, which are strings or objects."""
-    return "\n".join(text for part in parts if (text := _part_text(part))) if isinstance(parts, list) else ""
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        return ""
-    if isinstance(part.get("text"), str):
-        return str(part["text"])
-    label = _MEDIA_LABELS.get(clean_line(part.get("content_type")))
-    if label is None:
-        return to_json(part) if part else ""
-    prompt = _nested(part, "metadata", "dalle", "prompt")
-    return f"[{label}: {prompt}]" if isinstance(prompt, str) and prompt else f"[{label}]"
-
-
-def _nested(value: Any, *names: str) -> Any:
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+    found: list[str] = []
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            found.append(part["text"])
+        elif isinstance(part, dict) and part:
+            label = _MEDIA_LABELS.get(clean_line(part.get("content_type")))
+            # A generated image has the text that it was made from.
+            prompt: Any = part
+            for name in ("metadata", "dalle", "prompt"):
+                prompt = prompt.get(name) if isinstance(prompt, dict) else None
+            if label is None:
+                found.append(to_json(part))
+            else:
+                found.append(f"[{label}: {prompt}]" if isinstance(prompt, str) and prompt else f"[{label}]")
+    return "\n".join(filter(None, found))
 
 
 def _join_fields(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -126,6 +121,7 @@ class ChatGptImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
+        # Claude.ai and DeepSeek name their files `conversations.json`, too.
         if any(map(_is_export_file, names)) and names & _COMPANIONS:
             return 0.95
         if probe.is_folder:
@@ -215,6 +211,7 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
     drafts: dict[str, MessageDraft] = {}
     for key, raw in conversation.mapping.items():
         try:
+            # One by one, so that a malformed node does not cost the others.
             nodes[key] = _ChatGptNode() if _is_null(raw) else decode_object(raw, _ChatGptNode)
             if not _is_null(nodes[key].message):
                 messages[key] = decode_object(nodes[key].message, _ChatGptMessage)
@@ -224,58 +221,37 @@ def _read_conversation(data: bytes, location: str, limits: ImportLimits) -> Iter
         except InvalidParams as error:
             yield FailedItem(f"{location}, message {key[:40]}", error.message)
             nodes.setdefault(key, _ChatGptNode())
-    tree = MessageTree(_parents(nodes))
-    created_at = stored_time(conversation.create_time) or UNSET
-    uuid = conversation_uuid(_conversation_key(conversation, nodes))
-    path = _canonical_path(tree, conversation.current_node, messages, drafts)
-    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), created_at)
-    yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
-
-
-def _is_null(raw: Raw) -> bool:
-    return bytes(raw) == b"null"
-
-
-def _conversation_key(conversation: _ChatGptConversation, nodes: Mapping[str, _ChatGptNode]) -> str:
-    """Returns the id, or the creation time and root node of a conversation without one."""
-    for key in (conversation.conversation_id, conversation.id):
-        if isinstance(key, str) and key:
-            return key
-    root = next((key for key, node in nodes.items() if node.parent is None), "")
-    return f"{conversation.create_time}\0{root}"
-
-
-def _conversation_draft(
-    conversation: _ChatGptConversation, uuid: str, created_at: str | UnsetType
-) -> ConversationDraft:
-    metadata = {
-        "model": clean_line(conversation.default_model_slug),
-        "gizmo_id": clean_line(conversation.gizmo_id),
-        "project_id": clean_line(conversation.conversation_template_id),
-        "is_archived": conversation.is_archived is True,
-        "is_starred": conversation.is_starred is True,
-    }
-    return ConversationDraft(
-        uuid=uuid,
-        title=clean_line(conversation.title),
-        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-        created_at=created_at,
-        last_modified=stored_time(conversation.update_time) or UNSET,
-    )
-
-
-# -- branches ----------------------------------------------------------------------------------------------------------
-
-
-def _parents(nodes: Mapping[str, _ChatGptNode]) -> Mapping[str, str | None]:
-    """Returns each node's parent. A node that names no parent gets the one that lists it as a child. Siblings keep the
-    order in which their parent lists them."""
+    # A node that names no parent gets the one that lists it as a child. Siblings keep the order in which their parent
+    # lists them.
     listed = {child: key for key, node in nodes.items() for child in texts(node.children) if child in nodes}
     parents: dict[str, str | None] = {}
     for key in (*listed, *nodes):
         parent = nodes[key].parent
         parents[key] = parent if isinstance(parent, str) and parent in nodes else listed.get(key)
-    return parents
+    tree = MessageTree(parents)
+    ids = (key for key in (conversation.conversation_id, conversation.id) if isinstance(key, str) and key)
+    # A conversation without an id is identified by its creation time and root node.
+    root = next((key for key, node in nodes.items() if node.parent is None), "")
+    uuid = conversation_uuid(next(ids, f"{conversation.create_time}\0{root}"))
+    path = _canonical_path(tree, conversation.current_node, messages, drafts)
+    draft = conversation_draft(
+        _NAME,
+        uuid,
+        clean_line(conversation.title),
+        created=stored_time(conversation.create_time),
+        modified=stored_time(conversation.update_time),
+        model=clean_line(conversation.default_model_slug),
+        gizmo_id=clean_line(conversation.gizmo_id),
+        project_id=clean_line(conversation.conversation_template_id),
+        is_archived=conversation.is_archived is True,
+        is_starred=conversation.is_starred is True,
+    )
+    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), draft.created_at)
+    yield from conversation_parts(draft, threaded)
+
+
+def _is_null(raw: Raw) -> bool:
+    return bytes(raw) == b"null"
 
 
 def _canonical_path(
@@ -286,16 +262,12 @@ def _canonical_path(
     path = tuple(tree.path_to(current)) if isinstance(current, str) else ()
     if any(key in drafts for key in path):
         return path
-    leaves = (key for key in tree.leaves() if key in messages)
-    return tuple(tree.path_to(max(leaves, key=lambda key: _rank(messages[key]), default=None)))
 
+    def rank(key: str) -> tuple[float, str]:
+        weight = messages[key].weight
+        return weight if isinstance(weight, int | float) else 1.0, stored_time(messages[key].create_time) or ""
 
-def _rank(message: _ChatGptMessage) -> tuple[float, str]:
-    weight = message.weight if isinstance(message.weight, int | float) else 1.0
-    return weight, stored_time(message.create_time) or ""
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
+    return tuple(tree.path_to(max((key for key in tree.leaves() if key in messages), key=rank, default=None)))
 
 
 def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportLimits) -> MessageDraft:
@@ -318,44 +290,27 @@ def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportL
     if not text.strip():
         raise SkipMessage(EMPTY_MESSAGE)
     require_storable(text, limits)
+    # The tool that wrote the message, or the one that it is addressed to.
+    recipient = clean_line(message.recipient) if message.recipient != "all" else ""
+    content_metadata: dict[str, Any] = {} if content_type == "text" else {"content_type": content_type}
+    if channel := clean_line(message.channel):
+        content_metadata["channel"] = channel
+    if message.weight == 0:
+        content_metadata["weight"] = 0
+    uploads = [_select_fields(one, ("id", "name", "size", "mime_type")) for one in objects(metadata.attachments)]
+    asset_fields = ("content_type", "asset_pointer", "width", "height", "size_bytes")
+    assets = (part for part in objects(content.get("parts")) if "asset_pointer" in part)
     return MessageDraft(
         role=role,
         sender=clean_line(author.name) or role,
         content=text,
         model=clean_line(metadata.model_slug) or (clean_line(default_model) if role == "assistant" else "") or None,
-        tool=_tool_name(role, author, message.recipient),
-        attachments=[*_attachments(metadata), *_assets(content)][:_LINKS_MAX],
+        tool=(clean_line(author.name) if role == "tool" else recipient) or None,
+        attachments=[*uploads, *(_select_fields(part, asset_fields) for part in assets)][:_LINKS_MAX],
         citations=_citations(metadata),
-        metadata=_message_metadata(message, content_type),
+        metadata=content_metadata,
         created_at=stored_time(message.create_time) or UNSET,
     )
-
-
-def _tool_name(role: str, author: _ChatGptAuthor, recipient: Any) -> str | None:
-    """Returns the tool that wrote the message, or the one that it is addressed to."""
-    if role == "tool":
-        return clean_line(author.name) or None
-    return clean_line(recipient) or None if recipient != "all" else None
-
-
-def _message_metadata(message: _ChatGptMessage, content_type: str) -> Mapping[str, Any]:
-    metadata: dict[str, Any] = {} if content_type == "text" else {"content_type": content_type}
-    if channel := clean_line(message.channel):
-        metadata["channel"] = channel
-    if message.weight == 0:
-        metadata["weight"] = 0
-    return metadata
-
-
-def _attachments(metadata: _ChatGptMetadata) -> Iterator[Mapping[str, Any]]:
-    for attachment in objects(metadata.attachments):
-        yield _select_fields(attachment, ("id", "name", "size", "mime_type"))
-
-
-def _assets(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in objects(content.get("parts")):
-        if "asset_pointer" in part:
-            yield _select_fields(part, ("content_type", "asset_pointer", "width", "height", "size_bytes"))
 
 
 def _citations(metadata: _ChatGptMetadata) -> Sequence[Mapping[str, Any]]:
@@ -363,6 +318,7 @@ def _citations(metadata: _ChatGptMetadata) -> Sequence[Mapping[str, Any]]:
     for reference in objects(metadata.content_references):
         references += [reference, *objects(reference.get("items"))]
     links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
+    # Several places of a text may refer to the same page.
     return list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX]
 
 

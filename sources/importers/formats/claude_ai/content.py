@@ -31,21 +31,30 @@ def content_blocks(text: Any, content: Any, attachments: Any, files: Any) -> Seq
     is appended to the main text."""
     if not (text or content or attachments or files):
         return ()
-    parsed = (block for value in objects(content) for block in _parse_block(value) if block.text.strip())
-    blocks = list(_merge_texts(parsed))
+    parsed = [block for value in objects(content) for block in _parse_block(value) if block.text.strip()]
+    blocks: list[ContentBlock] = []
+    for block in parsed:
+        # Consecutive blocks of ordinary text are one: citations split a text into many.
+        if blocks and not blocks[-1].kind and not block.kind:
+            text_so_far, citations = f"{blocks[-1].text}\n\n{block.text}", [*blocks[-1].citations, *block.citations]
+            blocks[-1] = replace(blocks[-1], text=text_so_far, citations=citations[:_LINKS_MAX])
+        else:
+            blocks.append(block)
     if not blocks and isinstance(text, str) and text.strip():
         blocks = [ContentBlock(text)]
     attached = [
-        _attachment_text(value)
+        f"[attachment: {clean_line(value.get('file_name')) or 'text'}]\n{extracted}"
         for value in objects(attachments)
-        if bool(text_or_empty(value.get("extracted_content")).strip())
+        if (extracted := text_or_empty(value.get("extracted_content"))).strip()
     ]
     if not blocks and not attached:
+        # A message may consist of an uploaded file only.
         attached = [f"[file: {name}]" for value in objects(files) if (name := clean_line(value.get("file_name")))]
     if not attached:
         return blocks
     index = main_block(blocks)
     if not blocks or blocks[index].kind:
+        # The message has no text of its own, so the attachments become its main block.
         return [ContentBlock("\n\n".join(attached)), *blocks]
     blocks[index] = replace(blocks[index], text="\n\n".join([blocks[index].text, *attached]))
     return blocks
@@ -71,15 +80,25 @@ def main_block(blocks: Sequence[ContentBlock]) -> int:
 
 
 def _parse_block(block: Mapping[str, Any]) -> Iterator[ContentBlock]:
+    tool = clean_line(block.get("name")) or None
     match block.get("type"):
         case "thinking":
             yield ContentBlock(text_or_empty(block.get("thinking")), kind="thinking")
         case "tool_use":
-            tool = clean_line(block.get("name")) or None
-            yield ContentBlock(_tool_input(block.get("input")), kind="tool_use", tool=tool)
+            value = block.get("input")
+            if isinstance(value, dict):
+                arguments = (f"{name}: {one if isinstance(one, str) else to_json(one)}" for name, one in value.items())
+                yield ContentBlock("\n".join(arguments), kind="tool_use", tool=tool)
+            else:
+                yield ContentBlock(_text_or_json(value), kind="tool_use", tool=tool)
         case "tool_result":
-            tool = clean_line(block.get("name")) or None
-            yield ContentBlock(_tool_result(block.get("content")), kind="tool_result", role="tool", tool=tool)
+            value = block.get("content")
+            parts = (
+                text_or_empty(part.get("text")) or f"[{clean_line(part.get('type')) or 'data'}]"
+                for part in objects(value)
+            )
+            text = "\n".join(parts) if isinstance(value, list) else _text_or_json(value)
+            yield ContentBlock(text, kind="tool_result", role="tool", tool=tool)
         case _ if isinstance(block.get("text"), str):
             yield ContentBlock(block["text"], citations=_citations(block.get("citations")))
         case kind if clean_line(kind) not in _IGNORED_TYPES:
@@ -87,42 +106,8 @@ def _parse_block(block: Mapping[str, Any]) -> Iterator[ContentBlock]:
             yield ContentBlock(to_json(rest) if rest else "", kind=clean_line(kind) or "unknown")
 
 
-def _merge_texts(blocks: Iterator[ContentBlock]) -> Iterator[ContentBlock]:
-    """Merges consecutive blocks of ordinary text."""
-    previous: ContentBlock | None = None
-    for block in blocks:
-        if previous is not None and not previous.kind and not block.kind:
-            previous = replace(
-                previous,
-                text=f"{previous.text}\n\n{block.text}",
-                citations=[*previous.citations, *block.citations][:_LINKS_MAX],
-            )
-            continue
-        if previous is not None:
-            yield previous
-        previous = block
-    if previous is not None:
-        yield previous
-
-
-def _attachment_text(attachment: Mapping[str, Any]) -> str:
-    name = clean_line(attachment.get("file_name")) or "text"
-    return f"[attachment: {name}]\n{attachment['extracted_content']}"
-
-
-def _tool_input(value: Any) -> str:
-    """Formats the arguments of a tool call, one per line."""
-    if not isinstance(value, dict):
-        return text_or_empty(value) or (to_json(value) if value else "")
-    return "\n".join(f"{name}: {field if isinstance(field, str) else to_json(field)}" for name, field in value.items())
-
-
-def _tool_result(value: Any) -> str:
-    if not isinstance(value, list):
-        return text_or_empty(value) or (to_json(value) if value else "")
-    return "\n".join(
-        text_or_empty(part.get("text")) or f"[{clean_line(part.get('type')) or 'data'}]" for part in objects(value)
-    )
+def _text_or_json(value: Any) -> str:
+    return text_or_empty(value) or (to_json(value) if value else "")
 
 
 def _citations(values: Any) -> Sequence[Mapping[str, Any]]:

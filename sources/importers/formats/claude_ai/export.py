@@ -4,7 +4,7 @@ Conversations become chats, documents of a project become notes, and its instruc
 bytes of uploaded files are not read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,29 +13,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.importers.engine.chat_messages import MessageTree, conversation_parts, thread_messages
-from sources.importers.engine.export_files import (
-    base_name,
-    first_bytes,
-    is_in_unpacked_export,
-    is_json,
-    read_export,
-)
+from sources.drafts import MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine.chat_messages import MessageTree, conversation_draft, conversation_parts, thread_messages
+from sources.importers.engine.export_files import base_name, first_bytes, is_in_unpacked_export, is_json, read_export
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedNote, ImportedPrompt, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import decode_object
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
@@ -44,12 +28,7 @@ from sources.importers.engine.values import (
     text_or_empty,
     valid_uuid,
 )
-from sources.importers.formats.claude_ai.content import (
-    ContentBlock,
-    attachment_metadata,
-    content_blocks,
-    main_block,
-)
+from sources.importers.formats.claude_ai.content import ContentBlock, attachment_metadata, content_blocks, main_block
 
 _NAME = "claude_ai"
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
@@ -144,115 +123,93 @@ def _is_export_file(name: str) -> bool:
 
 
 def _read_item(data: bytes, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    # Both kinds are objects of a list; the values are not decoded yet.
     fields = decode_object(data, _ClaudeFields)
     if fields.chat_messages is not UNSET:
-        conversation = decode_object(data, _ClaudeConversation)
-        messages: dict[str, _ParsedMessage] = {}
-        drafts: dict[str, MessageDraft] = {}
-        last: str | None = None
-        for number, raw in enumerate(conversation.chat_messages, 1):
-            try:
-                key, message = _parse_message(decode_object(raw, _ClaudeMessage), number, last)
-                messages[key] = message
-                last = key
-                if message.blocks:
-                    drafts |= _message_drafts(message, limits)
-                else:
-                    yield SkippedItem("empty message")
-            except InvalidParams as error:
-                yield FailedItem(f"{location}, message {number}", error.message)
-        created_at = stored_time(conversation.created_at) or UNSET
-        key = clean_line(conversation.uuid) or f"{conversation.created_at}"
-        uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", key)
-        # Chains the blocks of a message; its first block follows the last block of its parent.
-        parents: dict[str, str | None] = {}
-        for parents_message in messages.values():
-            parent_message = messages.get(parents_message.parent or "")
-            parent = parent_message.keys[-1] if parent_message else None
-            for parents_key in parents_message.keys:
-                parents[parents_key], parent = parent, parents_key
-        tree = MessageTree(parents)
-        leaf = messages.get(clean_line(conversation.current_leaf_message_uuid)) or messages.get(last or "")
-        path = tree.path_to(leaf.keys[-1] if leaf else None)
-        threaded = thread_messages(
-            tree,
-            path,
-            drafts,
-            lambda key: valid_uuid(key) or stable_uuid(_NAME, "message", f"{uuid}\0{key}"),
-            created_at,
-        )
-        yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
+        yield from _read_conversation(decode_object(data, _ClaudeConversation), location, limits)
     elif fields.docs is not UNSET or fields.prompt_template is not UNSET:
         yield from _read_project(decode_object(data, _ClaudeProject), location, limits)
     else:
         raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
 
 
-# -- conversations -----------------------------------------------------------------------------------------------------
-
-
-class _ParsedMessage(Struct, frozen=True):
-    """A message, the key of its parent, and its blocks with their keys."""
-
-    message: _ClaudeMessage
-    parent: str | None
-    blocks: Sequence[ContentBlock]
-    keys: Sequence[str]
-
-
-def _parse_message(message: _ClaudeMessage, number: int, previous: str | None) -> tuple[str, _ParsedMessage]:
-    """Returns the key of the message, and its blocks. The main block has the same key as the message."""
-    key = clean_line(message.uuid) or str(number)
-    blocks = content_blocks(message.text, message.content, message.attachments, message.files)
-    main = main_block(blocks)
-    keys = [key if index == main else f"{key}\0{index}" for index in range(len(blocks))] or [key]
-    # The first message names a parent that does not exist; the tree treats it as having none.
-    named = message.parent_message_uuid
-    parent = previous if named in (UNSET, None) else clean_line(named)
-    return key, _ParsedMessage(message, parent, blocks, keys)
-
-
-def _message_drafts(parsed: _ParsedMessage, limits: ImportLimits) -> Mapping[str, MessageDraft]:
-    message = parsed.message
-    role = _ROLES.get(clean_line(message.sender).lower(), "tool")
-    drafts = {key: _block_draft(block, role, message) for key, block in zip(parsed.keys, parsed.blocks, strict=False)}
-    for block in parsed.blocks:
-        require_storable(block.text, limits)
-    main = parsed.keys[main_block(parsed.blocks)]
-    attachments = attachment_metadata(message.attachments, message.files)
-    drafts[main] = replace(drafts[main], attachments=attachments)
-    return drafts
-
-
-def _block_draft(block: ContentBlock, role: str, message: _ClaudeMessage) -> MessageDraft:
-    return MessageDraft(
-        role=block.role or role,
-        sender=block.tool or block.role if block.role else clean_line(message.sender) or role,
-        content=block.text,
-        tool=block.tool,
-        citations=block.citations,
-        metadata={"content_type": block.kind} if block.kind else {},
-        created_at=stored_time(message.created_at) or UNSET,
-    )
-
-
-def _conversation_draft(conversation: _ClaudeConversation, uuid: str, created_at: str | UnsetType) -> ConversationDraft:
+def _read_conversation(conversation: _ClaudeConversation, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    # By the key of each message: that of its parent, and the keys of its blocks. The main block has the key of the
+    # message itself.
+    message_parents: dict[str, str | None] = {}
+    block_keys: dict[str, Sequence[str]] = {}
+    drafts: dict[str, MessageDraft] = {}
+    last: str | None = None
+    for number, raw in enumerate(conversation.chat_messages, 1):
+        try:
+            message = decode_object(raw, _ClaudeMessage)
+            key = clean_line(message.uuid) or str(number)
+            blocks = content_blocks(message.text, message.content, message.attachments, message.files)
+            main = main_block(blocks)
+            block_keys[key] = [key if index == main else f"{key}\0{index}" for index in range(len(blocks))] or [key]
+            # The first message names a parent that does not exist; the tree treats it as having none.
+            named = message.parent_message_uuid
+            message_parents[key] = last if named in (UNSET, None) else clean_line(named)
+            last = key
+            if blocks:
+                drafts |= zip(block_keys[key], _message_drafts(message, blocks, limits), strict=True)
+            else:
+                yield SkippedItem("empty message")
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, message {number}", error.message)
+    # Chains the blocks of a message; its first block follows the last block of its parent.
+    parents: dict[str, str | None] = {}
+    for message_key, keys in block_keys.items():
+        parent = block_keys.get(message_parents[message_key] or "", [None])[-1]
+        for key in keys:
+            parents[key], parent = parent, key
+    conversation_key = clean_line(conversation.uuid) or f"{conversation.created_at}"
+    uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", conversation_key)
     project = conversation.project if isinstance(conversation.project, dict) else {"uuid": conversation.project}
-    metadata = {
-        "summary": clean_line(conversation.summary),
-        "project": clean_line(project.get("name")),
-        "project_id": clean_line(project.get("uuid")),
-    }
-    return ConversationDraft(
-        uuid=uuid,
-        title=clean_line(conversation.name),
-        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
-        created_at=created_at,
-        last_modified=stored_time(conversation.updated_at) or UNSET,
+    draft = conversation_draft(
+        _NAME,
+        uuid,
+        clean_line(conversation.name),
+        created=stored_time(conversation.created_at),
+        modified=stored_time(conversation.updated_at),
+        summary=clean_line(conversation.summary),
+        project=clean_line(project.get("name")),
+        project_id=clean_line(project.get("uuid")),
     )
+    tree = MessageTree(parents)
+    leaf = block_keys.get(clean_line(conversation.current_leaf_message_uuid)) or block_keys.get(last or "")
+    threaded = thread_messages(
+        tree,
+        tree.path_to(leaf[-1] if leaf else None),
+        drafts,
+        lambda key: valid_uuid(key) or stable_uuid(_NAME, "message", f"{uuid}\0{key}"),
+        draft.created_at,
+    )
+    yield from conversation_parts(draft, threaded)
 
 
-# -- projects ----------------------------------------------------------------------------------------------------------
+def _message_drafts(
+    message: _ClaudeMessage, blocks: Sequence[ContentBlock], limits: ImportLimits
+) -> Sequence[MessageDraft]:
+    """Returns a draft for each block. The main one has the attachments of the message."""
+    role = _ROLES.get(clean_line(message.sender).lower(), "tool")
+    for block in blocks:
+        require_storable(block.text, limits)
+    drafts = [
+        MessageDraft(
+            role=block.role or role,
+            sender=block.tool or block.role if block.role else clean_line(message.sender) or role,
+            content=block.text,
+            tool=block.tool,
+            citations=block.citations,
+            metadata={"content_type": block.kind} if block.kind else {},
+            created_at=stored_time(message.created_at) or UNSET,
+        )
+        for block in blocks
+    ]
+    main = main_block(blocks)
+    drafts[main] = replace(drafts[main], attachments=attachment_metadata(message.attachments, message.files))
+    return drafts
 
 
 def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
@@ -262,28 +219,25 @@ def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) 
     if not has_instructions and not project.docs:
         yield SkippedItem("project without documents or instructions")
     if has_instructions:
-        yield _instructions(project, name, key, limits)
+        details = text_or_empty(project.description)
+        require_storable(project.prompt_template, limits)
+        require_storable(details, limits)
+        yield ImportedPrompt(
+            PromptDraft(
+                # A project has one prompt, which can have its id.
+                uuid=valid_uuid(key) or stable_uuid(_NAME, "prompt", key),
+                name=name or "Claude project",
+                details=details,
+                system_prompt=project.prompt_template,
+                metadata={"imported_from": _NAME, "project_id": key},
+                created_at=stored_time(project.created_at) or UNSET,
+            )
+        )
     for number, raw in enumerate(project.docs or (), 1):
         try:
             yield _document(decode_object(raw, _ClaudeDocument), name, f"{key}\0{number}", limits)
         except InvalidParams as error:
             yield FailedItem(f"{location}, document {number}", error.message)
-
-
-def _instructions(project: _ClaudeProject, name: str, key: str, limits: ImportLimits) -> ImportedPrompt:
-    details = text_or_empty(project.description)
-    require_storable(project.prompt_template, limits)
-    require_storable(details, limits)
-    return ImportedPrompt(
-        PromptDraft(
-            uuid=valid_uuid(key) or stable_uuid(_NAME, "prompt", key),
-            name=name or "Claude project",
-            details=details,
-            system_prompt=project.prompt_template,
-            metadata={"imported_from": _NAME, "project_id": key},
-            created_at=stored_time(project.created_at) or UNSET,
-        )
-    )
 
 
 def _document(document: _ClaudeDocument, project: str, key: str, limits: ImportLimits) -> ImportedNote | SkippedItem:

@@ -2,15 +2,12 @@
 one that an earlier attempt left incomplete is continued."""
 
 import asyncio
-from collections.abc import Iterator
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.importers.formats.conversation_archive.reader import (
     MANIFEST,
-    ArchivedMessage,
     ArchiveManifest,
     ArchivePart,
     ArchiveReader,
@@ -42,28 +39,19 @@ class ArchiveImportResult(Struct, frozen=True, kw_only=True):
     problems: tuple[ArchiveProblem, ...]
 
 
-class _ArchiveCounts(Struct):
-    created: int = 0
-    continued: int = 0
-    kept: int = 0
-    failed: int = 0
-    messages: int = 0
-    namespaces: int = 0
-
-
 async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> ArchiveImportResult:
     """Reads the zip in worker threads, because unpacking takes time."""
     manifest = await asyncio.to_thread(reader.manifest)
     importing = _ArchiveImport(chats, problems_max)
     parts = reader.parts()
-    while (part := await asyncio.to_thread(_next_part, parts)) is not None:
+    # One part at a time, so that memory does not depend on the size of the archive.
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
         await importing.add_part(part)
     await importing.add_namespaces(manifest)
     return importing.result()
 
 
-def _next_part(parts: Iterator[ArchivePart]) -> ArchivePart | None:
-    return next(parts, None)
+_COUNTS = ("created", "continued", "kept", "failed", "messages", "namespaces")
 
 
 class _StoredConversation(Struct):
@@ -80,11 +68,11 @@ class _ArchiveImport:
         self._chats = chats
         self._problems_max = problems_max
         self._stored = _StoredConversation()
-        self._counts = _ArchiveCounts()
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._problems: list[ArchiveProblem] = []
 
     def result(self) -> ArchiveImportResult:
-        return ArchiveImportResult(**asdict(self._counts), problems=tuple(self._problems))
+        return ArchiveImportResult(**self._counts, problems=tuple(self._problems))
 
     async def add_part(self, part: ArchivePart) -> None:
         if not isinstance(part, ConversationPart):
@@ -97,6 +85,7 @@ class _ArchiveImport:
                 try:
                     await self._create(part)
                 except Conflict as conflict:
+                    # The id was freed, so that the second attempt can succeed.
                     if not await self._continue_existing(part, conflict):
                         await self._create(part)
             else:
@@ -106,21 +95,22 @@ class _ArchiveImport:
 
     async def add_namespaces(self, manifest: ArchiveManifest) -> None:
         """Creates the namespaces that have no conversation."""
+        # Last, because conversations create the namespaces that they are in.
         existing = {namespace.name for namespace in await self._chats.namespaces()}
         for name in manifest.namespaces:
             if name in existing:
                 continue
             try:
                 await self._chats.create_namespace(name)
-                self._counts.namespaces += 1
+                self._counts["namespaces"] += 1
             except (Conflict, InvalidParams) as error:
                 self._fail(MANIFEST, error.message)
 
     async def _create(self, part: ConversationPart) -> None:
         await self._chats.create(conversation_draft(part.conversation), list(map(message_draft, part.messages)))
         self._stored.count = len(part.messages)
-        self._counts.created += 1
-        self._counts.messages += len(part.messages)
+        self._counts["created"] += 1
+        self._counts["messages"] += len(part.messages)
 
     async def _continue_existing(self, part: ConversationPart, conflict: Conflict) -> bool:
         """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
@@ -133,7 +123,7 @@ class _ArchiveImport:
             except NotFound:
                 raise conflict from None
             return False
-        self._counts.kept += 1
+        self._counts["kept"] += 1
         self._stored = _StoredConversation(existing.message_count, existed=True)
         await self._append_missing(part)
         return True
@@ -145,24 +135,25 @@ class _ArchiveImport:
         overlap = stored.count - part.first
         if not stored.is_open or overlap > len(part.messages):
             return
-        if overlap > 0 and not await self._ends_with(part.conversation.id, part.messages[overlap - 1]):
+        is_same = True
+        if overlap > 0:
+            page = await self._chats.messages(part.conversation.id, 1, stored.count - 1)
+            is_same = [message.id for message in page.rows] == [part.messages[overlap - 1].id]
+        # The library has another message at this position, so nothing is appended.
+        if not is_same:
             stored.is_open = False
         elif missing := part.messages[overlap:]:
             await self._chats.append(part.conversation.id, list(map(message_draft, missing)))
             messages = len(missing)
-            self._counts.messages += messages
+            self._counts["messages"] += messages
             self._stored.count += messages
             if self._stored.existed:
                 self._stored.existed = False
-                self._counts.kept -= 1
-                self._counts.continued += 1
-
-    async def _ends_with(self, conversation_id: str, message: ArchivedMessage) -> bool:
-        page = await self._chats.messages(conversation_id, 1, self._stored.count - 1)
-        return [stored.id for stored in page.rows] == [message.id]
+                self._counts["kept"] -= 1
+                self._counts["continued"] += 1
 
     def _fail(self, entry: str, message: str) -> None:
         self._stored.is_open = False
-        self._counts.failed += 1
+        self._counts["failed"] += 1
         if len(self._problems) < self._problems_max:
             self._problems.append(ArchiveProblem(entry, message))

@@ -196,6 +196,7 @@ class ArchiveReader:
         self._limits = limits
         self._files = ConversationFileReader(limits, batch_messages)
         try:
+            # Bounded: the directory of a zip is read as a whole, and a small file can declare millions of entries.
             self._zip = zipfile.ZipFile(BoundedFile(file, limits.max_files))
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
             raise InvalidParams("archive: not a valid zip file") from error
@@ -258,6 +259,7 @@ class ConversationFileReader:
         """Reads the line format: one message per line."""
         while (line := self._read_line(file)) != MESSAGES_END:
             yield _decode_message(line.removesuffix(b","))
+        # Data after the end means that the file is not what the export wrote.
         if self._read_line(file):
             raise _NotAnExport
 

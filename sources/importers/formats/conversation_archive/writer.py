@@ -79,6 +79,7 @@ class ArchiveWriter:
 def _zip_entry(name: str) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(name, _NO_TIME)
     entry.compress_type = zipfile.ZIP_DEFLATED
+    # Set so that the bytes do not depend on the system, and unpacked files are private.
     entry.create_system = _UNIX
     entry.external_attr = _PRIVATE_FILE
     return entry

@@ -4,8 +4,9 @@ Attachments that are documents become media items, too.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -19,17 +20,14 @@ from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
     FailedItem,
     ImportedMedia,
-    ImportEvent,
-    ReadPosition,
     SkippedItem,
     file_size,
     modified_at,
     read_bytes,
     stable_uuid,
 )
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.importer import ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.parsing_importer import ParsingImporter
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.formats.embedded_documents import EmbeddedDocument, is_document, read_embedded
@@ -73,10 +71,10 @@ class MailImporter(ParsingImporter):
     ) -> Iterator[ImportEvent]:
         with open_file(path) as file:
             is_mbox = file.read(5) == b"From "
-            file.seek(0)
             if is_mbox:
                 file.seek(0)
                 entries = index_mbox(file, progress)
+                # Gmail's Takeout says so in the labels.
                 yield from (SkippedItem("message in spam or trash") for entry in entries if entry.is_unwanted)
                 threads = group_threads([entry for entry in entries if not entry.is_unwanted])
                 for thread, group in threads.items():
@@ -99,14 +97,22 @@ class MailImporter(ParsingImporter):
         attachments: list[tuple[MailMessage, str]] = []
         messages = _messages(file, entries, limits)
         first = next(messages, None)
+        # The title of the thread is that of the first message that can be read.
         while isinstance(first, FailedItem):
             yield first
             first = next(messages, None)
         if first is None:
             return
-        yield from conversation_parts(
-            _conversation_draft(uuid, first, entries), _message_drafts(first, messages, attachments)
+        dates = [entry.date for entry in entries if entry.date]
+        draft = ConversationDraft(
+            uuid=uuid,
+            title=short_title(_REPLY.sub("", first.subject, count=1)) or first.subject,
+            tags=clean_tags(first.labels),
+            metadata={"media_type": "email"},
+            created_at=min(dates) if dates else UNSET,
+            last_modified=max(dates) if dates else UNSET,
         )
+        yield from conversation_parts(draft, _message_drafts(chain((first,), messages), attachments))
         for message, message_uuid in attachments:
             yield from self._read_attachments(message, {"conversation": uuid, "message": message_uuid}, limits)
 
@@ -117,6 +123,7 @@ class MailImporter(ParsingImporter):
             if not is_document(attachment.name, attachment.data):
                 yield SkippedItem("attachment other than a document")
                 continue
+            # Attachments of one message may have the same name.
             key = f"{message.key}/{number}/{sha256(attachment.data).hexdigest()}"
             created_at = message.date or UNSET
             document = EmbeddedDocument(attachment.name, attachment.data, "mail", key, dict(origin), created_at)
@@ -139,47 +146,31 @@ def _messages(file: IO[bytes], entries: list[MboxEntry], limits: ImportLimits) -
             yield FailedItem(f"message at byte {entry.start}", error.message)
 
 
-def _conversation_draft(uuid: str, first: MailMessage, entries: list[MboxEntry]) -> ConversationDraft:
-    dates = [entry.date for entry in entries if entry.date]
-    return ConversationDraft(
-        uuid=uuid,
-        title=short_title(_REPLY.sub("", first.subject, count=1)) or first.subject,
-        tags=clean_tags(first.labels),
-        metadata={"media_type": "email"},
-        created_at=min(dates) if dates else UNSET,
-        last_modified=max(dates) if dates else UNSET,
-    )
-
-
 def _message_drafts(
-    first: MailMessage, others: Iterator[MailMessage | FailedItem], attachments: list[tuple[MailMessage, str]]
+    messages: Iterable[MailMessage | FailedItem], attachments: list[tuple[MailMessage, str]]
 ) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
-    message: MailMessage | FailedItem | None = first
-    while message is not None:
+    """Adds the messages with attachments to `attachments`."""
+    for message in messages:
         if isinstance(message, FailedItem):
             yield message
-        else:
-            uuid = _message_uuid("messages", message.key)
-            if message.attachments:
-                attachments.append((message, uuid))
-            yield _message_draft(message, uuid)
-        message = next(others, None)
-
-
-def _message_draft(message: MailMessage, uuid: str) -> MessageDraft | SkippedItem:
-    if not message.text and not message.attachments:
-        return SkippedItem("message without text")
-    return MessageDraft(
-        uuid=uuid,
-        role="user",
-        sender=short_title(message.sender),
-        content=message.text or f"[{', '.join(file.name for file in message.attachments)}]",
-        attachments=[
-            {"name": file.name, "type": file.content_type, "bytes": len(file.data)} for file in message.attachments
-        ],
-        metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
-        created_at=message.date or UNSET,
-    )
+            continue
+        uuid = _message_uuid("messages", message.key)
+        if message.attachments:
+            attachments.append((message, uuid))
+        elif not message.text:
+            yield SkippedItem("message without text")
+            continue
+        yield MessageDraft(
+            uuid=uuid,
+            role="user",
+            sender=short_title(message.sender),
+            content=message.text or f"[{', '.join(file.name for file in message.attachments)}]",
+            attachments=[
+                {"name": file.name, "type": file.content_type, "bytes": len(file.data)} for file in message.attachments
+            ],
+            metadata=compact_metadata(subject=message.subject, to=message.to, cc=message.cc),
+            created_at=message.date or UNSET,
+        )
 
 
 def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> MediaDraft:
@@ -198,4 +189,5 @@ def _media_draft(message: MailMessage, path: Path, limits: ImportLimits) -> Medi
 
 
 def _message_uuid(kind: str, key: str) -> str:
+    # A Message-ID is globally unique (RFC 5322, 3.6.4), so a message has one id in all exports.
     return stable_uuid("mail", kind, key)

@@ -1,7 +1,7 @@
 """Parses one email message: its headers, its text and its attachments."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header
@@ -71,24 +71,40 @@ _POLICY = _ShortHeaders()
 def parse_message(data: bytes, limits: ImportLimits) -> MailMessage:
     lines = data.count(b"\n")
     require_lines(lines, limits)
+    # The parser compares each line with the boundaries of all parts around it.
     if lines * len(_BOUNDARY.findall(data)) > _LINE_STEPS_MAX:
         raise InvalidParams("the message has too many parts")
+    parts = []
     try:
         message = message_from_bytes(data, policy=_POLICY)
-        parts = list(_leaf_parts(message))
+        # The parts that contain no other parts. Those of a forwarded message are included.
+        for part in message.walk():
+            if not part.is_multipart():
+                parts.append(part)
+                if len(parts) > _PARTS_MAX:
+                    raise InvalidParams(f"the message has more than {_PARTS_MAX} parts")
     except RecursionError as error:
         raise InvalidParams("the message has too many levels of parts") from error
     sender = header_text(message, "From")
+    # The names, or the addresses of those without one.
+    senders = [name or address for name, address in getaddresses([sender])[:_ADDRESSES_MAX] if name or address]
+    attachments = tuple(
+        MailAttachment(
+            decode_words(part.get_filename() or "") or f"part {number}", part.get_content_type(), _payload(part)
+        )
+        for number, part in enumerate(parts, 1)
+        if not _is_text(part)
+    )
     ids = message_ids(_raw_header(message, "Message-ID"))
     return MailMessage(
         key=ids[0] if ids else sha256(data).hexdigest(),
         subject=header_text(message, "Subject") or _NO_SUBJECT,
-        sender=_names(sender) or sender,
+        sender=", ".join(senders) or sender,
         to=header_text(message, "To"),
         cc=header_text(message, "Cc"),
         date=mail_date(_raw_header(message, "Date")),
         text=_text(parts, limits),
-        attachments=tuple(_attachments(parts)),
+        attachments=attachments,
         labels=split_labels(header_text(message, "X-Gmail-Labels")),
     )
 
@@ -121,31 +137,17 @@ def decode_words(header: str) -> str:
         parts = decode_header(unfolded)
     except (HeaderParseError, ValueError):
         return clean_line(unfolded)
-    return clean_line("".join(_decoded(part, charset or "utf-8") for part, charset in parts))
+    words = []
+    for part, charset in parts:
+        encoding = python_encoding(charset or "utf-8") or "utf-8"
+        words.append(part if isinstance(part, str) else part.decode(encoding, "replace"))
+    return clean_line("".join(words))
 
 
 def _raw_header(message: Message, name: str) -> str:
     value = message.get(name, "")
     # Bytes that are not ASCII are represented by surrogates.
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _decoded(value: bytes | str, charset: str) -> str:
-    if isinstance(value, str):
-        return value
-    encoding = python_encoding(charset)
-    return value.decode(encoding, "replace") if encoding else value.decode("utf-8", "replace")
-
-
-def _leaf_parts(message: Message) -> Iterator[Message]:
-    """Yields the parts that contain no other parts. Those of a forwarded message are included."""
-    count = 0
-    for part in message.walk():
-        if not part.is_multipart():
-            count += 1
-            if count > _PARTS_MAX:
-                raise InvalidParams(f"the message has more than {_PARTS_MAX} parts")
-            yield part
 
 
 def _is_text(part: Message) -> bool:
@@ -177,19 +179,6 @@ def _part_text(part: Message, limits: ImportLimits) -> str:
 def _payload(part: Message) -> bytes:
     payload: Any = part.get_payload(decode=True)
     return payload if isinstance(payload, bytes) else b""
-
-
-def _attachments(parts: list[Message]) -> Iterator[MailAttachment]:
-    for number, part in enumerate(parts, 1):
-        if not _is_text(part):
-            name = decode_words(part.get_filename() or "") or f"part {number}"
-            yield MailAttachment(name, part.get_content_type(), _payload(part))
-
-
-def _names(header: str) -> str:
-    """Returns the names in an address header, or the addresses of those without one."""
-    pairs = getaddresses([header])[:_ADDRESSES_MAX]
-    return ", ".join(name or address for name, address in pairs if name or address)
 
 
 # -- mbox --------------------------------------------------------------------------------------------------------------
@@ -241,6 +230,7 @@ def _message_starts(file: IO[bytes], progress: ProgressCallback) -> Iterator[int
                 yield offset + match.start() + 1
             done = max(done, match.end())
         offset += done
+        # Keeps the end of the block, in which a line may start that the next block continues.
         block = block[done:]
         progress((offset + len(block)) // 2)
 
@@ -252,7 +242,13 @@ def _entry_at(file: IO[bytes], start: int, end: int) -> MboxEntry:
     headers = bytearray()
     while len(headers) <= _HEADER_MAX_BYTES and (line := file.readline(_HEADER_MAX_BYTES)).strip(b"\r\n"):
         headers += line
-    fields = dict(_fields(bytes(headers)))
+    # The headers that threads are built from, unfolded (RFC 5322, 2.2.3).
+    unfolded = bytes(headers).replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b" ")
+    fields: dict[bytes, str] = {}
+    for line in unfolded.split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if colon and name.lower() in _HEADERS:
+            fields[name.lower()] = value.strip().decode("utf-8", "replace")
     own = message_ids(fields.get(b"message-id", ""))
     key = own[0] if own else f"{first}"
     references = message_ids(fields.get(b"references", "")) or message_ids(fields.get(b"in-reply-to", ""))
@@ -274,7 +270,15 @@ def group_threads(entries: list[MboxEntry]) -> dict[str, list[MboxEntry]]:
     groups: dict[str, list[MboxEntry]] = {}
     roots: dict[str, str] = {}
     for entry in entries:
-        groups.setdefault(_root(entry.thread, threads_by_key, roots), []).append(entry)
+        # Follows replies to replies, and remembers the result for each of them in `roots`. Messages that refer to each
+        # other, which only damaged files contain, end it.
+        thread, seen = entry.thread, set[str]()
+        while thread not in roots and thread not in seen and (parent := threads_by_key.get(thread, thread)) != thread:
+            seen.add(thread)
+            thread = parent
+        root = min(seen) if thread in seen else roots.get(thread, thread)
+        roots |= dict.fromkeys(seen, root)
+        groups.setdefault(root, []).append(entry)
     for group in groups.values():
         group.sort(key=lambda entry: (entry.date, entry.start))
     return groups
@@ -286,24 +290,3 @@ def read_entry(file: IO[bytes], entry: MboxEntry, limits: ImportLimits) -> bytes
         raise InvalidParams(f"expected at most {limits.line_max_bytes} bytes, got {size}")
     file.seek(entry.start)
     return _QUOTED_FROM.sub(rb"\1", file.read(size))
-
-
-def _root(thread: str, threads_by_key: Mapping[str, str], roots: dict[str, str]) -> str:
-    """Follows replies to replies, and remembers the result for each of them in `roots`. Messages that refer to each
-    other, which only damaged files contain, end it."""
-    seen: set[str] = set()
-    while thread not in roots and thread not in seen and (parent := threads_by_key.get(thread, thread)) != thread:
-        seen.add(thread)
-        thread = parent
-    root = min(seen) if thread in seen else roots.get(thread, thread)
-    roots |= dict.fromkeys(seen, root)
-    return root
-
-
-def _fields(headers: bytes) -> Iterator[tuple[bytes, str]]:
-    """Yields the headers that threads are built from, unfolded."""
-    unfolded = headers.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b" ")
-    for line in unfolded.split(b"\n"):
-        name, colon, value = line.partition(b":")
-        if colon and name.lower() in _HEADERS:
-            yield name.lower(), value.strip().decode("utf-8", "replace")

@@ -7,10 +7,8 @@ from typing import Any
 from config.errors import InvalidParams
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import ImportEvent, ReadPosition, read_bytes
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line, objects, parse_json, stored_time, text_or_empty
 from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links
 from sources.importers.parsers.web_page import decode_page
@@ -42,24 +40,26 @@ class BookmarksImporter(Importer):
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
-        links = _json_links(parse_json(data, limits)) if is_json(data[:1024]) else _page_links(data, limits)
+        links: Iterator[SavedLink]
+        if is_json(data[:1024]):
+            links = _json_links(parse_json(data, limits))
+        else:
+            links = (
+                SavedLink(
+                    url=link.attributes.get("href", ""),
+                    title=link.title,
+                    description=link.description,
+                    tags=tuple(link.attributes.get("tags", "").split(",")),
+                    folder=link.folder,
+                    created=stored_time(link.added),
+                )
+                for link in links_in_page(decode_page(data, limits), limits)
+            )
         yield from read_links("bookmarks", links)
         progress(len(data))
 
 
 IMPORTER = BookmarksImporter()
-
-
-def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data, limits), limits):
-        yield SavedLink(
-            url=link.attributes.get("href", ""),
-            title=link.title,
-            description=link.description,
-            tags=tuple(link.attributes.get("tags", "").split(",")),
-            folder=link.folder,
-            created=stored_time(link.added),
-        )
 
 
 def _json_links(value: Any) -> Iterator[SavedLink]:
@@ -68,6 +68,7 @@ def _json_links(value: Any) -> Iterator[SavedLink]:
     roots = value.get("roots")
     folders = [root for root in roots.values() if isinstance(root, Mapping)] if isinstance(roots, Mapping) else [value]
     # The path of every open folder, and its remaining entries.
+    # Without recursion: a file may nest folders as deeply as JSON may be nested.
     open_folders = [("", iter(folders))]
     while open_folders:
         path, entries = open_folders[-1]

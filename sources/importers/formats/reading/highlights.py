@@ -1,7 +1,5 @@
 """Highlights from books and articles: a note for each, with its highlights in the order of the file."""
 
-from collections.abc import Iterable
-
 from msgspec import UNSET, Struct
 
 from sources.drafts import NoteDraft
@@ -31,21 +29,17 @@ class HighlightedBook(Struct, frozen=True):
 def book_draft(importer: str, book: HighlightedBook) -> NoteDraft:
     dates = [highlight.created for highlight in book.highlights if highlight.created]
     tags = [tag for highlight in book.highlights for tag in highlight.tags]
+    blocks = []
+    for highlight in book.highlights:
+        lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
+        lines += [f"Note: {highlight.note}"] if highlight.note else []
+        lines += [f"({highlight.location})"] if highlight.location else []
+        blocks.append("\n".join(lines))
     return NoteDraft(
         title=short_title(book.title),
-        content="\n\n".join(_blocks(book.highlights)),
+        content="\n\n".join(blocks),
         tags=clean_tags([*book.tags, *tags]),
         metadata=compact_metadata(author=book.author, highlights=len(book.highlights)),
         uuid=stable_uuid(importer, "notes", book.key),
         created_at=min(dates) if dates else UNSET,
     )
-
-
-def _blocks(highlights: Iterable[Highlight]) -> Iterable[str]:
-    for highlight in highlights:
-        lines = [f"> {line}".rstrip() for line in highlight.text.split("\n")] if highlight.text else []
-        if highlight.note:
-            lines.append(f"Note: {highlight.note}")
-        if highlight.location:
-            lines.append(f"({highlight.location})")
-        yield "\n".join(lines)

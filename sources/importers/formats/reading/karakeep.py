@@ -10,22 +10,13 @@ from config.errors import InvalidParams
 from sources.drafts import NoteDraft
 from sources.importers.engine.export_files import is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-    read_json,
-    stable_uuid,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import ImportedNote, SkippedItem, file_size, read_json, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata
 from sources.importers.engine.values import (
     clean_line,
     clean_tags,
+    object_or_empty,
     objects,
     short_title,
     stored_time,
@@ -53,8 +44,20 @@ class KarakeepImporter(Importer):
         bookmarks = export.get("bookmarks") if isinstance(export, Mapping) else None
         if not isinstance(bookmarks, list):
             raise InvalidParams("bookmarks: expected a list")
-        saved = [(bookmark, _content(bookmark)) for bookmark in objects(bookmarks)]
-        yield from read_links("karakeep", (_link(entry, content) for entry, content in saved if "url" in content))
+        saved = [(bookmark, object_or_empty(bookmark.get("content"))) for bookmark in objects(bookmarks)]
+        links = (
+            SavedLink(
+                url=text_or_empty(content.get("url")),
+                title=text_or_empty(entry.get("title")),
+                description=text_or_empty(entry.get("note")),
+                tags=tuple(texts(entry.get("tags"))),
+                created=stored_time(entry.get("createdAt")),
+                state="archived" if entry.get("archived") is True else "",
+            )
+            for entry, content in saved
+            if "url" in content
+        )
+        yield from read_links("karakeep", links)
         for entry, content in saved:
             if "text" in content:
                 yield ImportedNote(_note_draft(entry, text_or_empty(content["text"])))
@@ -64,22 +67,6 @@ class KarakeepImporter(Importer):
 
 
 IMPORTER = KarakeepImporter()
-
-
-def _content(bookmark: Mapping[str, Any]) -> Mapping[str, Any]:
-    content = bookmark.get("content")
-    return content if isinstance(content, Mapping) else {}
-
-
-def _link(bookmark: Mapping[str, Any], content: Mapping[str, Any]) -> SavedLink:
-    return SavedLink(
-        url=text_or_empty(content.get("url")),
-        title=text_or_empty(bookmark.get("title")),
-        description=text_or_empty(bookmark.get("note")),
-        tags=tuple(texts(bookmark.get("tags"))),
-        created=stored_time(bookmark.get("createdAt")),
-        state="archived" if bookmark.get("archived") is True else "",
-    )
 
 
 def _note_draft(bookmark: Mapping[str, Any], text: str) -> NoteDraft:

@@ -8,18 +8,8 @@ from pathlib import Path
 from config.errors import InvalidParams
 from config.times import format_time
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    read_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.values import clean_line
 from sources.importers.formats.reading.highlights import Highlight, HighlightedBook, book_draft
 
@@ -63,17 +53,15 @@ class KindleImporter(Importer):
                 books.setdefault(clean_line(lines[0].lstrip("\ufeff")), []).append(highlight)
         if not books:
             raise InvalidParams("no highlights found")
-        yield from (ImportedNote(book_draft("kindle", _book(*book))) for book in books.items())
+        for line, highlights in books.items():
+            author = _AUTHOR.search(line)
+            title = line[: author.start()].strip() if author else line
+            book = HighlightedBook(title or line, author[1] if author else "", line, highlights)
+            yield ImportedNote(book_draft("kindle", book))
         progress(len(data))
 
 
 IMPORTER = KindleImporter()
-
-
-def _book(title_line: str, highlights: list[Highlight]) -> HighlightedBook:
-    author = _AUTHOR.search(title_line)
-    title = title_line[: author.start()].strip() if author else title_line
-    return HighlightedBook(title or title_line, author[1] if author else "", title_line, highlights)
 
 
 def _highlight(description: str, text: str) -> Highlight | None:

@@ -12,18 +12,8 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.file_trees import FileTree, open_tree
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedMedia,
-    ImportEvent,
-    ReadPosition,
-    item_text,
-    stable_uuid,
-    text_max_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, ImportedMedia, item_text, stable_uuid, text_max_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
 from sources.importers.engine.values import (
     clean_line,
@@ -60,6 +50,7 @@ class OmnivoreImporter(Importer):
                 yield from _read_list(tree, name, folder, limits)
 
     def reads_from_folder(self, name: str) -> bool:
+        # Other files of a folder are reported as not used.
         return bool(_LIST.fullmatch(name)) or name.startswith(("content/", "highlights/"))
 
 
@@ -112,4 +103,5 @@ def _content(tree: FileTree, name: str, limits: ImportLimits) -> str:
     try:
         return html_text(decode_page(tree.read(name, limits.line_max_bytes), limits), limits.item_max_chars)
     except TooLarge as error:
+        # Of one page: the other pages are still read.
         raise InvalidParams(error.message) from error

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportEvent, ReadPosition, decode_text, is_text, read_bytes
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import FailedItem, decode_text, is_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import stored_time
 from sources.importers.formats.reading.saved_links import SavedLink, links_in_page, read_links
@@ -33,7 +31,17 @@ class PocketImporter(Importer):
     ) -> Iterator[ImportEvent]:
         data = read_bytes(path, limits.line_max_bytes)
         if data.lstrip().startswith(b"<"):
-            yield from read_links("pocket", _page_links(data, limits))
+            links = (
+                SavedLink(
+                    url=link.attributes.get("href", ""),
+                    title=link.title,
+                    tags=tuple(link.attributes.get("tags", "").split(",")),
+                    created=stored_time(link.added),
+                    state="archive" if link.folder == "Read Archive" else "unread",
+                )
+                for link in links_in_page(decode_page(data, limits), limits)
+            )
+            yield from read_links("pocket", links)
         else:
             failed: list[FailedItem] = []
             yield from read_links("pocket", _table_links(decode_text(data, limits), failed))
@@ -49,26 +57,11 @@ def _table_links(text: str, failed: list[FailedItem]) -> Iterator[SavedLink]:
     for location, row in table_rows(text):
         if isinstance(row, str):
             failed.append(FailedItem(location, row))
-        else:
-            yield _row_link(row)
-
-
-def _row_link(row: dict[str, str]) -> SavedLink:
-    return SavedLink(
-        url=row.get("url", ""),
-        title=row.get("title", ""),
-        tags=tuple(row.get("tags", "").split("|")),
-        created=stored_time(row.get("time_added")),
-        state=row.get("status", ""),
-    )
-
-
-def _page_links(data: bytes, limits: ImportLimits) -> Iterator[SavedLink]:
-    for link in links_in_page(decode_page(data, limits), limits):
+            continue
         yield SavedLink(
-            url=link.attributes.get("href", ""),
-            title=link.title,
-            tags=tuple(link.attributes.get("tags", "").split(",")),
-            created=stored_time(link.added),
-            state="archive" if link.folder == "Read Archive" else "unread",
+            url=row.get("url", ""),
+            title=row.get("title", ""),
+            tags=tuple(row.get("tags", "").split("|")),
+            created=stored_time(row.get("time_added")),
+            state=row.get("status", ""),
         )

@@ -5,20 +5,9 @@ from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    FailedItem,
-    ImportedNote,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    decode_text,
-    is_text,
-    read_bytes,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.files import FailedItem, ImportedNote, SkippedItem, decode_text, is_text, read_bytes
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.markdown_text import normalize_keys
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import first_columns, table_rows
 from sources.importers.engine.values import clean_line, stored_date
 from sources.importers.formats.reading.highlights import Highlight, HighlightedBook, book_draft
@@ -50,6 +39,7 @@ class ReadwiseImporter(Importer):
                 continue
             title, author = clean_line(fields.get("book_title")) or "Untitled", clean_line(fields.get("book_author"))
             tags = _split(fields.get("document_tags"))
+            # The rows of a book need not follow each other.
             book = books.setdefault((title, author), HighlightedBook(title, author, f"{title}\0{author}", [], tags))
             kind, place = clean_line(fields.get("location_type")), clean_line(fields.get("location"))
             highlight = Highlight(

@@ -36,6 +36,7 @@ def read_links(importer: str, links: Iterator[SavedLink]) -> Iterator[ImportedMe
         url = url_or_empty(link.url.strip())
         if not url.startswith(_URL_SCHEMES):
             yield SkippedItem("bookmark without a web address")
+        # The address is the key of the item: a second one would overwrite the first.
         elif url in seen:
             yield SkippedItem("bookmark of an address that is listed twice")
         else:
@@ -102,6 +103,7 @@ class _LinkReader(PageReader):
             self._element, self._parts = tag, []
             self._attributes = {name.lower(): value for name, value in attributes.items()}
         elif tag in ("dl", "ul"):
+            # Deeper folders are left out of the path, whose length would grow with each of them.
             self._folders.append(self._name if len(self._folders) < _FOLDERS_MAX else "")
             self._name = ""
 

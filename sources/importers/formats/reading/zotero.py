@@ -13,11 +13,9 @@ from sources.drafts import MediaDraft
 from sources.importers.engine.confined_files import open_file
 from sources.importers.engine.export_files import count_reads, is_json
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import FailedItem, ImportedMedia, ImportEvent, ReadPosition, file_size, stable_uuid
-from sources.importers.engine.importer import Importer
+from sources.importers.engine.files import FailedItem, ImportedMedia, file_size, stable_uuid
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.json_stream import JsonElement, iter_objects
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.table_reader import compact_metadata, url_or_empty
 from sources.importers.engine.values import (
     clean_line,
@@ -157,6 +155,10 @@ def _reference(
     memos = [by_about[target] for target in resource.texts.get("isReferencedBy@", ()) if target in by_about]
     identifiers = resource.texts.get("identifier", [])
     date = clean_line(resource.first("date"))
+    journal = by_about.get(resource.first("isPartOf@"))
+    parts = (
+        texts[0] for path, texts in resource.texts.items() if path.startswith("isPartOf/") and path.endswith("/title")
+    )
     return BibliographicReference(
         # An id that starts with # is a number within the file.
         key=resource.about if not resource.about.startswith("#") else f"{resource.name}\0{title}\0{date}",
@@ -164,7 +166,7 @@ def _reference(
         title=title,
         authors=tuple(_people(resource)),
         date=date,
-        publication=_publication(resource, by_about),
+        publication=clean_line(journal.first("title") if journal is not None else next(parts, "")),
         abstract=resource.first("abstract"),
         notes=tuple(html_text(memo.first("value"), limits.item_max_chars) for memo in memos if memo.name == "Memo"),
         url=clean_line(resource.first("identifier/URI/value")),
@@ -181,25 +183,12 @@ def _reference(
 def _people(resource: _RdfResource) -> Iterator[str]:
     for role in _PEOPLE:
         person = f"{role}/Seq/li/Person"
-        surnames, given_names = (
-            resource.texts.get(f"{person}/surname", []),
-            resource.texts.get(f"{person}/givenName", []),
-        )
+        surnames, given_names = (resource.texts.get(f"{person}/{name}", []) for name in ("surname", "givenName"))
         if len(surnames) == len(given_names):
             yield from (clean_line(f"{given} {surname}") for given, surname in zip(given_names, surnames, strict=True))
         else:
             # Somebody has one name only, so the lists do not tell which first name belongs to whom.
             yield from map(clean_line, surnames)
-
-
-def _publication(resource: _RdfResource, by_about: Mapping[str, _RdfResource]) -> str:
-    target = by_about.get(resource.first("isPartOf@"))
-    if target is not None:
-        return clean_line(target.first("title"))
-    parts = (
-        texts[0] for path, texts in resource.texts.items() if path.startswith("isPartOf/") and path.endswith("/title")
-    )
-    return clean_line(next(parts, ""))
 
 
 _CSL_TYPE = re.compile(
@@ -253,6 +242,10 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
             raise InvalidParams("the reference has no title")
     except InvalidParams as error:
         return FailedItem(f"reference {element.number}", error.message)
+    authors = []
+    for person in objects(item.get("author") or item.get("editor")):
+        names = (clean_line(person.get(name)) for name in ("given", "non-dropping-particle", "family"))
+        authors.append(" ".join(filter(None, names)) or clean_line(person.get("literal")))
     identifier = clean_line(str(item.get("id", "")))
     note = text_or_empty(item.get("note")).strip()
     csl_reference = BibliographicReference(
@@ -260,7 +253,7 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
         key=identifier if "/" in identifier else f"{identifier}\0{title}",
         type=clean_line(item.get("type")),
         title=title,
-        authors=tuple(filter(None, map(_csl_name, objects(item.get("author") or item.get("editor"))))),
+        authors=tuple(filter(None, authors)),
         date=_csl_date(item.get("issued")),
         publication=clean_line(item.get("container-title")),
         abstract=text_or_empty(item.get("abstract")),
@@ -271,15 +264,6 @@ def _read_csl(element: JsonElement, limits: ImportLimits) -> ImportEvent:
         fields={name.lower().replace("-", "_"): clean_line(item.get(name)) for name in _CSL_METADATA},
     )
     return ImportedMedia(reference_draft("zotero", csl_reference))
-
-
-def _csl_name(name: Mapping[str, Any]) -> str:
-    parts = (
-        clean_line(name.get("given")),
-        clean_line(name.get("non-dropping-particle")),
-        clean_line(name.get("family")),
-    )
-    return " ".join(part for part in parts if part) or clean_line(name.get("literal"))
 
 
 def _csl_date(issued: Any) -> str:

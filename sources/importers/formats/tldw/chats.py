@@ -40,9 +40,7 @@ from sources.importers.engine.values import (
 from sources.importers.formats.tldw.media import NAME, import_metadata, is_live, item_number, item_uuid
 
 NOTES = TableSpec(
-    "notes",
-    ("id", "title", "content", "created_at", "last_modified", "deleted"),
-    ("conversation_id", "message_id"),
+    "notes", ("id", "title", "content", "created_at", "last_modified", "deleted"), ("conversation_id", "message_id")
 )
 CHARACTERS = TableSpec(
     "character_cards",
@@ -142,6 +140,7 @@ def read_conversation(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
         yield DeletedItem("chats", _row_uuid("conversations", row["id"]))
         for message_rowid in message_rowids:
             yield SkippedItem("message of a deleted conversation")
+            # A followed database withdraws what was imported before it was deleted.
             yield DeletedItem("messages", _row_uuid("messages", _message_row(reader, message_rowid).key))
         return
     cards = reader.rows_where(CHARACTERS, "id", row["character_id"]) if row["character_id"] is not None else ()
@@ -220,6 +219,7 @@ def _add_live_drafts(
             yield DeletedItem("messages", _row_uuid("messages", message.key))
             continue
         chars += len(str(draft.content))
+        # The drafts of a conversation are held until its branches are known.
         if chars > reader.limits.line_max_bytes:
             raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
         drafts[message.key] = draft

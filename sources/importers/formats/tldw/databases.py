@@ -13,18 +13,8 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
 from sources.importers.engine.file_probe import FileProbe
-from sources.importers.engine.files import (
-    DeletedItem,
-    FailedItem,
-    ImportedPrompt,
-    ImportEvent,
-    ReadPosition,
-    SkippedItem,
-    file_size,
-)
-from sources.importers.engine.importer import Importer
-from sources.importers.engine.limits import ImportLimits
-from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.files import DeletedItem, FailedItem, ImportedPrompt, SkippedItem, file_size
+from sources.importers.engine.importer import Importer, ImportEvent, ImportLimits, ProgressCallback, ReadPosition
 from sources.importers.engine.table_reader import (
     FollowedDatabase,
     FollowedTable,
@@ -215,6 +205,7 @@ class TldwImporter(Importer):
     ) -> Iterator[ImportEvent]:
         with open_database(path, limits) as connection:
             reader = TableReader(connection, limits)
+            # By their tables and not by their names.
             database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
             if database is None:
                 raise InvalidParams("not a tldw database")

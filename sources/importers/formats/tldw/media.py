@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
@@ -70,9 +70,7 @@ CHUNKS = TableSpec(
     ("media_id", "uuid", "chunk_text", "chunk_index", "start_char", "end_char", "chunk_type", "deleted"),
 )
 TRANSCRIPTS = TableSpec(
-    "Transcripts",
-    ("media_id", "transcription", "whisper_model", "created_at", "deleted"),
-    ("transcription_run_id",),
+    "Transcripts", ("media_id", "transcription", "whisper_model", "created_at", "deleted"), ("transcription_run_id",)
 )
 VERSIONS = TableSpec("DocumentVersions", ("media_id", "version_number", "prompt", "analysis_content", "deleted"))
 MEDIA_KEYWORDS = KeywordLinks("MediaKeywords", "media_id", "Keywords")
@@ -96,11 +94,6 @@ _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,6})?)\Z")
 _TIME_MAX_MS = 3_600_000_000
 
 
-class _TldwTranscript(Struct, frozen=True):
-    text: str
-    segments: Sequence[Segment] = ()
-
-
 def read_media(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
     row = reader.row(MEDIA, rowid)
     if not is_live(row) or row["is_trash"]:
@@ -108,12 +101,12 @@ def read_media(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
         yield DeletedItem("media", _media_uuid(row))
         yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
         return
-    content = text_or_empty(row["content"])
-    transcript = _current_transcript(reader, row)
+    uuid, content = _media_uuid(row), text_or_empty(row["content"])
+    transcript, segments = _current_transcript(reader, row)
     versions = [version for version in reader.rows_where(VERSIONS, "media_id", row["id"]) if is_live(version)]
     current: TableRow = max(versions, key=lambda version: _number(version["version_number"]), default={})
     draft = MediaDraft(
-        uuid=_media_uuid(row),
+        uuid=uuid,
         preferred_id=item_number(row),
         title=clean_line(row["title"]),
         media_type=clean_line(row["type"]) or "text",
@@ -127,43 +120,31 @@ def read_media(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
         ),
         created_at=stored_time(row["ingestion_date"]) or UNSET,
     )
-    if not transcript.text.strip():
-        yield _with_text(reader, row, draft, content)
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
-    elif _is_same_text(content, transcript.text):
-        yield _with_transcript(reader, draft, transcript)
-        yield DeletedItem("media", _transcript_uuid(_media_uuid(row)))
-    else:
-        yield _with_text(reader, row, draft, content)
-        yield _with_transcript(reader, _transcript_draft(draft), transcript)
-
-
-def _transcript_draft(draft: MediaDraft) -> MediaDraft:
-    """Returns a separate item for a transcript that differs from the item's text, so that both can be found. Its id
-    leaves the next numbers to tldw's own items."""
-    return MediaDraft(
-        preferred_id=UNSET if draft.preferred_id is UNSET else _TRANSCRIPT_ID_OFFSET + draft.preferred_id,
-        uuid=_transcript_uuid(str(draft.uuid)),
-        title=draft.title,
-        media_type="transcript",
-        url=draft.url,
-        author=draft.author,
-        tags=draft.tags,
-        metadata=import_metadata(transcript_of=draft.uuid),
-        created_at=draft.created_at,
-    )
-
-
-def _with_text(reader: TableReader, row: TableRow, draft: MediaDraft, content: str) -> ImportedMedia:
-    require_storable(content, reader.limits)
-    return ImportedMedia(replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET))
-
-
-def _with_transcript(reader: TableReader, draft: MediaDraft, transcript: _TldwTranscript) -> ImportedMedia:
-    require_storable(transcript.text, reader.limits)
-    if transcript.segments:
-        return ImportedMedia(replace(draft, segments=transcript.segments))
-    return ImportedMedia(replace(draft, content=transcript.text))
+    words, transcript_words = _WORD.findall(content.lower()), set(_WORD.findall(transcript.lower()))
+    is_same = sum(word in transcript_words for word in words) >= _SAME_SHARE * len(words)
+    transcript_draft = draft
+    if not transcript.strip() or not is_same:
+        require_storable(content, reader.limits)
+        yield ImportedMedia(replace(draft, content=content, chunks=_stored_chunks(reader, row, content) or UNSET))
+        # A transcript that differs from the item's text is an item of its own, so that both can be found. Its id leaves
+        # the next numbers to tldw's own items.
+        transcript_draft = MediaDraft(
+            preferred_id=UNSET if draft.preferred_id is UNSET else _TRANSCRIPT_ID_OFFSET + draft.preferred_id,
+            uuid=_transcript_uuid(uuid),
+            title=draft.title,
+            media_type="transcript",
+            url=draft.url,
+            author=draft.author,
+            tags=draft.tags,
+            metadata=import_metadata(transcript_of=draft.uuid),
+            created_at=draft.created_at,
+        )
+    if transcript.strip():
+        require_storable(transcript, reader.limits)
+        texts = {"segments": segments} if segments else {"content": transcript}
+        yield ImportedMedia(replace(transcript_draft, **texts))
+    if not transcript.strip() or is_same:
+        yield DeletedItem("media", _transcript_uuid(uuid))
 
 
 def _media_uuid(row: TableRow) -> str:
@@ -172,12 +153,6 @@ def _media_uuid(row: TableRow) -> str:
 
 def _transcript_uuid(media_uuid: str) -> str:
     return stable_uuid(NAME, "transcripts", media_uuid)
-
-
-def _is_same_text(content: str, transcript: str) -> bool:
-    words = _WORD.findall(content.lower())
-    transcript_words = set(_WORD.findall(transcript.lower()))
-    return sum(word in transcript_words for word in words) >= _SAME_SHARE * len(words)
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------------
@@ -221,34 +196,28 @@ def _cover_text(chunks: Sequence[MediaChunk], content: str) -> bool:
 # -- transcripts -------------------------------------------------------------------------------------------------------
 
 
-def _current_transcript(reader: TableReader, row: TableRow) -> _TldwTranscript:
-    """Returns the transcript of the run that the item names, or else the newest."""
+def _current_transcript(reader: TableReader, row: TableRow) -> tuple[str, Sequence[Segment]]:
+    """Returns the text and the segments of the run that the item names, or else of the newest."""
     transcripts = [other for other in reader.rows_where(TRANSCRIPTS, "media_id", row["id"]) if is_live(other)]
     run = row["latest_transcription_run_id"]
     of_run = [other for other in transcripts if run is not None and other["transcription_run_id"] == run]
     current: TableRow = max(of_run or transcripts, key=lambda other: stored_time(other["created_at"]) or "", default={})
     # Parses plain text, or the JSON of several transcription programs.
     stored = text_or_empty(current.get("transcription"))
-    if stored.lstrip()[:1] not in ("{", "["):
-        return _TldwTranscript(stored)
-    value = json_or_none(stored, reader.limits)
+    value = json_or_none(stored, reader.limits) if stored.lstrip()[:1] in ("{", "[") else None
     if value is None:
-        return _TldwTranscript(stored)
+        return stored, ()
     lines = value if isinstance(value, list) else _first_field(value, ("segments", "Segments"))
-    segments = [segment for line in objects(lines) if (segment := _segment(line)) is not None]
+    segments = []
+    for line in objects(lines):
+        line_text, times = _line_text(line), _times(line)
+        if line_text and times is not None:
+            speaker = clean_line(line.get("speaker")) or None
+            segments.append(Segment(start_ms=times[0], end_ms=max(times), text=line_text, speaker=speaker))
     if segments:
-        return _TldwTranscript("\n".join(segment.text for segment in segments), segments)
+        return "\n".join(segment.text for segment in segments), segments
     text = _first_field(value, ("text", "transcription")) if isinstance(value, dict) else None
-    return _TldwTranscript(text if isinstance(text, str) else "\n".join(map(_line_text, objects(lines))))
-
-
-def _segment(line: Mapping[str, Any]) -> Segment | None:
-    text, times = _line_text(line), _times(line)
-    if not text or times is None:
-        return None
-    start_ms, end_ms = times
-    speaker = clean_line(line.get("speaker")) or None
-    return Segment(start_ms=start_ms, end_ms=max(start_ms, end_ms), text=text, speaker=speaker)
+    return text if isinstance(text, str) else "\n".join(map(_line_text, objects(lines))), ()
 
 
 def _line_text(line: Mapping[str, Any]) -> str:
@@ -261,17 +230,17 @@ def _times(line: Mapping[str, Any]) -> tuple[int, int] | None:
         if start is not None:
             end = _milliseconds(line.get(end_field), factor)
             return start, start if end is None else end
-    start, end = (_clock_milliseconds(line.get(field)) for field in _CLOCK_FIELDS)
+    times = []
+    for field in _CLOCK_FIELDS:
+        # Seconds, or hours, minutes and seconds.
+        value = line.get(field)
+        clock = _CLOCK.match(value.strip()) if isinstance(value, str) else None
+        if clock is not None:
+            hours, minutes, seconds = clock.groups(default="0")
+            value = (int(hours) * 60 + int(minutes)) * 60 + float(seconds.replace(",", "."))
+        times.append(_milliseconds(value, _SECONDS))
+    start, end = times
     return None if start is None else (start, start if end is None else end)
-
-
-def _clock_milliseconds(value: Any) -> int | None:
-    """Parses seconds, or hours, minutes and seconds."""
-    clock = _CLOCK.match(value.strip()) if isinstance(value, str) else None
-    if clock is None:
-        return _milliseconds(value, _SECONDS)
-    hours, minutes, seconds = clock.groups(default="0")
-    return _milliseconds((int(hours) * 60 + int(minutes)) * 60 + float(seconds.replace(",", ".")), _SECONDS)
 
 
 def _milliseconds(value: Any, factor: int) -> int | None:

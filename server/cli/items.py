@@ -3,17 +3,14 @@
 The commands write what the tools `items_create`, `items_update`, `items_delete` and `items_tag` write.
 """
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from config.settings import Settings
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, open_local, user_option
+from server.cli.local_library import LocalLibrary, run_with_library, user_option
 from server.cli.output import confirm, pluralize, print_json, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.protocol.schema import read_arguments
@@ -33,12 +30,8 @@ from server.tools.items import (
     update_item,
 )
 from sources.installed import ITEM_KINDS
-from sources.records import ListPage
 from sources.registry import load_sources
-from sources.source import ItemEntry
 from sources.storage.contract import Library
-
-T = TypeVar("T")
 
 _SINGULARS = {**{kind.name: source for source, kind in ITEM_KINDS.items()}, "chat": "chats"}
 _STDIN = "-"
@@ -105,7 +98,10 @@ def add(
     arguments = read_arguments(
         {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}, ItemsCreate
     )
-    result = _run(overrides, user, lambda library, settings: create_item(library, arguments, settings), creates=True)
+    settings = overrides.load().settings
+    result = run_with_library(
+        settings, user, lambda library, _: create_item(library, arguments, settings), creates=True, writes=True
+    )
     _print_result("Added", result, as_json)
 
 
@@ -123,7 +119,11 @@ def list_items(
 
     KIND is notes, media, chats, characters or prompts.
     """
-    page = asyncio.run(_list(overrides.load().settings, user, kind, limit, offset))
+    settings = overrides.load().settings
+    source = next(source for source in load_sources(settings) if source.name == kind)
+    page = run_with_library(
+        settings, user, lambda library, local: source.list_items(local.context, library, limit, offset)
+    )
     if as_json:
         print_json({"items": page.rows, "total": page.total})
         return
@@ -163,15 +163,18 @@ def edit(
     changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
     if fields:
         changes["fields"] = dict(fields)
+    settings = overrides.load().settings
     if all(value is None for name, value in changes.items() if name != "uri"):
-        edited = _edit_text(_run(overrides, user, lambda library, _settings: read_text(library, uri)))
+        # The library is closed while the editor is open, so that its lock does not keep others from writing.
+        current = run_with_library(settings, user, lambda library, _: read_text(library, uri), writes=True)
+        edited = _edit_text(current)
         if edited is None:
             click.echo("Unchanged.", err=True)
             return
         # Fails instead of overwriting a change that was made while the editor was open.
         changes |= {"content": edited.text, "expected_version": edited.version}
     arguments = read_arguments(changes, ItemsUpdate)
-    result = _run(overrides, user, lambda library, settings: update_item(library, arguments, settings))
+    result = run_with_library(settings, user, lambda library, _: update_item(library, arguments, settings), writes=True)
     _print_result("Changed", result, as_json)
 
 
@@ -188,7 +191,12 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
     """
     if not yes:
         confirm(f"Delete {pluralize(len(uris), 'items')}?")
-    results = [_delete(overrides, user, uri) for uri in uris]
+    settings = overrides.load().settings
+
+    async def delete_all(library: Library, _local: LocalLibrary) -> list[DeleteResult]:
+        return [await delete_item(library, ItemsDelete(uri=uri), settings) for uri in uris]
+
+    results = run_with_library(settings, user, delete_all, writes=True)
     if as_json:
         print_json(results)
     else:
@@ -226,41 +234,12 @@ def tag(
         add=(*add, *(text[1:] for text in tags if text[0] == "+")),
         remove=(*remove, *(text[1:] for text in tags if text[0] == "-")),
     )
-    result = _run(overrides, user, lambda library, settings: tag_item(library, arguments, settings))
+    settings = overrides.load().settings
+    result = run_with_library(settings, user, lambda library, _: tag_item(library, arguments, settings), writes=True)
     if as_json:
         print_json(result)
     else:
         click.echo(f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}")
-
-
-def _run(
-    overrides: SettingsOverrides,
-    user: str | None,
-    work: Callable[[Library, Settings], Awaitable[T]],
-    *,
-    creates: bool = False,
-) -> T:
-    settings = overrides.load().settings
-
-    async def run() -> T:
-        async with open_local(settings, user, creates=creates, writes=True) as local, _library(local) as library:
-            return await work(library, settings)
-
-    return asyncio.run(run())
-
-
-def _library(local: LocalLibrary) -> Any:
-    return local.libraries.library(local.context)
-
-
-def _delete(overrides: SettingsOverrides, user: str | None, uri: str) -> DeleteResult:
-    return _run(overrides, user, lambda library, settings: delete_item(library, ItemsDelete(uri=uri), settings))
-
-
-async def _list(settings: Settings, user: str | None, kind: str, limit: int, offset: int) -> ListPage[ItemEntry]:
-    source = next(source for source in load_sources(settings) if source.name == kind)
-    async with open_local(settings, user) as local, _library(local) as library:
-        return await source.list_items(local.context, library, limit, offset)
 
 
 def _read(content: str | None) -> str | None:

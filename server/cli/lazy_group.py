@@ -26,6 +26,7 @@ def lasting_objects() -> Iterator[None]:
     Modules last as long as the process. Collecting while they are imported and once more at exit takes a quarter of the
     time of a short command.
     """
+    # CPU time of `florilegium search` with and without: 0.43 and 0.55 s, of `--help` 0.41 and 0.60 s.
     gc.disable()
     try:
         yield
@@ -152,24 +153,22 @@ class SettingsCommand(click.Command):
     ones, and with `--help-all` all of them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        parameters, section = self.get_params(ctx), _section
-        if any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL):
+        parameters = self.get_params(ctx)
+        is_short = any(parameter.name == "help_all" for parameter in parameters) and not ctx.meta.get(_HELP_ALL)
+        if is_short:
             parameters = [p for p in parameters if not isinstance(p, SettingOption) or p.name in COMMON]
-            section = _short_section
+
+        def section(parameter: click.Parameter) -> str:
+            if not isinstance(parameter, SettingOption):
+                return "Options"
+            return "Common settings" if is_short else f"{parameter.group} settings"
+
         own_options_first = sorted(parameters, key=lambda option: isinstance(option, SettingOption))
         for title, options in groupby(own_options_first, key=section):
             rows = [row for option in options if (row := option.get_help_record(ctx))]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-
-
-def _section(parameter: click.Parameter) -> str:
-    return f"{parameter.group} settings" if isinstance(parameter, SettingOption) else "Options"
-
-
-def _short_section(parameter: click.Parameter) -> str:
-    return "Common settings" if isinstance(parameter, SettingOption) else "Options"
 
 
 def _print_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -198,14 +197,14 @@ def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
 
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__
-        parameters = [_config_option(), *(SettingOption(OFFERED[name]) for name in offered)]
+        # `--config` works before and after the name of the command.
+        config_path = click.Path(path_type=Path)
+        config = click.Option(["--config", "config_file"], type=config_path, help="TOML file with settings.")
+        parameters = [config, *(SettingOption(OFFERED[name]) for name in offered)]
         if not names:
+            eager: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
             help_all = "Show this message with all settings and exit."
-            parameters.append(
-                click.Option(
-                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help=help_all
-                )
-            )
+            parameters.append(click.Option(["--help-all"], **eager, callback=_print_all, help=help_all))
         own = getattr(function, "__click_params__", [])
         # click expects the parameters in reverse order.
         run.__click_params__ = [*reversed(parameters), *own]  # type: ignore[attr-defined]  # click's protocol
@@ -224,11 +223,6 @@ class NamedValue(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in self._names if name.startswith(incomplete)]
-
-
-def _config_option() -> click.Option:
-    path = click.Path(path_type=Path)
-    return click.Option(["--config", "config_file"], type=path, help="TOML file with settings.")
 
 
 def json_option(function: Decorated) -> Decorated:

@@ -3,10 +3,8 @@
 import asyncio
 import sys
 import time
-from typing import Any
 
 import click
-from msgspec import Struct
 
 from auth.library_files import forget_file
 from auth.registry import UserRecord
@@ -21,7 +19,7 @@ from server.directory_lock import locked_directory
 from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
-from sources.storage.sqlite.maintenance.maintenance import SalvageReport, reindex, salvage
+from sources.storage.sqlite.maintenance.maintenance import reindex, salvage
 
 _DRAW_INTERVAL_S = 0.5
 _PRINT_INTERVAL_S = 10.0
@@ -52,7 +50,7 @@ async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]
             raise Unavailable("semantic search is off; set semantic_model, and see `florilegium model list`")
         task = asyncio.create_task(local.libraries.embed(local.context.user_id))
         try:
-            # Returns when the task is done. Raises Unavailable if the model cannot be used.
+            # Until the task is done. If the model cannot be used, the state says why, and the command ends.
             draws = sys.stderr.isatty()
             printed_at = time.monotonic()
             while not (await asyncio.wait([task], timeout=_DRAW_INTERVAL_S))[0]:
@@ -112,7 +110,10 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
         case "damaged":
             report = salvage(root, user.id, kind)
             reindex(root, user.id, kind, sqlite_options(settings))
-            click.echo(f"{kind}.db: {_describe(report)}")
+            rows = pluralize(sum(report.rows.values()), "rows")
+            gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
+            lost = f"unreadable: {gaps}" if gaps else "every row was readable"
+            click.echo(f"{kind}.db: {rows} salvaged; {lost}; the damaged file is kept as {report.replaced}")
         case "missing" if accept_loss:
             set_aside(getattr(root.paths_of(user.id), kind))
             forget_file(root.control_path, user.id, kind)
@@ -127,13 +128,6 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
     return False
 
 
-def _describe(report: SalvageReport) -> str:
-    rows = pluralize(sum(report.rows.values()), "rows")
-    gaps = ", ".join(f"{table} ({pluralize(count, 'places')})" for table, count in report.gaps.items())
-    lost = f"; unreadable: {gaps}" if gaps else "; every row was readable"
-    return f"{rows} salvaged{lost}; the damaged file is kept as {report.replaced}"
-
-
 # -- check -------------------------------------------------------------------------------------------------------------
 # `florilegium check`: checks the integrity of all libraries, or of one.
 
@@ -143,27 +137,6 @@ ADVICE: dict[FileState, str] = {
     "index damaged": "`florilegium reindex --user {name}`",
     "newer": "upgrade Florilegium",
 }
-
-
-class UserFileCheck(Struct, frozen=True):
-    """The check of one file of a user."""
-
-    user: UserRecord
-    file: FileCheck
-
-    @property
-    def advice(self) -> str:
-        return ADVICE[self.file.state].format(name=self.user.name) if self.file.state in ADVICE else ""
-
-    def as_data(self) -> dict[str, Any]:
-        file = self.file
-        return {
-            "user": self.user.name,
-            "file": file.kind,
-            "state": file.state,
-            "detail": file.detail,
-            "advice": self.advice,
-        }
 
 
 @click.command(cls=SettingsCommand)
@@ -179,24 +152,28 @@ def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     """
     settings = overrides.load().settings
     require_sqlite(settings, "check", "check the database with pg_amcheck")
-    checks = check_users(settings, user)
-    faults = [check for check in checks if check.file.state != "ok"]
+    if user is None:
+        records = run_with_registry(settings, lambda registry: registry.list_users())
+    else:
+        records = [run_with_registry(settings, lambda registry: find_user(registry, user))]
+    checks = [
+        {
+            "user": record.name,
+            "file": file.kind,
+            "state": file.state,
+            "detail": file.detail,
+            "advice": ADVICE.get(file.state, "").format(name=record.name),
+        }
+        for record in records
+        for file in check_library(data_root(settings), record.id)
+    ]
+    faults = [check for check in checks if check["state"] != "ok"]
     if as_json:
-        print_json([check.as_data() for check in checks])
+        print_json(checks)
     else:
         if faults:
-            rows = [(fault.user.name, fault.file.kind, fault.file.state, fault.advice) for fault in faults]
+            rows = [(fault["user"], fault["file"], fault["state"], fault["advice"]) for fault in faults]
             print_table(("USER", "FILE", "STATE", "REPAIR"), rows)
-        users = pluralize(len({check.user.id for check in checks}), "users")
+        users = pluralize(len({check["user"] for check in checks}), "users")
         click.echo(f"{pluralize(len(checks), 'files')} of {users} checked, {pluralize(len(faults), 'faults')} found.")
     click.get_current_context().exit(1 if faults else 0)
-
-
-def check_users(settings: Settings, name: str | None) -> list[UserFileCheck]:
-    """Checks the files of one user, or of all."""
-    root = data_root(settings)
-    if name is None:
-        users = run_with_registry(settings, lambda registry: registry.list_users())
-    else:
-        users = [run_with_registry(settings, lambda registry: find_user(registry, name))]
-    return [UserFileCheck(user, file) for user in users for file in check_library(root, user.id)]

@@ -125,32 +125,24 @@ def parse_expiry(field: str, text: str, now: float) -> float:
     """Converts a duration from now, a date (end of that day) or a date and time to seconds since 1970."""
     if _DURATION.match(text):
         return now + parse_duration(field, text)
-    try:
-        return _end_of_day(text) if len(text) <= len("2026-12-31") else _point_in_time(text)
-    except (ValueError, OverflowError):
-        expected = "a duration such as 90d, a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
-        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
+    # A key that expires on a date is valid through that day.
+    return _parse_date(field, text, timedelta(days=1), "90d", "2026-12-31")
 
 
 def parse_start(field: str, text: str, now: float) -> float:
     """Converts a duration before now, a date (beginning of that day) or a date and time to seconds since 1970."""
     if _DURATION.match(text):
         return now - parse_duration(field, text)
+    return _parse_date(field, text, timedelta(), "7d", "2026-01-31")
+
+
+def _parse_date(field: str, text: str, offset: timedelta, duration_example: str, date_example: str) -> float:
+    """Converts a date and time, or a date (the beginning of that day plus `offset`), to seconds since 1970."""
     try:
-        if len(text) > len("2026-12-31"):
-            return _point_in_time(text)
-        day = date.fromisoformat(text)
+        if len(text) > len(date_example):
+            return parse_time(text).timestamp()
+        day = date.fromisoformat(text) + offset
         return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
     except (ValueError, OverflowError):
-        expected = "a duration such as 7d, a date such as 2026-01-31, or 2026-01-31T18:00:00Z"
+        expected = f"a duration such as {duration_example}, a date such as {date_example}, or {date_example}T18:00:00Z"
         raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
-
-
-def _end_of_day(text: str) -> float:
-    """Returns the end of a day: a key that expires on a date is valid through that day."""
-    following = date.fromisoformat(text) + timedelta(days=1)
-    return datetime(following.year, following.month, following.day, tzinfo=UTC).timestamp()
-
-
-def _point_in_time(text: str) -> float:
-    return parse_time(text).timestamp()

@@ -6,9 +6,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 from urllib.parse import urlsplit
 
 import click
@@ -111,14 +110,15 @@ class _Service:
         place: WorkerPlace | None = None,
     ) -> None:
         self._place = place
+        # Of several workers, the first does what must happen once: cleaning up, the setup link, the welcome message.
+        self._is_first = place is None or place.is_first
         self._loaded = loaded
-        self._settings = loaded.settings
+        self._settings = settings = loaded.settings
         self._config_file = config_file
         self._reload = reload
         self._sockets = sockets
         self._is_demo = is_demo
         self._manager = ServiceManager(os.environ)
-        settings = loaded.settings
         self._stop_limit = StopLimit(settings.shutdown_delay_s + settings.shutdown_grace_s)
         self._lock: DirectoryLock | None = None
         self._setup_link: NewLink | None = None
@@ -133,7 +133,13 @@ class _Service:
             from server.settings_reload import SettingsReload, reload_targets  # noqa: PLC0415 - as above
 
         metrics, settings = Metrics(), self._settings
-        with self._data_directory(), self._place.stop_with_parent() if self._place else nullcontext():
+        root = create_data_root(settings).root
+        with ExitStack() as stack:
+            # The lock of the data directory of a worker is held by the process that started it.
+            if self._place is None:
+                self._lock = stack.enter_context(locked_directory(root, "serve", "server"))
+            else:
+                stack.enter_context(self._place.stop_with_parent())
             if self._is_first:
                 remove_leftovers(Path(settings.data_dir))
             async with (
@@ -155,20 +161,6 @@ class _Service:
                 reload = SettingsReload(settings, self._reload, reload_targets(runtime, metrics)).reload
                 with _ignore_repeated_signals(), self._reload_on_hangup(reload):
                     await serve_app(app, settings, runtime.open_streams, self._announce, self._stop, self._sockets)
-
-    @property
-    def _is_first(self) -> bool:
-        return self._place is None or self._place.is_first
-
-    @contextmanager
-    def _data_directory(self) -> Iterator[None]:
-        """Holds the lock of the data directory. That of a worker is held by the process that started it."""
-        root = create_data_root(self._settings).root
-        if self._place is not None:
-            yield
-            return
-        with locked_directory(root, "serve", "server") as self._lock:
-            yield
 
     def _announce(self, address: str) -> None:
         settings = self._settings
@@ -230,13 +222,9 @@ def _log_sandbox(settings: Settings) -> None:
 @contextmanager
 def _ignore_repeated_signals() -> Iterator[None]:
     """Ignores the stop signal that uvicorn raises again after it has shut down; the exit code stays 0."""
-    before = {number: signal.signal(number, _pass) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _pass(number: int, frame: FrameType | None) -> None:
-    """Does nothing: the server has already stopped."""

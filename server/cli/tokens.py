@@ -6,11 +6,10 @@ import time
 import click
 
 from auth.context import SCOPES
-from auth.registry import Registry, UserRecord, has_key_prefix
+from auth.registry import Registry, has_key_prefix
 from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
-from config.settings import Settings
 from server.cli.admin import find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
@@ -36,9 +35,18 @@ def mint(
     settings, now = overrides.load().settings, time.time()
     lifetime_s = parse_duration("lifetime", lifetime)
     if not settings.jwt_secret:
-        raise ConfigurationError(_no_secret(settings))
-    subject = _subject(settings, run_with_registry(settings, lambda registry: find_user(registry, user)))
-    text = mint_token(settings, subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
+        if settings.has_jwt_key:
+            raise ConfigurationError("tokens are signed by your identity provider; request one there")
+        raise ConfigurationError("jwt_secret is not set; set FLORILEGIUM_JWT_SECRET to mint tokens")
+    record = run_with_registry(settings, lambda registry: find_user(registry, user))
+    if record.is_disabled:
+        raise Conflict(f"user {user!r} is disabled; run `florilegium user enable {user}`")
+    # The same subject of another issuer is another person.
+    if record.issuer not in ("", settings.issuer):
+        raise Conflict(
+            f"user {user!r} belongs to issuer {record.issuer!r}, but the configured issuer is {settings.issuer!r}"
+        )
+    text = mint_token(settings, record.subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
     if as_json:
         expires_at = format_time(now + lifetime_s)
         print_json({"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": expires_at})
@@ -71,20 +79,3 @@ def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
         print_json({"id": claims.identity, "subject": claims.subject, "state": "revoked", "expires_at": expires_at})
     else:
         click.echo(f"Revoked token {claims.identity} of {claims.subject}.")
-
-
-def _no_secret(settings: Settings) -> str:
-    if settings.has_jwt_key:
-        return "tokens are signed by your identity provider; request one there"
-    return "jwt_secret is not set; set FLORILEGIUM_JWT_SECRET to mint tokens"
-
-
-def _subject(settings: Settings, user: UserRecord) -> str:
-    """Returns the subject of the user's tokens from the configured issuer."""
-    if user.is_disabled:
-        raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
-    if user.issuer not in ("", settings.issuer):
-        raise Conflict(
-            f"user {user.name!r} belongs to issuer {user.issuer!r}, but the configured issuer is {settings.issuer!r}"
-        )
-    return user.subject

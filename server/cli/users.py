@@ -1,10 +1,12 @@
 """`florilegium user`: manages users."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Any, get_args
 
 import click
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from auth.accounts.links import AccountLinks, NewLink
@@ -32,6 +34,7 @@ from server.stores import open_audit_log, open_libraries, stored_bytes
 # `florilegium user quota`: shows and sets the quotas of one user.
 
 _DEFAULT = "default"
+# JSON clients read larger numbers inexactly (RFC 8259 section 6).
 _QUOTA_MAX = 2**53 - 1
 
 
@@ -63,8 +66,9 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
 
     0 means no quota, `default` the quota of the settings. A change applies from the next call on."""
     changes = {field: None if value == _DEFAULT else value for field, value in options.items() if value is not None}
-    server = remote_server()
-    if server is not None:
+    limits: dict[str, Any]
+    own: dict[str, Any]
+    if (server := remote_server()) is not None:
         path = f"/api/v1/users/{path_segment(name)}/quotas"
         quotas = server.get(path)
         if changes:
@@ -72,36 +76,26 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
         own_limits = quotas.pop("own")
         limits, own = quotas, {field: own_limits.get(field) for field in quotas}
     else:
-        limits, own = _local_quotas(overrides, name, changes)
+        settings = load_for_change(overrides) if changes else overrides.load().settings
+
+        async def work(registry: Registry) -> tuple[UserRecord, UserLimits, QuotaOverrides]:
+            quotas, record = Quotas(registry.database, settings), await find_user(registry, name)
+            if changes:
+                await quotas.set(record.id, replace(await quotas.overrides(record.id), **changes))
+            return record, await quotas.limits(record.id), await quotas.overrides(record.id)
+
+        record, effective, set_for_user = run_with_registry(settings, work)
+        if changes:
+            record_change(settings, "quota.set", record, detail=describe_limits(effective))
+        limits, own = asdict(effective), asdict(set_for_user)
     if as_json:
         print_json({**limits, "own": own})
         return
     rows = [
-        (
-            field,
-            f"{limits[field]:,}" if limits[field] else "no quota",
-            "settings" if own[field] is None else "this user",
-        )
-        for field in limits
+        (field, f"{limit:,}" if limit else "no quota", "settings" if own[field] is None else "this user")
+        for field, limit in limits.items()
     ]
     print_table(("QUOTA", "VALUE", "SET FOR"), rows)
-
-
-def _local_quotas(
-    overrides: SettingsOverrides, name: str, changes: dict[str, Any]
-) -> tuple[dict[str, int], dict[str, int | None]]:
-    settings = load_for_change(overrides) if changes else overrides.load().settings
-
-    async def work(registry: Registry) -> tuple[UserRecord, UserLimits, QuotaOverrides]:
-        quotas, record = Quotas(registry.database, settings), await find_user(registry, name)
-        if changes:
-            await quotas.set(record.id, replace(await quotas.overrides(record.id), **changes))
-        return record, await quotas.limits(record.id), await quotas.overrides(record.id)
-
-    record, limits, own = run_with_registry(settings, work)
-    if changes:
-        record_change(settings, "quota.set", record, detail=describe_limits(limits))
-    return asdict(limits), asdict(own)
 
 
 ROLE = click.Choice(get_args(Role))
@@ -198,17 +192,8 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
     """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
 
     Keys and connections that NAME has lose the scopes that the role does not allow."""
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"role": role}), f"{name} is now {role}.", as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.set_role((await find_user(registry, name)).id, role)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.role", record, detail=role)
-    _print_change(record, f"{name} is now {role}.", as_json)
+    change = _Change("user.role", {"role": role}, lambda registry, user_id: registry.set_role(user_id, role), role)
+    _change_user(overrides, name, change, f"{name} is now {role}.", as_json=as_json)
 
 
 @user.command("confirm")
@@ -217,18 +202,8 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
 @setting_options("data_dir")
 def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Confirm a name that a person chose, so that folders named after NAME are theirs."""
-    sentence = f"Confirmed the name {name}."
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_name_confirmed": True}), sentence, as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.confirm_name((await find_user(registry, name)).id)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.confirm", record)
-    _print_change(record, sentence, as_json)
+    change = _Change("user.confirm", {"is_name_confirmed": True}, Registry.confirm_name)
+    _change_user(overrides, name, change, f"Confirmed the name {name}.", as_json=as_json)
 
 
 @user.command("list")
@@ -253,19 +228,12 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     if as_json:
         print_json([{**_as_data(record), "bytes": size, "max_bytes": quota or None} for record, size, quota in users])
         return
-    rows = [
-        (
-            r.name,
-            r.id,
-            _state(r),
-            r.role,
-            format_time(r.created_at) or "",
-            _usage(size, max_bytes),
-            r.subject,
-            r.issuer or "-",
-        )
-        for r, size, max_bytes in users
-    ]
+    rows = []
+    for record, size, max_bytes in users:
+        share = f" ({size / max_bytes:.0%})" if max_bytes else ""
+        used = f"{size / 1_000_000:,.1f} MB{share}"
+        about = (record.name, record.id, _state(record), record.role, format_time(record.created_at) or "")
+        rows.append((*about, used, record.subject, record.issuer or "-"))
     print_table(("NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
 
 
@@ -275,17 +243,9 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 @setting_options("data_dir")
 def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
-    if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_disabled": True}), f"Disabled {name}.", as_json)
-        return
-
-    async def work(registry: Registry) -> UserRecord:
-        return await registry.disable_user((await find_user(registry, name)).id)
-
-    settings = load_for_change(overrides)
-    record = run_with_registry(settings, work)
-    record_change(settings, "user.disable", record)
-    _print_change(record, f"Disabled {name}. All keys, tokens and sessions are invalid.", as_json)
+    change = _Change("user.disable", {"is_disabled": True}, Registry.disable_user)
+    note = " All keys, tokens and sessions are invalid."
+    _change_user(overrides, name, change, f"Disabled {name}.", note, as_json=as_json)
 
 
 @user.command()
@@ -294,17 +254,37 @@ def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
 @setting_options("data_dir")
 def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Enable NAME again. NAME needs a new key or token."""
+    change = _Change("user.enable", {"is_disabled": False}, Registry.enable_user)
+    _change_user(overrides, name, change, f"Enabled {name}.", " A new key or token is needed.", as_json=as_json)
+
+
+class _Change(Struct, frozen=True):
+    """A change of a user: its action in the audit log, the fields for a remote server, and the local change."""
+
+    action: str
+    fields: dict[str, Any]
+    apply: Callable[[Registry, UserId], Awaitable[UserRecord]]
+    detail: str = ""
+
+
+def _change_user(
+    overrides: SettingsOverrides, name: str, change: _Change, sentence: str, note: str = "", *, as_json: bool
+) -> None:
+    """Changes a user on the server of `--server`, or on this machine, where `note` follows the sentence."""
     if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), {"is_disabled": False}), f"Enabled {name}.", as_json)
+        _print_remote(server.send("PATCH", _path(name), change.fields), sentence, as_json)
         return
 
     async def work(registry: Registry) -> UserRecord:
-        return await registry.enable_user((await find_user(registry, name)).id)
+        return await change.apply(registry, (await find_user(registry, name)).id)
 
     settings = load_for_change(overrides)
     record = run_with_registry(settings, work)
-    record_change(settings, "user.enable", record)
-    _print_change(record, f"Enabled {name}. A new key or token is needed.", as_json)
+    record_change(settings, change.action, record, detail=change.detail)
+    if as_json:
+        print_json(_as_data(record))
+    else:
+        click.echo(sentence + note)
 
 
 @user.command()
@@ -325,7 +305,8 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         _print_remote(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json)
         return
     settings = load_for_change(overrides)
-    if purge and run_with_registry(settings, lambda registry: _is_id_of_no_user(registry, name)):
+    users = run_with_registry(settings, lambda registry: registry.list_users()) if purge else []
+    if purge and is_user_id(name) and all(name not in (user.id, user.name) for user in users):
         if not yes:
             confirm(f"Delete the databases that are kept under the id {name}?")
         _purge_kept_library(settings, UserId(name), as_json)
@@ -349,10 +330,6 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         return
     databases = "" if purge else f" The databases are kept under the id {record.id}."
     click.echo(f"Deleted {name}.{databases}")
-
-
-async def _is_id_of_no_user(registry: Registry, name: str) -> bool:
-    return is_user_id(name) and all(name not in (user.id, user.name) for user in await registry.list_users())
 
 
 def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
@@ -410,21 +387,8 @@ def _print_remote(user: dict[str, Any], sentence: str, as_json: bool) -> None:
     print_json(user) if as_json else click.echo(sentence)
 
 
-def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json(_as_data(record))
-    else:
-        click.echo(sentence)
-
-
 def _state(record: UserRecord) -> str:
     return "disabled" if record.is_disabled else "active"
-
-
-def _usage(size: int, max_bytes: int) -> str:
-    """Returns the size of a library, and its share of the quota if there is one."""
-    share = f" ({size / max_bytes:.0%})" if max_bytes else ""
-    return f"{size / 1_000_000:,.1f} MB{share}"
 
 
 def _as_data(record: UserRecord) -> dict[str, Any]:

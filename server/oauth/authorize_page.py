@@ -67,6 +67,21 @@ def read_decision(form: Mapping[str, str], scopes: frozenset[str], sources: tupl
     return Decision(chosen, None if chosen_sources == set(sources) else chosen_sources)
 
 
+def _grant(
+    session: BrowserSession, client: OAuthClient, redirect_uri: str, resource: TokenResource, decision: Decision
+) -> GrantRequest:
+    return GrantRequest(
+        user=session.user,
+        client_id=client.id,
+        client_name=client.name,
+        redirect_uri=redirect_uri,
+        resource=resource,
+        scopes=decision.scopes,
+        sources=decision.sources,
+        auth_method=client.metadata.token_endpoint_auth_method,
+    )
+
+
 def consent_values(
     client: OAuthClient,
     redirect_uri: str,
@@ -162,18 +177,10 @@ class AuthorizePage:
             decision = read_decision(form, authorization.scopes, self._services.sources)
         except InvalidParams as error:
             return await self._ask(request, authorization, session, query, problem=error.message)
+        # Someone who finds an open browser must not be able to give an application access to all users.
         if ADMIN in decision.scopes and not self._browser.is_recent(session):
             return see_other(sign_in_again_path(safe_path(f"{request.url.path}?{query}")))
-        grant = GrantRequest(
-            user=session.user,
-            client_id=address.client.id,
-            client_name=address.client.name,
-            redirect_uri=address.redirect_uri,
-            resource=authorization.resource,
-            scopes=decision.scopes,
-            sources=decision.sources,
-            auth_method=address.client.metadata.token_endpoint_auth_method,
-        )
+        grant = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
         code = await self._services.grants.approve(grant, authorization.code_challenge)
         self._services.record("connection.create", grant, request)
         return see_other(address.success(code))
@@ -198,16 +205,8 @@ class AuthorizePage:
         """Returns a code for what the person allowed before, or None if there is no such decision."""
         if not authorization.can_be_remembered:
             return None
-        client = authorization.address.client
-        wanted = GrantRequest(
-            user=session.user,
-            client_id=client.id,
-            client_name=client.name,
-            redirect_uri=authorization.address.redirect_uri,
-            resource=authorization.resource,
-            scopes=authorization.scopes,
-            auth_method=client.metadata.token_endpoint_auth_method,
-        )
+        address, decision = authorization.address, Decision(authorization.scopes, None)
+        wanted = _grant(session, address.client, address.redirect_uri, authorization.resource, decision)
         earlier = await self._services.grants.find_remembered(wanted)
         if earlier is None:
             return None
@@ -224,20 +223,15 @@ class AuthorizePage:
         query: str,
         problem: str = "",
     ) -> Response:
-        address = authorization.address
-        values = consent_values(
-            address.client,
-            address.redirect_uri,
-            authorization.resource,
-            authorization.scopes,
-            self._services.sources,
-            session,
-        )
+        address, resource, sources = authorization.address, authorization.resource, self._services.sources
+        uri = address.redirect_uri
+        values = consent_values(address.client, uri, resource, authorization.scopes, sources, session)
         return await self._browser.render(
             request,
             "consent.html",
             status=400 if problem else 200,
-            form_action=f"'self' {form_target(address.redirect_uri)}",
+            # Browsers apply `form-action` to the redirects that follow a form, too.
+            form_action=f"'self' {form_target(uri)}",
             action=AUTHORIZE_PATH,
             hidden={"request": query},
             device_code="",
@@ -296,16 +290,7 @@ class DevicePage:
                     return see_other(
                         sign_in_again_path(f"{DEVICE_PATH}?user_code={format_user_code(device.user_code)}")
                     )
-                grant = GrantRequest(
-                    user=session.user,
-                    client_id=client.id,
-                    client_name=client.name,
-                    redirect_uri="",
-                    resource=device.resource,
-                    scopes=decision.scopes,
-                    sources=decision.sources,
-                    auth_method=client.metadata.token_endpoint_auth_method,
-                )
+                grant = _grant(session, client, "", device.resource, decision)
                 await self._services.device_codes.approve(device.user_code, grant)
                 self._services.record("connection.create", grant, request)
                 return _message(

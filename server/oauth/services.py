@@ -77,6 +77,13 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
     fetch = document_fetch(settings)
     documents = MetadataDocuments(settings, fetch)
+    make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute
+    registrations = (per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
+    limits = OAuthLimits(
+        make_limit(LimitRule("oauth", "OAuth requests", per_minute, _BURST)),
+        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
+        runtime.limits.failures,
+    )
     return OAuthServices(
         settings=settings,
         resources=resources,
@@ -86,18 +93,7 @@ def build_oauth_services(runtime: Runtime) -> OAuthServices:
         grants=runtime.oauth_grants,
         tokens=tokens,
         device_codes=DeviceCodes(database, settings, resources, tokens),
-        limits=_limits(runtime),
+        limits=limits,
         audit=runtime.audit,
         sources=tuple(source.name for source in runtime.knowledge.sources),
-    )
-
-
-def _limits(runtime: Runtime) -> OAuthLimits:
-    settings, make_limit = runtime.settings, runtime.stores.make_limit
-    requests = (settings.rate_oauth_per_minute, _BURST)
-    registrations = (settings.rate_oauth_per_minute / _REQUESTS_PER_REGISTRATION, _REGISTRATION_BURST)
-    return OAuthLimits(
-        make_limit(LimitRule("oauth", "OAuth requests", *requests)),
-        make_limit(LimitRule("oauth registration", "new OAuth clients", *registrations)),
-        runtime.limits.failures,
     )

@@ -22,7 +22,7 @@ from config.settings import Settings
 from config.times import format_time_seconds, parse_time
 from server.import_jobs import IMPORT_JOBS_MAX_PER_USER, ImportJobs
 from server.profiles import PROFILE_NAMES
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime, require_known_sources
 from sources.storage.contract import Libraries
@@ -171,6 +171,7 @@ class AccountEndpoints:
         record = await self._registry.key_by_id(request.id)
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
+        # Otherwise a key that can only read could end the access of those that can do more.
         missing = sorted(record.scopes - context.scopes)
         if missing:
             raise Forbidden(missing[0])
@@ -268,11 +269,8 @@ def _time(seconds: float | None) -> str | None:
 
 def account_operations(runtime: Runtime) -> list[Operation]:
     endpoints = AccountEndpoints(runtime.registry, runtime.oauth_grants, runtime.audit, runtime.settings)
-    return [*_account_and_keys(endpoints), *_connections(endpoints)]
-
-
-def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
     return [
+        # Every credential may ask what it allows, also one restricted to some tools or sources.
         Operation(
             id="get_account",
             method="GET",
@@ -284,7 +282,7 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             handler=endpoints.get_account,
             tools=("server_info",),
         ),
-        Operation(
+        account_operation(
             id="list_keys",
             method="GET",
             path="/api/v1/keys",
@@ -293,10 +291,8 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             input=NoArguments,
             response=KeyList,
             handler=endpoints.list_keys,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="create_key",
             method="POST",
             path="/api/v1/keys",
@@ -309,11 +305,9 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             response=NewKey,
             handler=endpoints.create_key,
             caller="recent_browser",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             status=201,
         ),
-        Operation(
+        account_operation(
             id="revoke_key",
             method="DELETE",
             path="/api/v1/keys/{id}",
@@ -327,16 +321,9 @@ def _account_and_keys(endpoints: AccountEndpoints) -> list[Operation]:
             response=RevokedKey,
             handler=endpoints.revoke_key,
             caller="unrestricted",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
-    ]
-
-
-def _connections(endpoints: AccountEndpoints) -> list[Operation]:
-    return [
-        Operation(
+        account_operation(
             id="list_connections",
             method="GET",
             path="/api/v1/connections",
@@ -345,10 +332,8 @@ def _connections(endpoints: AccountEndpoints) -> list[Operation]:
             input=NoArguments,
             response=ConnectionList,
             handler=endpoints.list_connections,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="revoke_connection",
             method="DELETE",
             path="/api/v1/connections/{id}",
@@ -358,8 +343,6 @@ def _connections(endpoints: AccountEndpoints) -> list[Operation]:
             response=ConnectedApplication,
             handler=endpoints.revoke_connection,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
 from auth.audit import Audit
@@ -186,26 +187,15 @@ class AdministrationEndpoints:
 
     async def set_quotas(self, context: RequestContext, request: QuotasRequest) -> UserQuotas:
         record = await find_user(self._registry, request.name)
-        overrides = QuotaOverrides(
-            max_bytes=request.max_bytes,
-            max_items=request.max_items,
-            import_max_bytes=request.import_max_bytes,
-            max_passages=request.max_passages,
-        )
+        overrides = QuotaOverrides(**{name: getattr(request, name) for name in QuotaOverrides.__struct_fields__})
         await self._quotas.set(record.id, overrides)
         quotas = await self._user_quotas(record)
         self._record(context, "quota.set", record, describe_limits(await self._quotas.limits(record.id)))
         return quotas
 
     async def _user_quotas(self, record: UserRecord) -> UserQuotas:
-        limits = await self._quotas.limits(record.id)
-        return UserQuotas(
-            max_bytes=limits.max_bytes,
-            max_items=limits.max_items,
-            import_max_bytes=limits.import_max_bytes,
-            max_passages=limits.max_passages,
-            own=await self._quotas.overrides(record.id),
-        )
+        limits, own = await self._quotas.limits(record.id), await self._quotas.overrides(record.id)
+        return UserQuotas(**asdict(limits), own=own)
 
     async def _user(self, record: UserRecord) -> User:
         [user] = await self._users([record])
@@ -248,10 +238,6 @@ async def find_other_user(registry: Registry, context: RequestContext, name: str
 
 def administration_operations(runtime: Runtime) -> list[Operation]:
     endpoints = AdministrationEndpoints(runtime, runtime.quotas)
-    return [*_user_operations(endpoints), *_quota_operations(endpoints)]
-
-
-def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
     return [
         admin_operation(
             "list_users",
@@ -305,11 +291,6 @@ def _user_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
             response=User,
             handler=endpoints.delete_user,
         ),
-    ]
-
-
-def _quota_operations(endpoints: AdministrationEndpoints) -> list[Operation]:
-    return [
         admin_operation(
             "get_quotas",
             "GET",

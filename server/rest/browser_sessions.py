@@ -12,7 +12,7 @@ from auth.context import RequestContext
 from config.errors import NotFound
 from config.times import format_time_seconds
 from server.rest.account import NoArguments
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
@@ -134,12 +134,8 @@ def _passkey(passkey: Passkey) -> OwnPasskey:
 
 def browser_session_operations(runtime: Runtime, passkeys: Passkeys) -> list[Operation]:
     endpoints = BrowserSessionEndpoints(runtime, passkeys)
-    return [*_session_operations(endpoints), *_passkey_operations(endpoints)]
-
-
-def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
     return [
-        Operation(
+        account_operation(
             id="list_browser_sessions",
             method="GET",
             path=_SESSIONS,
@@ -148,10 +144,8 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             input=NoArguments,
             response=BrowserList,
             handler=endpoints.list_sessions,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="end_browser_session",
             method="DELETE",
             path=_SESSIONS + "/{id}",
@@ -161,11 +155,9 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             response=SignedInBrowser,
             handler=endpoints.end_session,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
-        Operation(
+        account_operation(
             id="end_browser_sessions",
             method="DELETE",
             path=_SESSIONS,
@@ -176,15 +168,8 @@ def _session_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             response=BrowserList,
             handler=endpoints.end_sessions,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-    ]
-
-
-def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
-    return [
-        Operation(
+        account_operation(
             id="list_passkeys",
             method="GET",
             path=_PASSKEYS,
@@ -193,10 +178,8 @@ def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             input=NoArguments,
             response=PasskeyList,
             handler=endpoints.list_passkeys,
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
         ),
-        Operation(
+        account_operation(
             id="remove_passkey",
             method="DELETE",
             path=_PASSKEYS + "/{id}",
@@ -206,8 +189,6 @@ def _passkey_operations(endpoints: BrowserSessionEndpoints) -> list[Operation]:
             response=OwnPasskey,
             handler=endpoints.remove_passkey,
             caller="recent_sign_in",
-            tools=ACCOUNT_TOOLS,
-            needs_all_sources=True,
             error_statuses=_NOT_FOUND | {409},
         ),
     ]

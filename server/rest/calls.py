@@ -11,7 +11,7 @@ from auth.registry import Registry
 from config.numbers import clamp
 from config.times import format_timestamp
 from server.recent_calls import RecentCalls
-from server.rest.audit import ACCOUNT_TOOLS, client_names
+from server.rest.audit import account_operation, client_names
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
@@ -67,7 +67,7 @@ class CallEndpoints:
 
 
 def calls_operation(runtime: Runtime) -> Operation:
-    return Operation(
+    return account_operation(
         id="list_calls",
         method="GET",
         path="/api/v1/calls",
@@ -79,6 +79,4 @@ def calls_operation(runtime: Runtime) -> Operation:
         input=CallsRequest,
         response=CallList,
         handler=CallEndpoints(runtime.recent_calls, runtime.registry, runtime.oauth_grants).list,
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
     )

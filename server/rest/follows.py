@@ -124,12 +124,6 @@ def follow_operations(runtime: Runtime) -> list[Operation]:
             response=FollowedSources,
             handler=endpoints.list,
         ),
-        *_one_source_operations(endpoints),
-    ]
-
-
-def _one_source_operations(endpoints: FollowEndpoints) -> list[Operation]:
-    return [
         _operation(
             id="get_follow",
             method="GET",
@@ -269,10 +263,6 @@ class DeploymentEndpoints:
 def deployment_operations(runtime: Runtime) -> list[Operation]:
     operations = DeploymentOperations(runtime.settings, runtime.libraries, runtime.registry, runtime.following)
     endpoints = DeploymentEndpoints(operations)
-    return [*_operations_on_all(endpoints), *_operations_on_one(endpoints)]
-
-
-def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
     return [
         _deployment_operation(
             id="add_follow_deployment",
@@ -300,11 +290,6 @@ def _operations_on_all(endpoints: DeploymentEndpoints) -> list[Operation]:
             response=FollowedDeployments,
             handler=endpoints.list,
         ),
-    ]
-
-
-def _operations_on_one(endpoints: DeploymentEndpoints) -> list[Operation]:
-    return [
         _deployment_operation(
             id="get_follow_deployment",
             method="GET",

@@ -19,7 +19,7 @@ from server.middleware import PRIVATE_HEADERS, json_error
 from server.protocol.call import Deadline
 from server.rest.errors import MethodNotAllowed
 from server.rest.inputs import read_input, receive_upload
-from server.rest.operation import Operation, ResponseWithHeaders, Upload, UploadRequest
+from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
@@ -50,9 +50,14 @@ class RestHandler:
             if operation.upload is None:
                 output = await run_operation(self._runtime, operation, context, args)
             else:
+                upload = operation.upload
+                # Imports have a quota of their own for each user.
+                if upload.max_bytes == self._runtime.settings.import_max_bytes:
+                    limits = await self._runtime.quotas.limits(context.user_id)
+                    upload = replace(upload, max_bytes=limits.import_max_bytes)
                 # An upload counts as a stream: it occupies a connection and disk space for a long time.
                 with self._runtime.open_streams.enter(context.principal):
-                    async with receive_upload(await self._upload(operation.upload, context), request, headers) as file:
+                    async with receive_upload(upload, request, headers) as file:
                         output = await run_operation(self._runtime, operation, context, UploadRequest(args, file))
             response = build_response(operation, output, headers)
         except FlorilegiumError as error:
@@ -68,13 +73,6 @@ class RestHandler:
                 self._browser.check_api_request(request, session)
                 return await admission.admit_browser(incoming, browser_principal(session), operation)
         return await admission.admit_operation(incoming, authorization, operation)
-
-    async def _upload(self, upload: Upload, context: RequestContext) -> Upload:
-        """Returns an import with the limit of the user."""
-        if upload.max_bytes != self._runtime.settings.import_max_bytes:
-            return upload
-        limits = await self._runtime.quotas.limits(context.user_id)
-        return replace(upload, max_bytes=limits.import_max_bytes)
 
 
 def check_method(method: str, methods: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """REST operations that create, update, delete and tag items. They have the fields and results of the tools."""
 
 import re
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -41,7 +42,7 @@ from sources.storage.contract import Libraries, Library, Search
 
 _ITEM = "/api/v1/items/{source}/{id:path}"
 _ITEM_BY_URI = "/api/v1/items"
-_ERROR_STATUSES = frozenset((404, 409))
+_operation = partial(Operation, scope=WRITE, error_statuses=frozenset((404, 409)))
 _NOT_FOUND = frozenset((404,))
 
 _Source = Annotated[SourceName, Meta(description="source of a hit.")]
@@ -134,7 +135,7 @@ class ItemOperations:
         return item
 
     def read_editable(self) -> Operation:
-        return Operation(
+        return _operation(
             id="read_editable_item",
             method="GET",
             path="/api/v1/items/fields",
@@ -147,12 +148,11 @@ class ItemOperations:
             response=EditableItem,
             handler=self.read_editable_item,
             tools=("items_update",),
-            scope=WRITE,
             error_statuses=_NOT_FOUND,
         )
 
     def restore(self) -> Operation:
-        return Operation(
+        return _operation(
             id="restore_item",
             method="POST",
             path="/api/v1/items/restore",
@@ -162,12 +162,10 @@ class ItemOperations:
             response=WriteResult,
             handler=self.restore_item,
             tools=("items_delete",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def create(self) -> Operation:
-        return Operation(
+        return _operation(
             id="create_item",
             method="POST",
             path="/api/v1/items/{source}",
@@ -177,13 +175,11 @@ class ItemOperations:
             response=WriteResult,
             handler=self.create_item,
             tools=("items_create",),
-            scope=WRITE,
             status=201,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def append_messages(self) -> Operation:
-        return Operation(
+        return _operation(
             id="append_chat_messages",
             method="POST",
             path="/api/v1/items/chats/{conversation_id}/messages",
@@ -194,13 +190,11 @@ class ItemOperations:
             handler=self.append,
             tools=("chats_append",),
             source="chats",
-            scope=WRITE,
             status=201,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def update(self) -> Operation:
-        return Operation(
+        return _operation(
             id="update_item",
             method="PATCH",
             path=_ITEM,
@@ -213,12 +207,10 @@ class ItemOperations:
             response=WriteResult,
             handler=self.update_item,
             tools=("items_update",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def update_by_uri(self) -> Operation:
-        return Operation(
+        return _operation(
             id="update_item_by_uri",
             method="PATCH",
             path=_ITEM_BY_URI,
@@ -229,12 +221,10 @@ class ItemOperations:
             response=WriteResult,
             handler=self.update_item_by_uri,
             tools=("items_update",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def delete(self) -> Operation:
-        return Operation(
+        return _operation(
             id="delete_item",
             method="DELETE",
             path=_ITEM,
@@ -247,12 +237,10 @@ class ItemOperations:
             response=DeleteResult,
             handler=self.delete_item,
             tools=("items_delete",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def delete_by_uri(self) -> Operation:
-        return Operation(
+        return _operation(
             id="delete_item_by_uri",
             method="DELETE",
             path=_ITEM_BY_URI,
@@ -262,12 +250,10 @@ class ItemOperations:
             response=DeleteResult,
             handler=self.delete_item_by_uri,
             tools=("items_delete",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def tag(self) -> Operation:
-        return Operation(
+        return _operation(
             id="tag_item",
             method="POST",
             path="/api/v1/items/{source}/{id}/tags",
@@ -277,12 +263,10 @@ class ItemOperations:
             response=WriteResult,
             handler=self.tag_item,
             tools=("items_tag",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
     def tag_by_uri(self) -> Operation:
-        return Operation(
+        return _operation(
             id="tag_item_by_uri",
             method="POST",
             path="/api/v1/items/tags",
@@ -292,8 +276,6 @@ class ItemOperations:
             response=WriteResult,
             handler=self.tag_item_by_uri,
             tools=("items_tag",),
-            scope=WRITE,
-            error_statuses=_ERROR_STATUSES,
         )
 
 
@@ -342,8 +324,16 @@ class LinkEndpoint:
         async with self._libraries.library(context) as library:
             note = await library.notes.get(address.item_id)
             links = [await self._linked(library, target) for target in link_targets(note.content)]
-            backlinks = await self._backlinks(library, note)
-        return ItemLinks(links=tuple(filter(None, links)), backlinks=backlinks)
+            title = note.title.strip().casefold()
+            candidates = await self._find(library, f'"{_unquoted(title)}"') if title else []
+        # The search finds the words of the title anywhere, so that each candidate is checked for the link.
+        backlinks = [
+            LinkedNote(uri=uri_of("notes", other.id), title=other.title, target=note.title)
+            for other in candidates
+            if other.id != note.id
+            and title in {target.rpartition("/")[2].casefold() for target in link_targets(other.content)}
+        ]
+        return ItemLinks(links=tuple(filter(None, links)), backlinks=tuple(backlinks))
 
     async def _linked(self, library: Library, target: str) -> LinkedNote | None:
         """Returns the note of that title, ignoring case. A target may have a path, as in Obsidian."""
@@ -352,16 +342,6 @@ class LinkEndpoint:
             if note.title.strip().casefold() == title.casefold():
                 return LinkedNote(uri=uri_of("notes", note.id), title=note.title, target=target)
         return None
-
-    async def _backlinks(self, library: Library, note: Note) -> tuple[LinkedNote, ...]:
-        title = note.title.strip().casefold()
-        if not title:
-            return ()
-        return tuple(
-            LinkedNote(uri=uri_of("notes", other.id), title=other.title, target=note.title)
-            for other in await self._find(library, f'"{_unquoted(title)}"')
-            if other.id != note.id and title in {_title(target) for target in link_targets(other.content)}
-        )
 
     async def _find(self, library: Library, query: str) -> list[Note]:
         search = Search(
@@ -378,10 +358,6 @@ class LinkEndpoint:
 def link_targets(text: str) -> list[str]:
     """Returns the targets of the wikilinks in a text, each once."""
     return list(dict.fromkeys(match[1].strip() for match in WIKILINK.finditer(text) if match[1].strip()))[:_LINKS_MAX]
-
-
-def _title(target: str) -> str:
-    return target.rpartition("/")[2].casefold()
 
 
 def _unquoted(text: str) -> str:

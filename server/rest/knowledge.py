@@ -16,7 +16,6 @@ from server.protocol.schema import input_schema
 from server.rest.operation import Operation
 from server.runtime import Knowledge
 from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, uri_of
-from sources.source import Source
 
 _RETRIEVAL_FIELDS = tuple(field.name for field in fields(RetrievalOptions))
 _LOC_FIELDS = tuple(field.name for field in fields(Loc))
@@ -111,12 +110,17 @@ class KnowledgeOperations:
         schema = input_schema(KnowledgeSearch)
         properties = schema["properties"]
         properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in self._knowledge.sources]}
-        properties["filters"] |= {
-            "properties": {
-                source.name: _filter_schema(source) for source in self._knowledge.sources if filter_names(source)
-            },
-            "additionalProperties": False,
-        }
+        by_source = {}
+        for source in self._knowledge.sources:
+            if names := filter_names(source):
+                declared = input_schema(source.search_input)["properties"]
+                by_source[source.name] = {
+                    "type": "object",
+                    "description": f"Filters for {source.name}.",
+                    "properties": {name: declared[name] for name in names},
+                    "additionalProperties": False,
+                }
+        properties["filters"] |= {"properties": by_source, "additionalProperties": False}
         return Operation(
             id="search_knowledge",
             method="POST",
@@ -186,13 +190,3 @@ class KnowledgeOperations:
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,
         )
-
-
-def _filter_schema(source: Source) -> Mapping[str, Any]:
-    properties = input_schema(source.search_input)["properties"]
-    return {
-        "type": "object",
-        "description": f"Filters for {source.name}.",
-        "properties": {name: properties[name] for name in filter_names(source)},
-        "additionalProperties": False,
-    }

@@ -170,6 +170,9 @@ def _most_frequent(counts: Sequence[Sequence[TagCount]]) -> tuple[TagCount, ...]
 
 
 def _listed(source: str, item: Any) -> LibraryItem:
+    chars = item.length_chars if isinstance(item, MediaItem) else None
+    if not isinstance(item, MediaItem | Conversation):
+        chars = text_chars(ITEM_KINDS[source], item)
     return LibraryItem(
         uri=uri_of(source, item.id),
         source=source,
@@ -181,14 +184,8 @@ def _listed(source: str, item: Any) -> LibraryItem:
         media_type=item.media_type if isinstance(item, MediaItem) else None,
         namespace=item.namespace if isinstance(item, Conversation) else None,
         messages=item.message_count if isinstance(item, Conversation) else None,
-        chars=_length(source, item),
+        chars=chars,
     )
-
-
-def _length(source: str, item: Any) -> int | None:
-    if isinstance(item, MediaItem):
-        return item.length_chars
-    return None if isinstance(item, Conversation) else text_chars(ITEM_KINDS[source], item)
 
 
 def library_operations(runtime: Runtime) -> list[Operation]:

@@ -180,16 +180,18 @@ class Operation(Struct, frozen=True, kw_only=True):
         path_names = frozenset(_VARIABLE.findall(self.path))
         names = _field_names(self.input)
         assert path_names <= set(names), f"{self.id}: the path has a variable that is not a field of the input"
-        return {name: "path" if name in path_names else self._location_outside_path(name) for name in names}
+        may_have_body = self.method in _METHODS_WITH_BODY and self.upload is None
+        locations: dict[str, Location] = {}
+        for name in names:
+            locations[name] = "body" if may_have_body and name not in self.query else "query"
+            if name in self.headers:
+                locations[name] = "header"
+            if name in path_names:
+                locations[name] = "path"
+        return locations
 
     def input_schema(self) -> Mapping[str, Any]:
         return self.schema if self.schema is not None else input_schema(self.input)
-
-    def _location_outside_path(self, name: str) -> Location:
-        if name in self.headers:
-            return "header"
-        is_in_body = self.method in _METHODS_WITH_BODY and self.upload is None and name not in self.query
-        return "body" if is_in_body else "query"
 
 
 @cache

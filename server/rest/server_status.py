@@ -21,14 +21,13 @@ from server.doctor.tokens import Check
 from server.metrics import Metrics
 from server.rest.account import NoArguments
 from server.rest.administration import admin_operation
-from server.rest.audit import ACCOUNT_TOOLS
+from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from server.service_endpoints import Readiness
 from server.version import VERSION
 from server.worker_state import WorkerState, add_worker_states
 from sources.semantic.service import model_description
-from sources.storage.contract import EmbeddingState
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):
@@ -113,6 +112,9 @@ class StatusEndpoint:
         states = await self._metrics.read_states()
         total = add_worker_states(list(states.values()))
         disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
+        embedding = total.libraries.embedding
+        # `florilegium backup` is another process; it leaves an event in the audit log.
+        backups = await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1)
         return ServerStatus(
             version=VERSION,
             **_figures(total),
@@ -120,34 +122,28 @@ class StatusEndpoint:
             users=len(await runtime.registry.list_users()),
             disk_free_bytes=disk.free,
             disk_size_bytes=disk.total,
-            semantic_problem=total.libraries.embedding.problem,
-            embedding=self._embedding(total.libraries.embedding),
-            sources=self._sources(total.skipped_users),
+            semantic_problem=embedding.problem,
+            embedding=EmbeddingHealth(
+                model=model_description(runtime.settings),
+                problem=embedding.problem,
+                users_waiting=embedding.users_waiting,
+                rows_missing=embedding.rows_missing,
+                coverage=embedding.coverage,
+                passages_total=embedding.passages_total,
+            ),
+            sources=[
+                SourceHealth(name=one.name, title=one.title, skipped_users=total.skipped_users.get(one.name, 0))
+                for one in runtime.knowledge.sources
+            ],
             workers=[WorkerStatus(worker=number, **_figures(state)) for number, state in states.items()],
-            last_backup=await self._last_backup(),
+            last_backup=next(
+                (
+                    LastBackup(time=format_timestamp(one.time), folder=one.target, contents=one.detail)
+                    for one in backups
+                ),
+                None,
+            ),
         )
-
-    def _embedding(self, state: EmbeddingState) -> EmbeddingHealth:
-        return EmbeddingHealth(
-            model=model_description(self._runtime.settings),
-            problem=state.problem,
-            users_waiting=state.users_waiting,
-            rows_missing=state.rows_missing,
-            coverage=state.coverage,
-            passages_total=state.passages_total,
-        )
-
-    def _sources(self, skipped_users: Mapping[str, int]) -> list[SourceHealth]:
-        return [
-            SourceHealth(name=source.name, title=source.title, skipped_users=skipped_users.get(source.name, 0))
-            for source in self._runtime.knowledge.sources
-        ]
-
-    async def _last_backup(self) -> LastBackup | None:
-        events = await self._runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1)
-        if not events:
-            return None
-        return LastBackup(time=format_timestamp(events[0].time), folder=events[0].target, contents=events[0].detail)
 
 
 def _figures(state: WorkerState) -> dict[str, Any]:
@@ -256,7 +252,7 @@ class ConnectionTests:
 
 
 def connection_test_operation(runtime: Runtime) -> Operation:
-    return Operation(
+    return account_operation(
         id="test_connection",
         method="POST",
         path="/api/v1/connection-test",
@@ -269,6 +265,4 @@ def connection_test_operation(runtime: Runtime) -> Operation:
         response=ConnectionReport,
         handler=ConnectionTests(runtime.settings, runtime.registry).run,
         caller="unrestricted",
-        tools=ACCOUNT_TOOLS,
-        needs_all_sources=True,
     )

@@ -118,24 +118,19 @@ def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping
         target.clear(name)
     digests = {}
     for name in names:
-        columns = _common_columns(source, target, name)
+        # Both must have the same columns: a value must not be left behind silently. They are sorted, so that the
+        # checksum does not depend on their order in an engine.
+        others = target.columns(name)
+        columns = sorted(source.columns(name) or others)  # a file that was never written has no tables
+        if set(columns) != set(others):
+            different = ", ".join(sorted(set(columns) ^ set(others)))
+            raise StorageError(f"the table {name} has other columns in the target: {different}; upgrade both first")
         builder = _DigestBuilder()
         target.insert(name, columns, builder.add_all(source.rows(name, columns)))
         digests[name] = builder.digest()
         if digest_table(target, name, columns) != digests[name]:
             raise StorageError(f"the copy of the table {name} differs from the original; nothing was kept of it")
     return digests
-
-
-def _common_columns(source: Tables, target: Tables, table: str) -> tuple[str, ...]:
-    """Both must have the same columns: a value must not be left behind silently. They are sorted, so that the checksum
-    does not depend on their order in an engine."""
-    others = target.columns(table)
-    columns = source.columns(table) or others  # a file that was never written has no tables
-    if set(columns) != set(others):
-        different = ", ".join(sorted(set(columns) ^ set(others)))
-        raise StorageError(f"the table {table} has other columns in the target: {different}; upgrade both first")
-    return tuple(sorted(columns))
 
 
 def _list(columns: Sequence[str]) -> str:

@@ -277,8 +277,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
             path="/api/v1/account",
             summary="Get your account",
             description="Your name and role, and what your credential allows.",
-            input=NoArguments,
-            response=Account,
             handler=endpoints.get_account,
             tools=("server_info",),
         ),
@@ -288,8 +286,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
             path="/api/v1/keys",
             summary="List your API keys",
             description="Your API keys without their secrets, with their restrictions and their last use.",
-            input=NoArguments,
-            response=KeyList,
             handler=endpoints.list_keys,
         ),
         account_operation(
@@ -301,8 +297,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
                 "Creates an API key with scopes that your own credential has. The secret is shown once. A key that "
                 "expires creates only keys that expire no later. In a browser, it needs a recent sign-in."
             ),
-            input=CreateKeyRequest,
-            response=NewKey,
             handler=endpoints.create_key,
             caller="recent_browser",
             status=201,
@@ -317,8 +311,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
                 "`created` in the response lists what was created with the key: keys, followed sources, invitations. "
                 "With `created=true` in the request these are revoked, too."
             ),
-            input=RevokeKeyRequest,
-            response=RevokedKey,
             handler=endpoints.revoke_key,
             caller="unrestricted",
             error_statuses=_NOT_FOUND,
@@ -329,8 +321,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
             path="/api/v1/connections",
             summary="List connected applications",
             description="The applications that you allowed to use your library, and what each of them may do.",
-            input=NoArguments,
-            response=ConnectionList,
             handler=endpoints.list_connections,
         ),
         account_operation(
@@ -339,8 +329,6 @@ def account_operations(runtime: Runtime) -> list[Operation]:
             path="/api/v1/connections/{id}",
             summary="Disconnect an application",
             description="Ends the access of a connected application, from its next call on. Needs a recent sign-in.",
-            input=ConnectionRequest,
-            response=ConnectedApplication,
             handler=endpoints.revoke_connection,
             caller="recent_sign_in",
             error_statuses=_NOT_FOUND,
@@ -403,8 +391,6 @@ def usage_operation(runtime: Runtime) -> Operation:
             "or waiting, and the quotas. Space that deleted items left free does not count. Writes beyond a quota fail "
             "with 507; text beyond the quota of passages is found by its words only."
         ),
-        input=UsageRequest,
-        response=UsageResponse,
         handler=endpoint.get,
         tools=("server_info",),
         needs_all_sources=True,

@@ -194,8 +194,6 @@ def audit_operations(runtime: Runtime) -> list[Operation]:
                 "Who signed in, which client read which item, and changes of users, keys and connections, newest "
                 "first. Users see their own events; with the scope admin, those of all users."
             ),
-            input=AuditRequest,
-            response=AuditPage,
             handler=endpoints.list_events,
             other_scopes=(ADMIN,),
             error_statuses=frozenset((404,)),
@@ -209,8 +207,6 @@ def audit_operations(runtime: Runtime) -> list[Operation]:
                 "Which client read which of your items, newest first. Whole items, passages, transcripts and messages "
                 "count as read; snippets in a list of hits do not."
             ),
-            input=ReadsRequest,
-            response=ReadPage,
             handler=endpoints.list_reads,
         ),
     ]

@@ -76,7 +76,5 @@ def calls_operation(runtime: Runtime) -> Operation:
             "Which tools, resources and prompts your clients used, newest first, without arguments and results. They "
             "are kept for a day at most, and until the server is restarted."
         ),
-        input=CallsRequest,
-        response=CallList,
         handler=CallEndpoints(runtime.recent_calls, runtime.registry, runtime.oauth_grants).list,
     )

@@ -99,8 +99,6 @@ def import_operations(runtime: Runtime) -> list[Operation]:
             path=_PATH + "/formats",
             summary="List the formats of imports",
             description="The formats that can be imported: their names, titles for people, and the suffixes of files.",
-            input=ListImportsRequest,
-            response=ImportFormatList,
             handler=endpoints.list_formats,
         ),
         list_imports_operation(endpoints),
@@ -110,8 +108,6 @@ def import_operations(runtime: Runtime) -> list[Operation]:
             path=_PATH + "/{id}",
             summary="Get an import",
             description="The progress of an import and, once it has ended, the result for every kind of item.",
-            input=ImportJobRequest,
-            response=ImportJob,
             handler=endpoints.get,
             error_statuses=_NOT_FOUND,
         ),
@@ -121,7 +117,6 @@ def import_operations(runtime: Runtime) -> list[Operation]:
             path=_PATH + "/{id}/events",
             summary="Follow an import",
             description="The job as server-sent events: `progress` after every change, and `end` when it has ended.",
-            input=ImportJobRequest,
             response=_EVENTS,
             handler=endpoints.follow,
             error_statuses=_NOT_FOUND,
@@ -142,7 +137,6 @@ def start_import_operation(endpoints: ImportEndpoints, settings: Settings) -> Op
             "only what has changed in it."
         ),
         input=StartImportRequest,
-        response=ImportJob,
         handler=endpoints.start,
         status=202,
         upload=Upload(_FILE, settings.import_max_bytes),
@@ -157,8 +151,6 @@ def list_imports_operation(endpoints: ImportEndpoints) -> Operation:
         path=_PATH,
         summary="List imports",
         description="The user's imports, newest first. Dry runs are forgotten when the server is restarted.",
-        input=ListImportsRequest,
-        response=ImportList,
         handler=endpoints.list,
     )
 
@@ -170,8 +162,6 @@ def cancel_import_operation(endpoints: ImportEndpoints) -> Operation:
         path=_PATH + "/{id}",
         summary="Cancel an import",
         description="Stops an import. Items already written are kept; importing the file again adds the rest.",
-        input=ImportJobRequest,
-        response=ImportJob,
         handler=endpoints.cancel,
         error_statuses=_NOT_FOUND,
     )

@@ -132,8 +132,6 @@ class KnowledgeOperations:
                 "item; read it with read_item. Pass the session of a response to later searches to omit items that "
                 "were already returned."
             ),
-            input=KnowledgeSearch,
-            response=KnowledgeResponse,
             handler=self.search,
             tools=("knowledge_search",),
             error_statuses=_NOT_FOUND,
@@ -150,8 +148,6 @@ class KnowledgeOperations:
                 "Find items of all sources that are similar in meaning to an item, nearest first, as items_similar "
                 "does. Needs an embedding model."
             ),
-            input=ItemsSimilar,
-            response=SearchResponse,
             handler=self.find_similar,
             tools=("items_similar",),
             error_statuses=_NOT_FOUND,
@@ -169,8 +165,6 @@ class KnowledgeOperations:
                 "Read an item of any source by the source and id of a hit: a snippet, the passage at a position or "
                 "query with its neighbours, or the whole item, within a token budget."
             ),
-            input=ItemRequest,
-            response=GetResponse,
             handler=self.read_item,
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,
@@ -184,8 +178,6 @@ class KnowledgeOperations:
             path="/api/v1/items",
             summary="Read an item by its URI",
             description="Read an item like read_item, by the uri of a hit, such as notes://6f1c.",
-            input=UriRequest,
-            response=GetResponse,
             handler=self.read_uri,
             tools=_READ_TOOLS,
             error_statuses=_NOT_FOUND,

@@ -203,8 +203,6 @@ def overview_operation(endpoints: LibraryEndpoints) -> Operation:
             "How many items and words each source has, the most frequent tags, the media types and namespaces with "
             "their numbers of items, the size of the library and its quotas, and the items that were changed last."
         ),
-        input=LibraryRequest,
-        response=LibraryOverview,
         handler=endpoints.overview,
         tools=("knowledge_search",),
     )
@@ -220,8 +218,6 @@ def items_operation(endpoints: LibraryEndpoints) -> Operation:
             "List the items of one source or of all, most recently changed first, also by tag, media type, namespace "
             "and date. To find words, use search_knowledge."
         ),
-        input=LibraryItemsRequest,
-        response=LibraryItems,
         handler=endpoints.items,
         tools=("knowledge_search",),
     )

@@ -8,10 +8,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, get_type_hints
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, force_setattr
 from starlette.responses import StreamingResponse
 
 from auth.context import READ, WRITE, Principal, RequestContext
@@ -120,10 +120,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     path: str
     summary: str
     description: str
-    input: type[Struct]
-    # The type that the handler returns, sent as JSON; or media types, if it returns a whole Response.
-    response: type[Any] | str | tuple[str, ...]
     handler: Callable[[RequestContext, Any], Awaitable[Any]]
+    # The type of the second argument of the handler, which need not be repeated here.
+    input: type[Struct] = Struct
+    # The type that the handler returns, sent as JSON; or media types, if it returns a whole Response. Taken from the
+    # annotation of the handler if it is empty.
+    response: type[Any] | str | tuple[str, ...] = ""
     # The tools that return the same data. The operation is charged to the rate limit of the first, and is open to
     # credentials whose profile permits any of them.
     tools: tuple[str, ...]
@@ -150,6 +152,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     error_format: ErrorFormat = DEFAULT_ERROR_FORMAT
     # Replaces the derived schema of the input where a Struct cannot express it.
     schema: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.input is Struct or not self.response:
+            _, input_type, *_, response = get_type_hints(self.handler).values()
+            force_setattr(self, "input", input_type if self.input is Struct else self.input)
+            force_setattr(self, "response", self.response or response)
 
     @property
     def public_path(self) -> str:

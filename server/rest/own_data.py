@@ -178,7 +178,6 @@ def own_data_operations(runtime: Runtime) -> list[Operation]:
                 "Your whole library as a zip of JSON lines and Markdown pages, as `florilegium export` writes it. It "
                 "can be imported again."
             ),
-            input=NoArguments,
             response=_ZIP,
             handler=endpoints.export,
             deadline_ms=deadline_ms,
@@ -189,8 +188,6 @@ def own_data_operations(runtime: Runtime) -> list[Operation]:
             path="/api/v1/account/deletion",
             summary="Prepare the deletion of your data",
             description="What delete_data would delete, and the token that it needs. Nothing is deleted yet.",
-            input=NoArguments,
-            response=DeletionPreview,
             handler=endpoints.prepare_deletion,
             caller="unrestricted",
             scope=WRITE,
@@ -204,8 +201,6 @@ def own_data_operations(runtime: Runtime) -> list[Operation]:
                 "Deletes your whole library and the record of its reads. This cannot be undone. Your account and your "
                 "keys stay; backups keep what they contain. Needs a recent sign-in."
             ),
-            input=DeletionRequest,
-            response=DeletedData,
             handler=endpoints.delete,
             caller="recent_sign_in",
             scope=WRITE,
@@ -220,8 +215,6 @@ def own_data_operations(runtime: Runtime) -> list[Operation]:
                 "Deletes your account with all keys and connections, and your whole library. This cannot be undone; "
                 "backups keep what they contain. The last administrator cannot be deleted. Needs a recent sign-in."
             ),
-            input=DeletionRequest,
-            response=DeletedAccount,
             handler=endpoints.delete_account,
             caller="recent_sign_in",
             scope=WRITE,

@@ -178,8 +178,6 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
             "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
             "responses there were, for all workers of this machine together and for each."
         ),
-        request=NoArguments,
-        response=ServerStatus,
         handler=StatusEndpoint(runtime, metrics).status,
     )
 
@@ -261,8 +259,6 @@ def connection_test_operation(runtime: Runtime) -> Operation:
             "Replays how a client connects to the public address of this server: the call without a token, the hops of "
             "signing in, and a search. Says at which hop it fails, and what to change. Nothing else can be tested."
         ),
-        input=ConnectionTestRequest,
-        response=ConnectionReport,
         handler=ConnectionTests(runtime.settings, runtime.registry).run,
         caller="unrestricted",
     )

@@ -49,6 +49,7 @@ def require_data_root(settings: Settings) -> DataRoot:
     reported instead of becoming a new, empty library.
     """
     root = data_root(settings)
+    # The users are in PostgreSQL then, and this machine may never have had a data directory.
     if settings.storage_url:
         return create_data_root(settings)
     root.require_control()
@@ -71,6 +72,7 @@ def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T
 
     async def run() -> T:
         root = create_data_root(settings) if creates else require_data_root(settings)
+        # Access that a command withdraws has ended in all processes of the server when the command returns.
         async with Registry.open(control_location(settings, root), waits_for_servers=True) as registry:
             return await work(registry)
 

@@ -180,6 +180,7 @@ Store = DataRoot | ConnectionOptions
     help=f"Where the data is now. Default: ${MIGRATION_SOURCE_VARIABLE}, or the store of the settings.",
 )
 @setting_options("data_dir")
+# A URL contains a password, and other accounts can read command lines: both stores can be named in the environment.
 def migrate_store(overrides: SettingsOverrides, target: str, source: str | None) -> None:
     """Copy all users and libraries from SQLite to PostgreSQL, or back.
 
@@ -230,6 +231,7 @@ def _parse_store(option: str, text: str) -> Store:
 # `florilegium migrate`: upgrades libraries to the schema of this version, or lists those that need it.
 
 
+# `--check` must change nothing, so that the versions are read without opening a file for writing.
 class _FileSchema(Struct, frozen=True):
     """The schema of one file. `user_id` is None for the control database."""
 

@@ -96,6 +96,7 @@ async def _check_pgvector(settings: Settings) -> list[Check]:
     """Returns nothing if the database cannot be read, which another check reports."""
     location = control_location(settings, DataRoot(Path(settings.data_dir)))
     assert isinstance(location, ConnectionOptions)
+    # In a read-only transaction: checks never create anything, also not the extension.
     threads = ConnectionThreads(location, 1, "doctor")
     extension = VectorExtensionMemory()
     try:
@@ -331,6 +332,7 @@ def check_port(settings: Settings) -> Check:
             probe.bind((settings.host, settings.port))
     except OSError as error:
         cause = (error.strerror or "unavailable").lower()
+        # In use is what an operator expects while the server runs, if it is this server, and of this version.
         try:
             health = fetch_health(local_url(settings))
         except Unavailable:
@@ -345,6 +347,7 @@ def check_port(settings: Settings) -> Check:
 async def check_auth(settings: Settings, now: float) -> Check:
     name = "authentication"
     try:
+        # With the secret, the whole way of a token can be tried: it is minted here and verified as a call would.
         if settings.jwt_secret:
             keys = load_signing_keys(settings)
             assert keys is not None
@@ -366,6 +369,7 @@ async def check_auth(settings: Settings, now: float) -> Check:
 
 
 async def _check_jwks(settings: Settings) -> Check:
+    # Fetched with the limits of the server, so that a document that is too large or too slow fails here, too.
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 

@@ -48,6 +48,7 @@ def tour(options: str) -> str:
 
 def program_name() -> str:
     """Returns the program as it can be typed here: `.venv/bin/florilegium` if it is not on the PATH."""
+    # Commands are printed to be copied. Under another name (`python -m server.cli`), the name of the program is shown.
     invoked = sys.argv[0]
     is_on_path = Path(invoked).name != _PROGRAM or shutil.which(_PROGRAM) is not None
     return _PROGRAM if is_on_path else quote(invoked)

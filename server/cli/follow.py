@@ -39,6 +39,7 @@ from sources.storage.contract import Library
 # The commands work with and without a running server: they change records in the control database, and a server that
 # runs reads these. `follow run` reads a source itself only if no server has the lock of the data directory.
 
+# The command line shows all users of a deployment, each with one problem. REST has pages.
 _USERS_MAX = 100_000
 _PROBLEMS_MAX = 1
 
@@ -66,6 +67,7 @@ def add_deployment(
             interval_s=interval_s,
         )
         folders = DeploymentFolders(settings, registry)
+        # Now instead of at the next scan, so that the answer says how many users were found.
         await folders.follow_new(deployment)
         return deployment, await describe_deployment(deployment, folders)
 
@@ -508,6 +510,7 @@ async def _run_here(
                     except FlorilegiumError as error:
                         reports[record.id] = error
     except StorageError as error:
+        # The lock of the data directory is taken, by a server or by another command that writes.
         if "is in use by" in error.message:
             raise _ServerIsRunning from error
         raise

@@ -93,6 +93,8 @@ def get(
         _show(response, query or "", settings)
 
 
+# Everything from the library passes `strip_control_characters` or the highlighter, which does: an imported text could
+# otherwise move the cursor or set the title of the terminal.
 def _show(response: GetResponse, query: str, settings: Settings) -> None:
     highlighter, meta = MatchHighlighter(read_query(query, settings)), response.meta
     echo(f"{click.style(strip_control_characters(meta.title or '(no title)'), bold=True)}  {source_style(meta.source)}")

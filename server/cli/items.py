@@ -226,6 +226,7 @@ def tag(
 
     `florilegium tag notes://6f1c +work -inbox` adds work and removes inbox.
     """
+    # `-inbox` looks like an option, so that click passes on what it does not know, and it is checked here.
     for text in tags:
         if len(text) < 2 or text[0] not in "+-":
             raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")

@@ -73,6 +73,7 @@ def create(
         owner = await find_user(registry, user)
         return await registry.create_key(owner.id, name, scopes, expires_at, profile, sources or None)
 
+    # `--quiet` prints nothing but the key, also not the data directory on stderr.
     settings = overrides.load().settings if quiet else load_for_change(overrides)
     require_known_sources(settings, sources)
     record, secret = run_with_registry(settings, work)

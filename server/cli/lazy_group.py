@@ -64,6 +64,7 @@ class LazyGroup(click.Group):
         if target is None:
             return None
         module, _, name = target.partition(":")
+        # Each command imports only what it needs: `stdio` must not load starlette, jwt or uvicorn.
         with lasting_objects():
             command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
@@ -83,6 +84,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (ConfigurationError, InvalidParams) as error:
             raise CommandUsageError(error.message) from error
+        # Operators may see why PostgreSQL was not reached. Callers of a server may not.
         except DatabaseUnavailable as error:
             raise CommandError(f"{error.message} ({error.reason})" if error.reason else error.message) from error
         except FlorilegiumError as error:
@@ -98,16 +100,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 OFFERED = {setting.name: setting for setting in SETTINGS if not setting.is_secret}
 # The settings that people give on the command line; `--help` lists only these, and `--help-all` every one.
-COMMON = (
-    "host",
-    "port",
-    "public_url",
-    "workers",
-    "data_dir",
-    "log_level",
-    "semantic_model",
-    "require_auth",
-)
+COMMON = ("host", "port", "public_url", "workers", "data_dir", "log_level", "semantic_model", "require_auth")
 _HELP_ALL = "server.cli.help_all"
 # By the first word of a setting's type.
 _METAVARS = {
@@ -195,6 +188,7 @@ def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
             global_config_file = click.get_current_context().find_root().obj
             return function(SettingsOverrides(cli, config_file or global_config_file), **values)
 
+        # click takes the help and the name of the command from these.
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__
         # `--config` works before and after the name of the command.

@@ -78,7 +78,9 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if is_locked else nullcontext():
         async with Registry.open(control_location(settings, root)) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
+            # The quotas of a user apply on the command line, too.
             quotas, semantic = Quotas(registry.database, settings), SemanticService(settings)
+            # Work in the background would end with the command; `florilegium embed` embeds.
             libraries = open_libraries(settings, root, semantic, quotas, embeds_in_background=False)
             try:
                 local = LocalLibrary(libraries, semantic, local_context(user, root), user)

@@ -21,6 +21,7 @@ from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, FileState, check_library
 from sources.storage.sqlite.maintenance.maintenance import reindex, salvage
 
+# On a terminal a line is redrawn. In a log, each line stays, so that there are few.
 _DRAW_INTERVAL_S = 0.5
 _PRINT_INTERVAL_S = 10.0
 _ERASE_LINE = "\r\x1b[2K"
@@ -89,6 +90,7 @@ def repair(overrides: SettingsOverrides, user: str, accept_loss: bool) -> None:
     settings = overrides.load().settings
     require_sqlite(settings, "repair", "restore a dump of the database with pg_restore")
     root, record = data_root(settings), run_with_registry(settings, lambda registry: find_user(registry, user))
+    # Damaged files are replaced, so that no server and no other command may write to them.
     with locked_directory(root.root, "repair", "maintenance"):
         checks = check_library(root, record.id)
         repairs = [_repair(settings, root, record, check, accept_loss=accept_loss) for check in checks]

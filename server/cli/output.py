@@ -72,6 +72,7 @@ def format_time(seconds: float | None) -> str | None:
 
 def confirm(question: str) -> None:
     """Asks on the terminal, and ends the command unless the answer is yes."""
+    # Without a terminal, the answer would be whatever is piped to the command.
     if not sys.stdin.isatty():
         raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
     click.confirm(question, abort=True)
@@ -97,6 +98,7 @@ def require_url(field: str, url: str) -> str:
         _ = parts.port  # the port is parsed and validated only when accessed
     except ValueError:
         parts = urlsplit("")
+    # The URL becomes part of commands and configuration that people copy, so that no character may need quoting.
     plain = url.isascii() and url.isprintable() and not set(" \"'<>\\^`{|}?#") & set(url)
     if not plain or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidParams(f"{field}: expected http:// or https:// and a host, without a query, got {url[:80]!r}")

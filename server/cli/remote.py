@@ -32,6 +32,7 @@ class RemoteApi:
             raise InvalidParams(f"--server: expected a URL such as https://kb.example.com, got {url[:80]!r}")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise InvalidParams("--server: expected https, because the token would be sent unencrypted")
+        # The address that people have given to their clients ends with /mcp.
         self._base_url = url.rstrip("/").removesuffix("/mcp")
         self._token = token
 

@@ -60,11 +60,7 @@ def search(
     loaded = overrides.load()
     settings = demo_settings(loaded) if demo else loaded.settings
     request = KnowledgeSearch(
-        query=" ".join(query),
-        limit=limit,
-        offset=offset,
-        sources=sources,
-        order_by="recent" if recent else "relevance",
+        query=" ".join(query), limit=limit, offset=offset, sources=sources, order_by="recent" if recent else "relevance"
     )
     if (server := remote_server()) is not None:
         body = {"query": request.query, "limit": limit, "offset": offset, "sources": sources}
@@ -85,6 +81,7 @@ def search(
         print_hits(response.results, request.query, request.offset, settings)
         for note in _notes(response):
             echo(note, err=True)
+    # As grep does, so that scripts can tell.
     if not response.results:
         click.get_current_context().exit(1)
 

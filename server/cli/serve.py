@@ -47,6 +47,8 @@ def serve(overrides: SettingsOverrides, demo: bool, descriptor: int | None) -> N
     with lasting_objects():
         from server.serving import run  # noqa: PLC0415 - importing the web stack takes 0.5 s, and only `serve` needs it
 
+    # This process is one of three: the only server process, the one that starts workers, or one of these workers, which
+    # finds its place in the environment.
     place = worker_place(os.environ)
     inherited = inherited_sockets(descriptor, os.environ)
     sockets = [listening_socket(number) for number in place.sockets] if place else inherited
@@ -90,6 +92,7 @@ async def _serve_with_workers(settings: Settings, sockets: Sequence[socket.socke
         url = local_url(replace(settings, port=sockets[0].getsockname()[1]))
         if lock is not None:
             lock.publish_url(url)
+        # A worker is a new process with the same arguments. It inherits the sockets, so that all serve one address.
         command = [sys.executable, "-m", "server.cli", *sys.argv[1:]]
         workers = WorkerProcesses(command, settings.workers, sockets, lambda: manager.ready(url), _WORKER_HANG_S)
         async with manager.watchdog():
@@ -178,6 +181,7 @@ class _Service:
         asyncio.get_running_loop().run_in_executor(None, _log_sandbox, settings)
 
     def _stop(self) -> None:
+        # SIGTERM ends the process within the grace period, even if something hangs.
         self._stop_limit.start()
         self._manager.stopping()
 
@@ -185,6 +189,7 @@ class _Service:
     def _reload_on_hangup(self, reload: Callable[[], None]) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
+        # systemd waits for READY=1 after RELOADING=1 (sd_notify).
         def handle() -> None:
             self._manager.reloading()
             reload()

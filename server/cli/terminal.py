@@ -67,6 +67,7 @@ class MatchHighlighter:
         text, start = strip_control_characters(text), 0
         ranges = self._ranges(text)
         width = min(_WIDTH_MAX, terminal_columns()) - len(_INDENT)
+        # `start` counts the space that wrapping removes. Words are not broken, because the offsets would be lost.
         for line in textwrap.wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False):
             yield _INDENT + _styled(line, start, ranges)
             start += len(line) + 1
@@ -195,6 +196,7 @@ async def _draw(progress: ImportProgress, started: float) -> None:
         await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
+# For logs: no sequences that only a terminal understands.
 async def _print(progress: ImportProgress) -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)

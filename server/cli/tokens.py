@@ -61,6 +61,7 @@ def mint(
 def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = load_for_change(overrides)
+    # One byte more than allowed and the newline, so that a token that is too long is refused and not cut.
     credential = sys.stdin.readline(settings.fixed.token_max_bytes + 2).strip() if text == "-" else text
     if has_key_prefix(credential):
         raise InvalidParams("TOKEN: expected a JWT, got an API key; `florilegium key revoke ID` revokes keys")
@@ -69,6 +70,7 @@ def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
         keys = load_signing_keys(settings)
         if keys is None:
             raise ConfigurationError("no JWT key is configured, so no token is accepted")
+        # Only a token that would be accepted can be revoked. The entry is not needed any more once it has expired.
         claims = await JwtVerifier(settings, keys).verify(credential, time.time())
         await registry.revoke_token(claims.identity, claims.expires_at)
         return claims

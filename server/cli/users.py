@@ -17,14 +17,7 @@ from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
 from config.paths import UserId, is_user_id
 from config.settings import Settings
-from server.cli.admin import (
-    data_root,
-    find_user,
-    load_for_change,
-    record_change,
-    record_operation,
-    run_with_registry,
-)
+from server.cli.admin import data_root, find_user, load_for_change, record_change, record_operation, run_with_registry
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, local_url, print_json, print_table
 from server.cli.remote import path_segment, remote_server
@@ -145,9 +138,7 @@ def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -
         return
     settings = _load_for_link(overrides)
     link = run_with_registry(
-        settings,
-        lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name),
-        creates=True,
+        settings, lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name), creates=True
     )
     record_operation(settings, "user.invite", target=name, detail=role)
     _print_link(_link_data(settings, link), sentence, as_json)
@@ -342,6 +333,8 @@ def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> N
 
 
 async def _delete_library(settings: Settings, user_id: UserId) -> None:
+    # The library, what copies of the control database from before migrations have of the user, and the log of reads.
+    # Other events of the user stay in the audit log.
     root = data_root(settings)
     if settings.storage_url:
         libraries = open_libraries(settings, root)

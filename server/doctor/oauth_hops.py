@@ -52,10 +52,7 @@ FLOWS: Mapping[str, ClientFlow] = {
         required_tools=frozenset(("search", "fetch")),
     ),
     "claude-ai": ClientFlow(
-        title="claude.ai",
-        redirect_uri="https://claude.ai/api/mcp/auth_callback",
-        is_hosted=True,
-        accepts_keys=False,
+        title="claude.ai", redirect_uri="https://claude.ai/api/mcp/auth_callback", is_hosted=True, accepts_keys=False
     ),
     "claude-code": ClientFlow(title="Claude Code", redirect_uri="http://localhost:33418/callback"),
     "claude-desktop": ClientFlow(title="Claude Desktop, through `florilegium stdio --remote`"),
@@ -83,6 +80,7 @@ FLOWS: Mapping[str, ClientFlow] = {
 
 
 _RESOURCE_METADATA = re.compile(r'resource_metadata="([^"]*)"')
+# The client that a registration leaves behind has this name in the list of clients.
 _REGISTERED_NAME = "Florilegium doctor"
 
 
@@ -115,6 +113,7 @@ async def read_resource(requests: Requests, url: str, challenge: str) -> Protect
             "the response 401 has no resource_metadata in WWW-Authenticate, so clients cannot find the sign-in; "
             "let the proxy pass this header through"
         )
+    # Behind a proxy, the server names the address that it listens on unless public_url is set.
     if urlsplit(metadata_url).netloc != urlsplit(url).netloc:
         raise HopFailed(
             f"the challenge leads to {metadata_url}, but clients use {_base(url)}: set public_url to {_base(url)}"
@@ -148,6 +147,7 @@ async def read_authorization_server(requests: Requests, issuer: str) -> Mapping[
         response = await requests.get(metadata_url)
         if response.status == 200:
             metadata = response.json_object(metadata_url)
+            # RFC 8414 section 3.3: clients must not use metadata of another issuer.
             if str(metadata.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
                 raise HopFailed(
                     f"the metadata has the issuer {metadata.get('issuer')!r}, but clients expect {issuer!r}"
@@ -219,10 +219,12 @@ async def authorize(
         **({"scope": " ".join(resource.scopes)} if resource.scopes else {}),
     }
     url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+    # The headers with which a browser opens a page.
     headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     response = await requests.send("GET", url, headers)
     if response.status in (301, 302, 303, 307, 308):
         target = urljoin(endpoint, response.headers.get("location", ""))
+        # Back at the client without a person having signed in: only an error can be in the answer.
         if target.startswith(flow.redirect_uri):
             raise HopFailed(f"the authorization server sends people back with an error: {urlsplit(target).query}")
         return target.partition("?")[0]

@@ -21,6 +21,7 @@ from server.doctor.oauth_hops import (
 from server.doctor.requests import HopFailed, HopResponse, Requests, response_problem
 from server.doctor.tokens import Check, ExpectedToken, describe_refusal
 
+# A revision with an `initialize` handshake, whose first request is the same for all clients.
 _PROTOCOL_VERSION = "2025-11-25"
 _INITIALIZE = {
     "protocolVersion": _PROTOCOL_VERSION,
@@ -112,7 +113,7 @@ class ConnectionReplay:
         self._hop = "registration"
         request = await register(self._requests, metadata, self._flow)
         if request is None:
-            # The document is at an address of the vendor, for which nobody else can ask.
+            # The authorization page would fetch the document from the vendor, which the doctor cannot stand in for.
             self._passed(f"{self._flow.title} introduces itself with its metadata document")
             return
         self._passed("a client can register")
@@ -137,6 +138,7 @@ class ConnectionReplay:
                 expected = ExpectedToken(self._url)
             raise HopFailed(describe_refusal(self._token, response, expected))
         server = self._result_of(response, "initialize").get("serverInfo") or {}
+        # A server without sessions sends no id, and then the calls that follow have none either.
         self._session_id = response.headers.get("mcp-session-id", "")
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await self._requests.post_json(self._url, message, self._headers(self._token))

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from config.public_http import OutgoingRequestError, open_response
 
+# Another program may answer at the address, with a response of any size.
 _BODY_MAX_BYTES = 4 * 1024 * 1024
 _QUOTED_CHARS = 120
 
@@ -96,6 +97,7 @@ class Requests:
 
 
 def _connection_problem(url: str, error: OutgoingRequestError) -> str:
+    # The error has only the text of its cause, from OpenSSL or from the resolver of the system.
     host, detail = urlsplit(url).netloc, error.detail
     if "CERTIFICATE_VERIFY_FAILED" in detail:
         reason = detail.partition("certificate verify failed:")[2].partition(" (")[0].strip() or "not trusted"

@@ -32,6 +32,7 @@ class ExpectedToken(Struct, frozen=True):
 def describe_refusal(token: str, response: HopResponse, expected: ExpectedToken) -> str:
     """Returns why the token was refused, as far as its owner can know it."""
     message = response.error_message() or f"status {response.status}"
+    # RFC 6750 section 3.1: 403 means that the token is valid, but has too few scopes.
     if response.status == 403:
         return f"the token is accepted, but not for this: {message}"
     return f"the token is refused ({message}): {'; '.join(token_problems(token, expected, time.time()))}"
@@ -149,6 +150,7 @@ async def _explain_jwt(settings: Settings, data_root: DataRoot, credential: str)
     if has_control_data(settings, data_root):
         async with Registry.open(control_location(settings, data_root)) as registry:
             user = await registry.user_of_claims(claims.issuer, claims.subject, settings.issuer)
+    # A valid token of someone unknown creates a user at the first call, if the settings say so.
     if user is None and not settings.jwt_create_users:
         advice = f"add it with `florilegium user add NAME --subject {claims.subject}`, or set jwt_create_users"
         return Check(_NAME, "fail", f"the token is valid, but there is no user {claims.subject!r}; {advice}")

@@ -96,6 +96,7 @@ def consent_values(
         "client_name": client.name,
         "identity": _identity(client),
         "is_verified": client.kind != "dynamic",
+        # Anyone can choose a name, but the answer goes to this place only.
         "redirect_target": describe_target(redirect_uri) if redirect_uri else "",
         "is_local": bool(redirect_uri) and (is_loopback_uri(redirect_uri) or is_private_use(redirect_uri)),
         "user_name": session.user.name,
@@ -136,6 +137,8 @@ class AuthorizePage:
         await self._services.limits.requests.take(client_address(request))
         query = request.scope["query_string"].decode("latin-1")
         parameters = _parse(query)
+        # The order matters: who asks, where the answer may go, who is signed in, and only then what is asked for. Until
+        # the redirect URI is known to be the client's, every error is a page of this server (RFC 6749 section 4.1.2.1).
         if self._services.is_document(parameters.get("client_id")):
             await self._browser.require_session(request)  # strangers cannot make this server fetch documents
         address = await self._return_address(parameters)
@@ -267,6 +270,8 @@ class DevicePage:
 
     async def show(self, request: Request) -> Response:
         await self._browser.require_session(request)
+        # A link may contain the code (RFC 8628 section 3.3.1). It only fills in the form: the person has to compare the
+        # code with the one on the device.
         return await self._ask_for_code(request, request.query_params.get("user_code", ""))
 
     async def submit(self, request: Request) -> Response:
@@ -276,6 +281,7 @@ class DevicePage:
         user_code = normalize_user_code(form.get("user_code", ""))
         device = await self._services.device_codes.find(user_code)
         if device is None:
+            # User codes are short, so that guesses count like wrong passwords (RFC 8628 section 5.1).
             await self._services.limits.failures.take(client_address(request))
             return await self._ask_for_code(request, form.get("user_code", ""), _UNKNOWN_CODE)
         client = await self._services.find_client(device.client_id)

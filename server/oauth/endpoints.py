@@ -57,6 +57,7 @@ async def authenticate_client(services: OAuthServices, request: Request, paramet
         client = await services.clients.find(client_id)
         if client is None:
             raise InvalidClient("client_id: unknown")
+        # A public client must not send a secret, and a confidential one must send the right one.
         if client.is_public == bool(secret) or not (client.is_public or client.is_secret(secret)):
             raise InvalidClient("client_secret: not accepted")
         return ClientIdentity(client.id, client.metadata.grant_types)
@@ -111,6 +112,7 @@ class OAuthEndpoints:
         return JSONResponse(authorization_server_metadata(self._settings), headers=NO_STORE)
 
     async def register(self, request: Request) -> Response:
+        # Registration needs no credential, so that only the number of clients per address limits it.
         await self._services.limits.registrations.take(client_address(request))
         if not self._settings.oauth_registration:
             raise OAuthError("access_denied", "clients cannot register themselves here; ask the operator for a client")
@@ -206,6 +208,7 @@ class OAuthEndpoints:
     def _token_request(self, client: ClientIdentity, parameters: Parameters, grant_type: str) -> TokenRequest:
         if grant_type not in client.grant_types:
             raise OAuthError("unauthorized_client", f"grant_types: the client did not register {grant_type}")
+        # RFC 8707 section 2.2: a resource that is named must be that of the grant, which applies if none is named.
         resource = self._services.resources.find(parameters.resources).url if parameters.resources else None
         return TokenRequest(
             client_id=client.id,

@@ -61,6 +61,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
 
     async def find_client(self, client_id: str) -> OAuthClient:
         """Returns a client for a person who is signed in: its metadata document is fetched if it has one."""
+        # The id of such a client is the URL of its metadata document; nothing about it is stored here.
         if self.is_document(client_id):
             return await self.documents.find(client_id)
         client = await self.clients.find(client_id)

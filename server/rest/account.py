@@ -169,6 +169,7 @@ class AccountEndpoints:
 
     async def revoke_key(self, context: RequestContext, request: RevokeKeyRequest) -> RevokedKey:
         record = await self._registry.key_by_id(request.id)
+        # The key of another user does not exist for this one: ids cannot be tried out.
         if record is None or record.user.id != context.user_id:
             raise NotFound("key", request.id[:60])
         # Otherwise a key that can only read could end the access of those that can do more.
@@ -208,6 +209,7 @@ class AccountEndpoints:
 
 
 def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str]:
+    # A key for administration has to be asked for, unless the credential can do nothing else.
     if request.scopes is None:
         return context.scopes - {"admin"} or context.scopes
     beyond = sorted(frozenset(request.scopes) - context.scopes)

@@ -43,6 +43,7 @@ def admin_operation(
         summary=summary,
         description=description,
         handler=handler,
+        # Nothing that an agent may hold can change an account: neither a connected application nor a restricted key.
         caller=caller or ("any" if method == "GET" else "unrestricted"),
         tools=ACCOUNT_TOOLS,
         scope=ADMIN,
@@ -61,17 +62,20 @@ async def delete_user(runtime: Runtime, user: UserRecord, *, purge: bool) -> Non
     that no call writes to the files being deleted."""
     if purge:
         await runtime.registry.disable_user(user.id)
+        # A source that is being read would write to the library again.
         await runtime.following.forget(user.id)
         await runtime.libraries.remove(user.id)
         if not runtime.settings.storage_url:
             delete_from_copies(runtime.data_root.control_path, user.id)
         await runtime.audit.delete_reads(user.id)
         await runtime.recent_calls.forget(user.id)
+    # Last, so that a deletion that failed halfway can be repeated.
     await runtime.registry.delete_user(user.id)
 
 
 _USERS = "/api/v1/users"
 _USER = "/api/v1/users/{name}"
+# JSON clients read larger numbers inexactly (RFC 8259 section 6).
 _Quota = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
@@ -173,7 +177,7 @@ class AdministrationEndpoints:
 
     async def delete_user(self, context: RequestContext, request: DeleteUserRequest) -> User:
         record = await find_other_user(self._registry, context, request.name)
-        deleted = await self._user(record)
+        deleted = await self._user(record)  # before it is deleted, because the response has the size of the library
         await delete_user(self._runtime, record, purge=request.purge)
         self._record(context, "user.delete", record, "purged" if request.purge else "")
         return deleted
@@ -253,12 +257,7 @@ def administration_operations(runtime: Runtime) -> list[Operation]:
             status=201,
         ),
         admin_operation(
-            "get_user",
-            "GET",
-            _USER,
-            "Get a user",
-            "A user, with the size of the library.",
-            handler=endpoints.get_user,
+            "get_user", "GET", _USER, "Get a user", "A user, with the size of the library.", handler=endpoints.get_user
         ),
         admin_operation(
             "update_user",
@@ -278,12 +277,7 @@ def administration_operations(runtime: Runtime) -> list[Operation]:
             handler=endpoints.delete_user,
         ),
         admin_operation(
-            "get_quotas",
-            "GET",
-            _USER + "/quotas",
-            "Get quotas",
-            "The quotas of a user.",
-            handler=endpoints.get_quotas,
+            "get_quotas", "GET", _USER + "/quotas", "Get quotas", "The quotas of a user.", handler=endpoints.get_quotas
         ),
         admin_operation(
             "set_quotas",

@@ -111,7 +111,7 @@ class AuditEndpoints:
         )
         events, next_before = await self._page(where, request.limit)
         users: dict[str, str] = {user.id: user.name for user in await self._registry.list_users()}
-        # The names of other users are for administrators only.
+        # The names of other users are for administrators only: to others, a target that is a user stays an id.
         targets = users if context.principal.has_scope(ADMIN) else {}
         names = await self._client_names(None if where.user_id is None else context)
         entries = [
@@ -161,6 +161,7 @@ class AuditEndpoints:
         ]
         return ReadPage(entries, next_before)
 
+    # Decided here and not by the scope of the operation, because everyone may see their own events.
     async def _user_id(self, context: RequestContext, name: str | None) -> str | None:
         """Returns whose events are listed; None means all users, which needs the scope admin."""
         is_admin = context.principal.has_scope(ADMIN)

@@ -76,6 +76,7 @@ class BrowserSessionEndpoints:
         return BrowserList([_browser(one, context) for one in await self._sessions.list(context.user_id)])
 
     async def end_session(self, context: RequestContext, request: BrowserSessionRequest) -> SignedInBrowser:
+        # Only the sessions of the caller are searched, so that an id of another user is unknown.
         found = [one for one in await self._sessions.list(context.user_id) if one.id == request.id]
         if not found:
             raise NotFound("browser session", request.id[:70])

@@ -15,6 +15,7 @@ from server.rest.audit import account_operation, client_names
 from server.rest.operation import Operation
 from server.runtime import Runtime
 
+# Kept in memory, and shared by all workers through Redis if there are several.
 _LIMIT_MAX = 1_000
 
 

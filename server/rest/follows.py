@@ -18,6 +18,7 @@ _ONE = _PATH + "/{id}"
 # There is no such tool, so a key restricted to some tools cannot follow anything. One restricted to a profile with all
 # tools can, like a connected application, within `follow_roots`.
 _operation = partial(Operation, tools=("follow",), scope=WRITE, needs_all_sources=True)
+# At most once a second, and at least once in 30 days.
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 _FollowId = Annotated[str, Meta(description="The id of the followed source.")]
 

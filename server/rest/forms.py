@@ -15,10 +15,12 @@ from config.errors import InvalidParams
 MULTIPART = "multipart/form-data"
 URLENCODED = "application/x-www-form-urlencoded"
 JSON = "application/json"
+# RFC 2046 section 5.1.1: a boundary has 1 to 70 characters.
 _BOUNDARY = re.compile(r"""(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 _PARAMETER = re.compile(rb""";\s*(name|filename)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""", re.IGNORECASE)
 # Browsers write a quote as %22 and line ends as %0D and %0A (WHATWG HTML, multipart/form-data); curl uses a backslash.
 _ESCAPED = re.compile(r'\\(["\\])|%(22|0D|0A)')
+# These do not change the bytes. RFC 7578 section 4.7 deprecates all others.
 _PLAIN_ENCODINGS = (b"", b"7bit", b"8bit", b"binary")
 
 
@@ -125,6 +127,7 @@ def read_part_head(head: bytes) -> PartHead:
     name = parameters.get(b"name")
     if name is None or not disposition.lower().startswith(b"form-data"):
         raise InvalidParams("form data: expected a name in the Content-Disposition of each part")
+    # RFC 7578 section 4.2: the path in a file name must not be used.
     filename = re.split(r"[/\\]", parameters[b"filename"])[-1] if b"filename" in parameters else None
     media_type = headers.get(b"content-type", b"").decode("latin-1")
     return PartHead(name, filename, media_type_of(media_type))

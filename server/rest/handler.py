@@ -44,6 +44,7 @@ class RestHandler:
             operation = self._operations["GET" if request.method == "HEAD" else request.method]
             incoming = IncomingRequest.from_scope(request.scope)
             headers = incoming.headers
+            # The credential is checked before anything of the body is read: strangers cannot occupy memory.
             admitted = await self._admit(request, incoming, operation)
             context = rest_context(self._runtime, admitted)
             args = await read_input(operation, request, headers, self._runtime.settings.body_max_bytes)
@@ -70,6 +71,7 @@ class RestHandler:
         if authorization is None and self._runtime.settings.is_auth_configured:
             session = await self._browser.session_of(request)
             if session is not None:
+                # Cookies are sent by any page: changes need the token of the session and an own origin.
                 self._browser.check_api_request(request, session)
                 return await admission.admit_browser(incoming, browser_principal(session), operation)
         return await admission.admit_operation(incoming, authorization, operation)
@@ -91,6 +93,7 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
     """Runs the handler, if it is for this caller, within the limits of its user and tool, and its deadline."""
     operation.require_caller(context.principal, runtime.settings)
+    # REST and MCP share the limits: an operation counts as a call of the tool that does the same.
     await runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:

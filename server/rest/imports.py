@@ -19,6 +19,7 @@ from server.transports.open_streams import OpenStreams
 _PATH = "/api/v1/import"
 _FILE = "application/octet-stream"
 _EVENTS = "text/event-stream"
+# How often a job is looked at for a stream of events.
 _EVENT_INTERVAL_S = 0.5
 # There is no such tool, so a key restricted to some tools cannot import.
 _operation = partial(Operation, tools=("import",), scope=WRITE, needs_all_sources=True)
@@ -77,6 +78,7 @@ class ImportEndpoints:
         return await self._jobs.get(context, request.id)
 
     async def follow(self, context: RequestContext, request: ImportJobRequest) -> Response:
+        # Raises NotFound as a response. Once a stream has begun, its status cannot change.
         await self._jobs.get(context, request.id)
         return await stream(self._open_streams, context, self._events(context, request.id), _EVENTS)
 

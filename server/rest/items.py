@@ -41,6 +41,7 @@ from sources.search.arguments import read_query
 from sources.storage.contract import Libraries, Library, Search
 
 _ITEM = "/api/v1/items/{source}/{id:path}"
+# The same operations by the uri of a hit, in the query string: a URI in a path would have to be encoded.
 _ITEM_BY_URI = "/api/v1/items"
 _operation = partial(Operation, scope=WRITE, error_statuses=frozenset((404, 409)))
 _NOT_FOUND = frozenset((404,))
@@ -131,6 +132,7 @@ class ItemOperations:
 
     async def read_editable_item(self, context: RequestContext, request: EditableItemRequest) -> EditableItem:
         item = await self._writer.read_editable(context, request.uri)
+        # The whole text was returned, so that the log of reads has it like any other read.
         context.record_read(request.uri)
         return item
 

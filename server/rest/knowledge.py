@@ -106,7 +106,8 @@ class KnowledgeOperations:
         return await self._knowledge.similar.find(context, request)
 
     def search_operation(self) -> Operation:
-        # Adds the names of the sources and the filters of each to the schema.
+        # Adds the names of the sources and the filters of each to the schema: they are known only at run time, because
+        # sources can be switched off and installed.
         schema = input_schema(KnowledgeSearch)
         properties = schema["properties"]
         properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in self._knowledge.sources]}

@@ -94,6 +94,7 @@ class LibraryEndpoints:
     async def overview(self, context: RequestContext, _request: LibraryRequest) -> LibraryOverview:
         sources = self._sources(context)
         async with self._libraries.library(context) as library:
+            # The size would tell about the sources that the credential must not see.
             usage = await library.usage() if context.principal.sources is None else _NO_USAGE
             types = await library.media.types() if "media" in sources else {}
             namespaces = await library.chats.namespaces() if "chats" in sources else ()
@@ -135,6 +136,7 @@ class LibraryEndpoints:
                 pages = await _pages(library, self._sources(context), where, offset + limit)
                 items = _newest(pages, offset + limit)[offset:]
                 total = sum(count for _, count in pages.values())
+        # An empty page is the last one, whatever the total says.
         has_more = bool(items) and offset + limit < total
         return LibraryItems(items=tuple(items), total=total, next_offset=offset + limit if has_more else None)
 

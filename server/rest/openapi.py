@@ -47,6 +47,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Account": ("/api/v1/",),
     _ADMINISTRATION: (),
 }
+# Any operation can return these: invalid input, the credential, the rate limit, our mistakes, and overload.
 _COMMON_ERROR_STATUSES = frozenset((400, 401, 403, 429, 500, 503))
 _BODY_ERROR_STATUSES = frozenset((413, 415))
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Send it back as If-None-Match."}}
@@ -62,6 +63,7 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
     references, components = msgspec.json.schema_components(types, ref_template=_REF)
     schemas = dict(zip(types, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
+    # Schemas of inputs are split: what is in the address is a parameter each, the rest is one schema for the body.
     for operation in operations:
         schema, locations = operation.input_schema(), operation.locations()
         described: dict[str, Any] = {
@@ -200,14 +202,10 @@ class ReferencePage(LibraryPage):
 
     async def show(self, request: Request) -> Response:
         viewer = await self.find_viewer(request, self._account)
+        # Rendering takes long enough to hold up the calls of others.
         body = await asyncio.to_thread(lambda: self._body)
         return await self._browser.render(
-            request,
-            "reference.html",
-            viewer=viewer,
-            info=self._document()["info"],
-            body=body,
-            section="docs",
+            request, "reference.html", viewer=viewer, info=self._document()["info"], body=body, section="docs"
         )
 
 

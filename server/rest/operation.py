@@ -237,6 +237,7 @@ class ChangeWatch:
         started_s = sent_s = steady_time()
         token = await self._token(context)
         yield token
+        # Polling finds the changes of all processes.
         while (now_s := steady_time()) < started_s + self._duration_s and not self._open_streams.is_stopping:
             await asyncio.sleep(min(self._interval_s, started_s + self._duration_s - now_s))
             previous, token = token, await self._token(context)
@@ -270,6 +271,7 @@ async def _counted(
 ) -> AsyncIterator[bytes]:
     with open_streams.enter(principal):
         async for chunk in chunks:
+            # A key that was revoked, or a user who was disabled, gets nothing more.
             if not await open_streams.is_open(principal):
                 raise Unavailable("the stream was closed")
             yield chunk

@@ -85,6 +85,7 @@ class Confirmations:
             raise InvalidParams("token: expected the token of prepare_deletion, which is valid once for ten minutes")
 
     def _digests(self, context: RequestContext, text: str) -> list[str]:
+        # The epoch changes when all access of the user is withdrawn, which makes the token invalid, too.
         binding = f"{context.user_id} {context.principal.epoch} {text}".encode()
         return [hmac.new(key, binding, hashlib.sha256).hexdigest() for key in self._keys.for_purpose("deletion")]
 
@@ -111,8 +112,8 @@ class OwnDataEndpoints:
         await self._confirmations.redeem(context, request.token)
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
+        # Running imports and followed sources would fill the library again.
         await self._runtime.imports.forget(context)
-        # They would fill the library again.
         await self._runtime.following.forget(context.user_id)
         await self._runtime.libraries.remove(context.user_id)
         await self._runtime.audit.delete_reads(context.user_id)
@@ -144,6 +145,7 @@ class OwnDataEndpoints:
         await asyncio.to_thread(uploads.mkdir, 0o700, exist_ok=True)
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=uploads))
         try:
+            # Reading a whole library must not hold up the calls of others.
             with background_jobs():
                 async with self._runtime.libraries.library(context) as library:
                     await export_library(library, folder / "florilegium")

@@ -56,6 +56,7 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
         Route("/health", health),
         Route("/openapi.json", documentation.openapi),
         Route("/docs", PageHandler(runtime.settings, services.browser, get=reference.show)),
+        # Unknown paths get an error in the format of the API that they seem to belong to.
         Mount("/api", NotFoundHandler(runtime)),
         Mount("/conversations", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
         Mount("/namespaces", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),

@@ -109,6 +109,7 @@ class StatusEndpoint:
 
     async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
         runtime = self._runtime
+        # This process, and what the other workers of this machine report about themselves.
         states = await self._metrics.read_states()
         total = add_worker_states(list(states.values()))
         disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
@@ -187,6 +188,7 @@ def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
 #
 # It only ever calls the address of the settings, so it cannot be used to reach anything else.
 
+# The key is deleted after the test; if the server is killed meanwhile, it expires.
 _KEY_NAME = "Connection test"
 _KEY_LIFETIME_S = 120.0
 _RETRY_AFTER_S = 5.0

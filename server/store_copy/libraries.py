@@ -56,6 +56,7 @@ _SAVE_COPY = """INSERT INTO store_copies (user_id, mark, rows, copied_at) VALUES
 _LAST_ID = "last_id:"
 # Two writes within a tick of the file system's clock leave the same time.
 _TICK_NS = 2_000_000_000
+# PostgreSQL lists connections for a moment after they were closed, also those of this command.
 _CLOSING_S = 3.0
 _CLOSING_POLL_S = 0.05
 _WRITING = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=10_000)
@@ -117,6 +118,7 @@ def is_current(data_root: DataRoot, user_id: UserId) -> bool:
 
 def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOptions) -> LibraryCopy:
     """Replaces the library of a user in PostgreSQL, and stores the mark of its files in the same transaction."""
+    # Before the snapshot: what is written in between is in the copy, but the mark then differs, and it is copied again.
     mark = mark_of_files(data_root, user_id)
     with ExitStack() as stack:
         stack.enter_context(postgres_errors())
@@ -150,6 +152,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
             for index_table in (*TABLE_ENTRIES, "conversations", "messages", "media")
         }
         index_changes(target, rowids)
+        # The copy counts as a write to the target, so that an earlier mark of it no longer matches.
         target.execute(_COUNT_WRITE, (WRITES,))
         copy = LibraryCopy(mark, digests)
         target.schema = CONTROL_SCHEMA_NAME
@@ -159,11 +162,7 @@ def copy_to_postgres(data_root: DataRoot, user_id: UserId, options: ConnectionOp
 
 def read_marks(options: ConnectionOptions) -> dict[UserId, str]:
     """Returns the marks of the libraries that were copied to PostgreSQL."""
-    with (
-        postgres_errors(),
-        closing(LibraryConnection.connect(options)) as target,
-        _transaction(target, _READING),
-    ):
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as target, _transaction(target, _READING):
         return {UserId(user_id): mark for user_id, mark in target.execute("SELECT user_id, mark FROM store_copies")}
 
 
@@ -177,11 +176,7 @@ def _segment_version(connection: sqlite3.Connection) -> int:
 
 def mark_of_schema(user_id: UserId, options: ConnectionOptions) -> str:
     """Returns the number of writes to the library, or an empty text if there is none."""
-    with (
-        postgres_errors(),
-        closing(LibraryConnection.connect(options)) as source,
-        _transaction(source, _READING),
-    ):
+    with postgres_errors(), closing(LibraryConnection.connect(options)) as source, _transaction(source, _READING):
         return _mark(source, user_id)
 
 
@@ -262,6 +257,7 @@ def _new_file(data_root: DataRoot, user_id: UserId, kind: DatabaseKind) -> Itera
         migrate_to(SCHEMAS[kind], connection, SCHEMAS[kind].newest_version)
         if kind == "chacha":
             create_kinds(connection)
+        # Every index is built once at the end by `reindex`, instead of row by row.
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")

@@ -167,6 +167,7 @@ async def migrate_to_postgres(
             await asyncio.to_thread(copy_control, source.control_path, target)
             return result
     except DirectoryInUse as error:
+        # A server uses the source. What can be copied meanwhile need not be copied while it is stopped.
         result = await _copy_files(settings, source, target, progress, can_write=False)
         pending = f"{error.message} and run this command again, which copies what has changed"
         return msgspec.structs.replace(result, pending=pending)
@@ -195,6 +196,8 @@ async def migrate_to_sqlite(
                 "again, which copies what has changed"
             )
             return msgspec.structs.replace(result, pending=pending)
+        # There is no lock as in a data directory: a server that writes nothing at the moment is noticed only by its
+        # connections, and what it writes afterwards would be missing in the files.
         if connections := await asyncio.to_thread(other_connections, source):
             pending = (
                 f"a server may be running, because the database has {connections} other connections of this role; stop "
@@ -256,6 +259,7 @@ class _StoredMarks:
 
     def save(self, user_id: UserId, mark: str) -> None:
         self._marks[user_id] = mark
+        # Written next to the file and moved, so that a power failure leaves the old marks or the new ones.
         unfinished = self._path.with_name(f"{_MARKS}.unfinished")
         with unfinished.open("wb") as file:
             file.write(msgspec.json.encode(self._marks))

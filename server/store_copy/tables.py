@@ -18,6 +18,7 @@ from sources.installed import ADDED_KINDS, ITEM_KINDS
 
 Row = Sequence[Any]
 
+# Rows are passed on in batches, so that a table of any size needs little memory.
 _BATCH_ROWS = 1_000
 _DIGEST_BITS = 256
 
@@ -87,6 +88,8 @@ class TableDigest(Struct, frozen=True):
 class _DigestBuilder:
     """The sum of the rows' SHA-256 hashes."""
 
+    # A sum does not depend on the order, in which the engines differ.
+
     def __init__(self) -> None:
         self._rows = 0
         self._sum = 0
@@ -114,6 +117,7 @@ def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping
 
     What was written is read again and compared, so that a value that an engine changes is noticed.
     """
+    # Foreign keys: rows that refer to others are deleted first and inserted last.
     for name in reversed(names):
         target.clear(name)
     digests = {}

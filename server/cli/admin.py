@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -15,12 +15,17 @@ from config.errors import NotFound, StorageError
 from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.lazy_group import SettingsOverrides
+from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.stores import control_location, open_audit_log
 
 T = TypeVar("T")
 # The client of changes that were made on the command line of this machine.
 OPERATOR = "command line"
+
+
+def admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--json` and `--data-dir`."""
+    return json_option(setting_options("data_dir")(function))
 
 
 def data_root(settings: Settings) -> DataRoot:

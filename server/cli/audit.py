@@ -7,8 +7,8 @@ import click
 
 from auth.audit import AuditFilter
 from auth.registry import Registry, UserRecord
-from server.cli.admin import data_root, find_user, run_with_registry
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.admin import admin_options, data_root, find_user, run_with_registry
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.output import format_time, parse_start, print_json, print_table
 from server.cli.remote import remote_server
 from server.stores import open_audit_log
@@ -21,8 +21,7 @@ _LIMIT = 100
 @click.option("--action", "actions", multiple=True, help="Only this action, such as read or key.create; repeatable.")
 @click.option("--since", metavar="WHEN", help="Only events since then, such as 7d, 12h or 2026-01-31.")
 @click.option("--limit", type=click.IntRange(1), default=_LIMIT, show_default=True, help="How many events, at most.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def audit(
     overrides: SettingsOverrides,
     user_name: str | None,

@@ -18,9 +18,9 @@ from config.loading import MIGRATION_SOURCE_VARIABLE, MIGRATION_TARGET_VARIABLE
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.postgres.connection import ConnectionOptions
 from config.postgres.errors import describe_url, is_postgres_url, require_postgres_url
-from server.cli.admin import data_root, find_user, record_operation, run_with_registry
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import run_with_library, user_option
+from server.cli.admin import admin_options, data_root, find_user, record_operation, run_with_registry
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
+from server.cli.local_library import library_options, run_with_library
 from server.cli.output import format_time, pluralize, print_json, print_table
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
@@ -36,8 +36,7 @@ from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgr
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@json_option
-@setting_options("data_dir")
+@admin_options
 def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     """Back up all users and the control database to the folder DIR.
 
@@ -88,8 +87,7 @@ def contents(backup: BackupManifest) -> str:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Verify the backup without writing anything.")
 @click.option("--user", help="Replace only the files of this user, who must exist. Stop the server first.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str | None, as_json: bool) -> None:
     """Restore the backup in DIR into the data directory.
 
@@ -137,9 +135,7 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
 
 @click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
     """Export a whole library into the folder DIR, which must be empty or absent.
 
@@ -254,8 +250,7 @@ class _FileSchema(Struct, frozen=True):
 
 @click.command(cls=SettingsCommand)
 @click.option("--check", is_flag=True, help="List libraries that need an upgrade, without changing anything.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     """Upgrade all libraries to the schema of this version.
 

@@ -12,8 +12,8 @@ from auth.accounts.links import NewLink
 from config.loading import LoadedConfig
 from config.settings import Settings
 from config.times import format_time_seconds
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import run_with_library, user_option
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.local_library import library_options, run_with_library
 from server.cli.output import pluralize, print_json
 from server.protocol.messages import MODERN_VERSIONS
 from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
@@ -55,9 +55,7 @@ def program_name() -> str:
 
 
 @click.command(cls=SettingsCommand)
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Add the demo library to a user's library.
 

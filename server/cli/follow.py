@@ -21,8 +21,15 @@ from server.cli.admin import (
     require_data_root,
     run_with_registry,
 )
-from server.cli.lazy_group import NamedValue, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, local_user, open_local, run_with_library, user_option
+from server.cli.lazy_group import NamedValue, SettingsOverrides, setting_options
+from server.cli.local_library import (
+    LocalLibrary,
+    library_options,
+    local_user,
+    open_local,
+    run_with_library,
+    user_option,
+)
 from server.cli.output import pluralize, print_json, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.following.deployments import DeploymentFolders, FollowedDeployment, describe_deployment
@@ -186,9 +193,7 @@ def follow() -> None:
 )
 @click.option("--user-name", metavar="TEMPLATE", help="tldw only: names of users, such as tldw-{id}. Default: {id}.")
 @click.option("--create-users", is_flag=True, help="tldw only: create users that do not exist.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def add(
     overrides: SettingsOverrides,
     location: str,
@@ -255,9 +260,7 @@ def add(
 
 
 @follow.command("list")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def list_(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List followed sources and whether they are current."""
     settings = overrides.load().settings
@@ -312,9 +315,7 @@ def _print_problems(followed: Sequence[FollowedDeployment] | Sequence[FollowedSo
 
 @follow.command()
 @click.argument("follow_id", metavar="ID")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def show(overrides: SettingsOverrides, follow_id: str, user: str | None, as_json: bool) -> None:
     """Show the source ID with its conflicts and the files that could not be read, or a deployment with its users."""
     settings = overrides.load().settings
@@ -370,9 +371,7 @@ def remove(overrides: SettingsOverrides, follow_id: str, user: str | None) -> No
 @follow.command()
 @click.argument("follow_id", metavar="[ID]", required=False)
 @click.option("--accept", is_flag=True, help="Delete the items of missing files although the folder was replaced.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user: str | None, as_json: bool) -> None:
     """Read the source ID, or all that are not paused, now. A running server does it, otherwise this command."""
     settings = overrides.load().settings

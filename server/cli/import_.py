@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, settings_of_user, user_option
+from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides
+from server.cli.local_library import library_options, open_local, settings_of_user
 from server.cli.output import pluralize, print_json
 from server.cli.terminal import dim, echo, show_progress, strip_control_characters
 from sources.importers.engine.import_runner import run_import
@@ -36,9 +36,7 @@ _DRY_RUN = "Dry run: nothing was written."
 )
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def import_(
     overrides: SettingsOverrides,
     paths: tuple[Path, ...],

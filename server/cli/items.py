@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import LocalLibrary, run_with_library, user_option
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.local_library import LocalLibrary, library_options, run_with_library
 from server.cli.output import confirm, pluralize, print_json, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.protocol.schema import read_arguments
@@ -77,9 +77,7 @@ _field_option = click.option(
 @click.option("--title", default="", help="Title, or name of a character or prompt.")
 @click.option("--tag", "tags", multiple=True, help="Tag; can be repeated.")
 @_field_option
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def add(
     overrides: SettingsOverrides,
     kind: str,
@@ -109,9 +107,7 @@ def add(
 @click.argument("kind", type=KindName())
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def list_items(
     overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool
 ) -> None:
@@ -141,9 +137,7 @@ def list_items(
 @click.option("--content", help="The complete new text. Default: edit the current text in $EDITOR.")
 @click.option("--title", help="New title or name.")
 @_field_option
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def edit(
     overrides: SettingsOverrides,
     uri: str,
@@ -181,9 +175,7 @@ def edit(
 @click.command(cls=SettingsCommand)
 @click.argument("uris", metavar="URI...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str | None, as_json: bool) -> None:
     """Delete items or messages of a library on this machine.
 
@@ -210,9 +202,7 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
 @click.argument("tags", metavar="[+TAG|-TAG]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--add", multiple=True, help="Tag to add, like +TAG; can be repeated.")
 @click.option("--remove", multiple=True, help="Tag to remove, like -TAG; can be repeated.")
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def tag(
     overrides: SettingsOverrides,
     uri: str,

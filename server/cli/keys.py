@@ -11,8 +11,15 @@ from auth.notices import KeyCreation, KeyCreations
 from auth.oauth.clients import AUTHORIZATION_CODE, DEVICE, REFRESH, OAuthClient, OAuthClients
 from auth.registry import KeyRecord, Registry
 from config.errors import InvalidParams
-from server.cli.admin import find_user, load_for_change, record_change, record_operation, run_with_registry
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.admin import (
+    admin_options,
+    find_user,
+    load_for_change,
+    record_change,
+    record_operation,
+    run_with_registry,
+)
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.output import format_time, parse_expiry, print_json, print_table
 from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES
@@ -45,8 +52,7 @@ def key() -> None:
     "--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2026-12-31 (end of that day, UTC). Default: never."
 )
 @click.option("--quiet", is_flag=True, help="Print only the key.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def create(
     overrides: SettingsOverrides,
     user: str,
@@ -91,8 +97,7 @@ def create(
 
 @key.command("list")
 @click.argument("user", required=False)
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List the keys of USER, or of all users."""
 
@@ -117,8 +122,7 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 @key.command()
 @click.argument("key_id", metavar="ID")
 @click.option("--created", is_flag=True, help="Also revoke what was created with the key.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on. What was created with it is listed."""
     # A thief who had the key may have created keys, followed sources or invitations with it, which outlast it.
@@ -220,8 +224,7 @@ def client() -> None:
 )
 @click.option("--confidential", is_flag=True, help="Create a secret that the client has to send. Default: none.")
 @click.option("--device", is_flag=True, help="Let the client use device codes. It then needs no redirect URI.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def add(
     overrides: SettingsOverrides,
     name: str,
@@ -252,8 +255,7 @@ def add(
 
 
 @client.command("list")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_clients(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all clients. Those with a metadata document are not stored."""
     settings = overrides.load().settings
@@ -271,8 +273,7 @@ def list_clients(overrides: SettingsOverrides, as_json: bool) -> None:
 
 @client.command()
 @click.argument("client_id", metavar="ID")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def remove(overrides: SettingsOverrides, client_id: str, as_json: bool) -> None:
     """Remove the client ID and end all of its connections. ID can be the URL of a metadata document."""
     settings = load_for_change(overrides)

@@ -22,6 +22,7 @@ from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, data_root, find_user, require_data_root
+from server.cli.lazy_group import json_option, setting_options
 from server.directory_lock import locked_directory
 from server.stores import control_location, has_control_data, open_libraries
 from sources.semantic.service import SemanticService
@@ -47,6 +48,11 @@ class LocalLibrary(Struct, frozen=True):
 def user_option(function: Decorated) -> Decorated:
     help_ = "The library's user. Default: the setting single_user_name; required if authentication is configured."
     return click.option("--user", help=help_)(function)
+
+
+def library_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--user`, `--json`, and the settings that decide which library is used."""
+    return user_option(json_option(setting_options("data_dir", "single_user_name")(function)))
 
 
 def demo_option(function: Decorated) -> Decorated:

@@ -11,7 +11,7 @@ from auth.registry import UserRecord
 from config.errors import Unavailable
 from config.paths import DataRoot, set_aside
 from config.settings import Settings
-from server.cli.admin import data_root, find_user, run_with_registry
+from server.cli.admin import admin_options, data_root, find_user, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import open_local, user_option
 from server.cli.output import pluralize, print_json, print_table
@@ -143,8 +143,7 @@ ADVICE: dict[FileState, str] = {
 
 @click.command(cls=SettingsCommand)
 @click.option("--user", help="Check only the library of this user.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def check(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Check all libraries: expected files, SQLite's integrity check, every text, and every index against its rows.
 

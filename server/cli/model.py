@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from config.errors import Conflict, InvalidParams
 from config.settings import Settings
-from server.cli.admin import create_data_root, data_root
+from server.cli.admin import admin_options, create_data_root, data_root
 from server.cli.lazy_group import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 from server.cli.terminal import format_size
@@ -72,8 +72,7 @@ def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
 @_name_argument
 @click.option("--from", "folder", type=click.Path(path_type=Path), help="Copy the files from this folder, offline.")
 @click.option("--mirror", default="", metavar="URL", help="Fetch the files from below this URL instead.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror: str, as_json: bool) -> None:
     """Install the model NAME into the data directory.
 

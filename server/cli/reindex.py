@@ -6,8 +6,8 @@ import click
 
 from config.paths import UserId
 from server.cli.admin import data_root
-from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.local_library import open_local, user_option
+from server.cli.lazy_group import SettingsCommand, SettingsOverrides
+from server.cli.local_library import library_options, open_local
 from server.cli.output import pluralize, print_json
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS
@@ -21,9 +21,7 @@ from sources.storage.sqlite.schema.kinds import kind_statements as sqlite_statem
 
 
 @click.command(cls=SettingsCommand)
-@user_option
-@json_option
-@setting_options("data_dir", "single_user_name")
+@library_options
 def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Rebuild the full-text indexes of a library from its rows.
 

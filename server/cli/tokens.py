@@ -10,9 +10,9 @@ from auth.registry import Registry, has_key_prefix
 from auth.signing_keys import load_signing_keys
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
-from server.cli.admin import find_user, load_for_change, run_with_registry
+from server.cli.admin import admin_options, find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
-from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
+from server.cli.lazy_group import SettingsOverrides
 from server.cli.output import format_time, parse_duration, print_json
 
 
@@ -26,8 +26,7 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, default=DEFAULT_SCOPES, show_default=True, help=", ".join(SCOPES))
 @click.option("--lifetime", default="1h", show_default=True, help="How long the token is valid: 30m, 12h, 7d.")
 @click.option("--client", default="florilegium-cli", show_default=True, help="Client name in the token.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def mint(
     overrides: SettingsOverrides, user: str, scopes: tuple[str, ...], lifetime: str, client: str, as_json: bool
 ) -> None:
@@ -56,8 +55,7 @@ def mint(
 
 @token.command()
 @click.argument("text", metavar="TOKEN")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = load_for_change(overrides)

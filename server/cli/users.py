@@ -17,7 +17,15 @@ from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import ConfigurationError, Conflict
 from config.paths import UserId, is_user_id
 from config.settings import Settings
-from server.cli.admin import data_root, find_user, load_for_change, record_change, record_operation, run_with_registry
+from server.cli.admin import (
+    admin_options,
+    data_root,
+    find_user,
+    load_for_change,
+    record_change,
+    record_operation,
+    run_with_registry,
+)
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, local_url, print_json, print_table
 from server.cli.remote import path_segment, remote_server
@@ -52,8 +60,7 @@ _QUOTA = _QuotaValue()
 @click.option("--max-items", type=_QUOTA, metavar="N", help="Number of items.")
 @click.option("--import-max-bytes", type=_QUOTA, metavar="N", help="Size of an import, at most the setting.")
 @click.option("--max-passages", type=_QUOTA, metavar="N", help="Number of passages with embeddings.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int | str | None) -> None:
     """Show the quotas of NAME, or set those that are named.
 
@@ -108,8 +115,7 @@ user.add_command(quota)
 @click.option("--issuer", default="", help="The `iss` of the user's tokens. Default: the configured issuer.")
 @click.option("--subject", default="", help="The user claim (by default `sub`) of the user's tokens. Default: NAME.")
 @click.option("--role", type=ROLE, default="writer", show_default=True, help="What the user may do.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role: Role, as_json: bool) -> None:
     """Add the user NAME."""
     if (server := remote_server()) is not None:
@@ -177,8 +183,7 @@ def reset_password(overrides: SettingsOverrides, name: str, remove_passkeys: boo
 @user.command()
 @click.argument("name")
 @click.argument("role", type=ROLE)
-@json_option
-@setting_options("data_dir")
+@admin_options
 def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
     """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
 
@@ -189,8 +194,7 @@ def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> 
 
 @user.command("confirm")
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Confirm a name that a person chose, so that folders named after NAME are theirs."""
     change = _Change("user.confirm", {"is_name_confirmed": True}, Registry.confirm_name)
@@ -198,8 +202,7 @@ def confirm_name(overrides: SettingsOverrides, name: str, as_json: bool) -> None
 
 
 @user.command("list")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all users."""
     if (server := remote_server()) is not None:
@@ -230,8 +233,7 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
     change = _Change("user.disable", {"is_disabled": True}, Registry.disable_user)
@@ -241,8 +243,7 @@ def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Enable NAME again. NAME needs a new key or token."""
     change = _Change("user.enable", {"is_disabled": False}, Registry.enable_user)
@@ -282,8 +283,7 @@ def _change_user(
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Delete the user's databases too. This cannot be undone.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@setting_options("data_dir")
+@admin_options
 def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
     """Delete NAME and all keys of NAME; with --purge, also the databases.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from auth.audit import Audit
 from auth.context import Principal, RequestContext
@@ -20,12 +21,11 @@ from auth.registry import KeyRecord, Registry
 from config.errors import Forbidden, InvalidParams, NotFound
 from config.settings import Settings
 from config.times import format_time_seconds, parse_time
-from server.import_jobs import IMPORT_JOBS_MAX_PER_USER, ImportJobs
+from server.import_jobs import IMPORT_JOBS_MAX_PER_USER
 from server.profiles import PROFILE_NAMES
 from server.rest.audit import account_operation
 from server.rest.operation import Operation
 from server.runtime import Runtime, require_known_sources
-from sources.storage.contract import Libraries
 
 _NOT_FOUND = frozenset((404,))
 
@@ -164,8 +164,7 @@ class AccountEndpoints:
         )
         detail = " ".join(sorted(record.scopes))
         self._audit.record("key.create", context.user_id, client=context.client_id, target=record.id, detail=detail)
-        key = _key(record, time.time())
-        return NewKey(**{name: getattr(key, name) for name in Key.__struct_fields__}, secret=secret)
+        return NewKey(**asdict(_key(record, time.time())), secret=secret)
 
     async def revoke_key(self, context: RequestContext, request: RevokeKeyRequest) -> RevokedKey:
         record = await self._registry.key_by_id(request.id)
@@ -184,20 +183,17 @@ class AccountEndpoints:
             self._audit.record(
                 "key.revoke_created", context.user_id, client=context.client_id, target=one.id, detail=detail
             )
-        key = _key(revoked, time.time())
-        return RevokedKey(
-            **{name: getattr(key, name) for name in Key.__struct_fields__},
-            created=[
-                CreatedWithKey(
-                    kind=one.kind,
-                    id=one.id,
-                    name=one.name,
-                    created_at=format_time_seconds(one.created_at),
-                    is_revoked=request.created,
-                )
-                for one in creations
-            ],
-        )
+        created = [
+            CreatedWithKey(
+                kind=one.kind,
+                id=one.id,
+                name=one.name,
+                created_at=format_time_seconds(one.created_at),
+                is_revoked=request.created,
+            )
+            for one in creations
+        ]
+        return RevokedKey(**asdict(_key(revoked, time.time())), created=created)
 
     async def list_connections(self, context: RequestContext, _request: NoArguments) -> ConnectionList:
         return ConnectionList([_connection(grant) for grant in await self._grants.list(context.user_id)])
@@ -360,14 +356,9 @@ class UsageResponse(Struct, frozen=True, kw_only=True):
     max_imports: int
 
 
-class UsageEndpoint:
-    def __init__(self, libraries: Libraries, imports: ImportJobs, max_imports: int) -> None:
-        self._libraries = libraries
-        self._imports = imports
-        self._max_imports = max_imports
-
-    async def get(self, context: RequestContext, _request: UsageRequest) -> UsageResponse:
-        async with self._libraries.library(context) as library:
+def usage_operation(runtime: Runtime) -> Operation:
+    async def get_usage(context: RequestContext, _request: UsageRequest) -> UsageResponse:
+        async with runtime.libraries.library(context) as library:
             usage = await library.usage()
         return UsageResponse(
             bytes=usage.bytes,
@@ -376,13 +367,10 @@ class UsageEndpoint:
             max_items=usage.max_items,
             passages=usage.passages,
             max_passages=usage.max_passages,
-            imports=self._imports.count_active(context),
-            max_imports=self._max_imports,
+            imports=runtime.imports.count_active(context),
+            max_imports=IMPORT_JOBS_MAX_PER_USER,
         )
 
-
-def usage_operation(runtime: Runtime) -> Operation:
-    endpoint = UsageEndpoint(runtime.libraries, runtime.imports, IMPORT_JOBS_MAX_PER_USER)
     return Operation(
         id="get_usage",
         method="GET",
@@ -393,7 +381,7 @@ def usage_operation(runtime: Runtime) -> Operation:
             "or waiting, and the quotas. Space that deleted items left free does not count. Writes beyond a quota fail "
             "with 507; text beyond the quota of passages is found by its words only."
         ),
-        handler=endpoint.get,
+        handler=get_usage,
         tools=("server_info",),
         needs_all_sources=True,
     )

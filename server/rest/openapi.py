@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 from markupsafe import Markup
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -160,32 +159,6 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 _REF_PREFIX = "#/components/schemas/"
 
 
-class FieldRow(Struct, frozen=True, kw_only=True):
-    """A parameter, or a field of a body."""
-
-    name: str
-    location: str
-    type: str
-    description: str
-    is_required: bool
-
-
-class OperationEntry(Struct, frozen=True, kw_only=True):
-    id: str
-    method: str
-    path: str
-    summary: str
-    description: str
-    fields: Sequence[FieldRow]
-    responses: Sequence[tuple[str, str, str]]
-
-
-class SchemaEntry(Struct, frozen=True, kw_only=True):
-    name: str
-    description: str
-    fields: Sequence[FieldRow]
-
-
 class ReferencePage(LibraryPage):
     """Everyone may read it: it holds no user data."""
 
@@ -211,7 +184,7 @@ class ReferencePage(LibraryPage):
 
 def reference_body(document: Mapping[str, Any]) -> str:
     """Returns the contents, the operations by group, and the schemas as HTML."""
-    groups: dict[str, list[OperationEntry]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method in (method for method in _METHODS if method in methods):
             operation = methods[method]
@@ -225,15 +198,9 @@ def reference_body(document: Mapping[str, Any]) -> str:
                 body = Markup(" or ".join(bodies))  # noqa: S704 - escaped
                 responses.append((status, response["description"], body))
             [group] = operation["tags"]
-            entry = OperationEntry(
-                id=operation["operationId"],
-                method=method,
-                path=path,
-                summary=operation["summary"],
-                description=operation["description"],
-                fields=list(_fields(operation)),
-                responses=responses,
-            )
+            texts = {"summary": operation["summary"], "description": operation["description"]}
+            parts = {"fields": list(_fields(operation)), "responses": responses}
+            entry = {"id": operation["operationId"], "method": method, "path": path, **texts, **parts}
             groups.setdefault(group, []).append(entry)
     schemas = []
     for name, schema in document["components"]["schemas"].items():
@@ -243,13 +210,13 @@ def reference_body(document: Mapping[str, Any]) -> str:
             next(_rows(field, "", {**declared, "required": field in required}))
             for field, declared in schema.get("properties", {}).items()
         ]
-        schemas.append(SchemaEntry(name=name, description=schema.get("description", ""), fields=rows))
+        schemas.append({"name": name, "description": schema.get("description", ""), "fields": rows})
     order = [tag["name"] for tag in document["tags"]]
     ordered = {group: groups[group] for group in sorted(groups, key=order.index)}
     return render_text("reference-body.html", groups=ordered, schemas=schemas)
 
 
-def _fields(operation: Mapping[str, Any]) -> Iterator[FieldRow]:
+def _fields(operation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for parameter in operation["parameters"]:
         yield from _rows(parameter["name"], parameter["in"], {**parameter["schema"], **parameter})
     # A form can be sent in several encodings, with the same fields.
@@ -261,15 +228,15 @@ def _fields(operation: Mapping[str, Any]) -> Iterator[FieldRow]:
             yield from _rows("the body", "body", {"type": media_type, "required": True})
 
 
-def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[FieldRow]:
+def _rows(name: str, location: str, schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields a row for a parameter, and below it the rows of its nested fields."""
-    yield FieldRow(
-        name=name,
-        location=location,
-        type=Markup(type_html(schema)),  # noqa: S704 - escaped
-        description=schema.get("description", ""),
-        is_required=schema.get("required") is True,
-    )
+    yield {
+        "name": name,
+        "location": location,
+        "type": Markup(type_html(schema)),  # noqa: S704 - escaped
+        "description": schema.get("description", ""),
+        "is_required": schema.get("required") is True,
+    }
     for field, declared in schema.get("properties", {}).items():
         yield from _rows(f"{name}.{field}", location, declared)
 

@@ -12,7 +12,6 @@ import click
 from auth.audit import AuditEvent
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
-from config.loading import LoadedConfig
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
@@ -38,13 +37,9 @@ def load_for_change(overrides: SettingsOverrides) -> Settings:
     The same command may use another data directory in another working directory or account.
     """
     loaded = overrides.load()
-    print_location(loaded)
-    return loaded.settings
-
-
-def print_location(loaded: LoadedConfig) -> None:
     config_file = loaded.config_file.absolute() if loaded.config_file else "none"
     click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
+    return loaded.settings
 
 
 def require_data_root(settings: Settings) -> DataRoot:

@@ -21,7 +21,7 @@ from config.postgres.errors import describe_url, is_postgres_url, require_postgr
 from server.cli.admin import admin_options, data_root, find_user, record_operation, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.local_library import library_options, run_with_library
-from server.cli.output import format_time, pluralize, print_json, print_table
+from server.cli.output import format_time, pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.store_copy.libraries import LibraryCopy
 from server.store_copy.migration import migrate_to_postgres, migrate_to_sqlite
@@ -56,10 +56,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     users = [(user.id, user.name) for user in records]
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
     record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))
-    if as_json:
-        print_json(to_builtins(copy))
-    else:
-        click.echo(f"{folder}: {contents(copy)}")
+    print_result(to_builtins(copy), f"{folder}: {contents(copy)}", as_json=as_json)
     report_problems(copy.problems)
 
 
@@ -108,10 +105,7 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
     root, outcome = data_root(settings), "is intact" if verify else "was restored"
     if user is None:
         backup = verify_backup(folder) if verify else restore_backup(folder, root)
-        if as_json:
-            print_json(to_builtins(backup))
-        else:
-            click.echo(f"{folder} {outcome}: {contents(backup)}")
+        print_result(to_builtins(backup), f"{folder} {outcome}: {contents(backup)}", as_json=as_json)
         report_problems(backup.problems)
         return
     if verify:
@@ -121,11 +115,9 @@ def restore(overrides: SettingsOverrides, folder: Path, verify: bool, user: str 
         user_id = run_with_registry(settings, lambda registry: find_user(registry, user)).id
         with locked_directory(root.root, "restore", "maintenance"):
             files = restore_user(folder, user, root, user_id)
-    if as_json:
-        print_json(to_builtins(files))
-    else:
-        rows = pluralize(sum(sum(file.rows.values()) for file in files.files.values()), "rows")
-        click.echo(f"{user} in {folder} {outcome}: {pluralize(len(files.files), 'files')}, {rows}")
+    rows = pluralize(sum(sum(file.rows.values()) for file in files.files.values()), "rows")
+    counts = f"{pluralize(len(files.files), 'files')}, {rows}"
+    print_result(to_builtins(files), f"{user} in {folder} {outcome}: {counts}", as_json=as_json)
     report_problems([f"{user}: {problem}" for problem in files.problems])
 
 
@@ -145,11 +137,8 @@ def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json
     manifest = run_with_library(
         overrides.load().settings, user, lambda library, _local: export_library(library, folder)
     )
-    if as_json:
-        print_json(asdict(manifest))
-        return
     counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
-    click.echo(f"{folder}: {counts or 'the library is empty'}")
+    print_result(asdict(manifest), f"{folder}: {counts or 'the library is empty'}", as_json=as_json)
 
 
 # -- migrate store -----------------------------------------------------------------------------------------------------

@@ -133,9 +133,10 @@ _ROUND_TRIP_S = 60.0
 
 async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
+    no_config_file = "none found; `florilegium config init` writes one"
     return [
-        evaluate_settings(loaded.warnings),
-        describe_config_file(loaded.config_file),
+        Check("settings", "warn" if loaded.warnings else "ok", "; ".join(loaded.warnings) or "valid"),
+        Check("config file", "ok", str(loaded.config_file.absolute()) if loaded.config_file else no_config_file),
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         *(await check_postgres(settings, root) if settings.storage_url else check_files(root, settings.user_max_bytes)),
@@ -148,18 +149,6 @@ async def check_all(loaded: LoadedConfig, now: float) -> list[Check]:
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
-
-
-def evaluate_settings(warnings: Sequence[str]) -> Check:
-    if warnings:
-        return Check("settings", "warn", "; ".join(warnings))
-    return Check("settings", "ok", "valid")
-
-
-def describe_config_file(path: Path | None) -> Check:
-    if path is None:
-        return Check("config file", "ok", "none found; `florilegium config init` writes one")
-    return Check("config file", "ok", str(path.absolute()))
 
 
 def check_data_directory(root: Path) -> Check:

@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from config.errors import ConfigurationError, Conflict, StorageError
 from config.loading import describe_settings, find_config_file, sample_toml, settings_markdown, user_config_file
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.output import print_json, print_table
+from server.cli.output import print_json, print_result, print_table
 from server.protocol.messages import ALL_VERSIONS
 from server.version import VERSION
 
@@ -97,17 +97,13 @@ def import_tldw(file: Path) -> None:
 @json_option
 def version(as_json: bool) -> None:
     """Print the version."""
-    if as_json:
-        print_json(
-            {
-                "version": VERSION,
-                "python": platform.python_version(),
-                "sqlite": sqlite3.sqlite_version,
-                "protocol_versions": ALL_VERSIONS,
-            }
-        )
-    else:
-        click.echo(VERSION)
+    data = {
+        "version": VERSION,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "protocol_versions": ALL_VERSIONS,
+    }
+    print_result(data, VERSION, as_json=as_json)
 
 
 # -- completion --------------------------------------------------------------------------------------------------------

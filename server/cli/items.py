@@ -11,7 +11,7 @@ import msgspec
 
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import LocalLibrary, library_options, run_with_library
-from server.cli.output import confirm, pluralize, print_json, print_table
+from server.cli.output import confirm, pluralize, print_json, print_result, print_table
 from server.cli.terminal import echo, strip_control_characters
 from server.protocol.schema import read_arguments
 from server.tools.items import (
@@ -189,11 +189,7 @@ def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str
         return [await delete_item(library, ItemsDelete(uri=uri), settings) for uri in uris]
 
     results = run_with_library(settings, user, delete_all, writes=True)
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            click.echo(f"Deleted {result.uri}.")
+    print_result(results, "\n".join(f"Deleted {result.uri}." for result in results), as_json=as_json)
 
 
 # Without -h, which would be read as the start of "-home".
@@ -227,10 +223,9 @@ def tag(
     )
     settings = overrides.load().settings
     result = run_with_library(settings, user, lambda library, _: tag_item(library, arguments, settings), writes=True)
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}")
+    print_result(
+        result, f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}", as_json=as_json
+    )
 
 
 def _read(content: str | None) -> str | None:
@@ -249,8 +244,5 @@ def _edit_text(current: EditableText) -> EditableText | None:
 
 
 def _print_result(verb: str, result: WriteResult, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        title = f": {strip_control_characters(result.title)}" if result.title else ""
-        click.echo(f"{verb} {result.uri}{title}")
+    title = f": {strip_control_characters(result.title)}" if result.title else ""
+    print_result(result, f"{verb} {result.uri}{title}", as_json=as_json)

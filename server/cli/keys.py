@@ -20,7 +20,7 @@ from server.cli.admin import (
     run_with_registry,
 )
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.output import format_time, parse_expiry, print_json, print_table
+from server.cli.output import format_time, parse_expiry, print_json, print_result, print_table
 from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES
 from server.runtime import require_known_sources
@@ -279,10 +279,11 @@ def remove(overrides: SettingsOverrides, client_id: str, as_json: bool) -> None:
     settings = load_for_change(overrides)
     ended = run_with_registry(settings, lambda registry: OAuthClients(registry.database, settings).remove(client_id))
     record_operation(settings, "client.remove", target=client_id, detail=f"{ended} connections ended")
-    if as_json:
-        print_json({"id": client_id, "state": "removed", "connections_ended": ended})
-    else:
-        click.echo(f"Removed {client_id}; {ended} connections ended.")
+    print_result(
+        {"id": client_id, "state": "removed", "connections_ended": ended},
+        f"Removed {client_id}; {ended} connections ended.",
+        as_json=as_json,
+    )
 
 
 def _client_as_data(record: OAuthClient) -> dict[str, Any]:

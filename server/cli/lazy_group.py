@@ -134,7 +134,7 @@ class SettingOption(click.Option):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(
-            [option_name(setting.name), setting.name],
+            ["--" + setting.name.replace("_", "-"), setting.name],
             metavar=_METAVARS.get(setting.type_text.split()[0], setting.type_text.replace(" or ", "|")),
             help=setting.description,
         )
@@ -169,10 +169,6 @@ def _print_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
         ctx.meta[_HELP_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
-
-
-def option_name(setting: str) -> str:
-    return "--" + setting.replace("_", "-")
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -14,7 +14,7 @@ from config.settings import Settings
 from server.cli.admin import admin_options, data_root, find_user, run_with_registry
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.local_library import open_local, user_option
-from server.cli.output import pluralize, print_json, print_table
+from server.cli.output import pluralize, print_json, print_result, print_table
 from server.directory_lock import locked_directory
 from server.stores import require_sqlite
 from sources.storage.sqlite.connection.pool import sqlite_options
@@ -38,10 +38,11 @@ def embed(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None
     interrupted at any time and continues where it stopped.
     """
     passages, stop = asyncio.run(_embed(overrides.load().settings, user))
-    if as_json:
-        print_json({"passages": passages, **({"stopped": stop} if stop else {})})
-    else:
-        click.echo(f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.")
+    print_result(
+        {"passages": passages, **({"stopped": stop} if stop else {})},
+        f"{pluralize(passages, 'passages')} embedded; {stop or 'the library is complete'}.",
+        as_json=as_json,
+    )
 
 
 async def _embed(settings: Settings, user: str | None) -> tuple[int, str | None]:

@@ -26,10 +26,6 @@ def cell_width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
-def pad_cells(text: str, width: int) -> str:
-    return text + " " * (width - cell_width(text))
-
-
 def truncate_cells(text: str, width: int) -> str:
     """Returns as much of the text as fits into `width` cells."""
     used = 0
@@ -50,11 +46,16 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Prints what a command did, for a program or for people."""
+    print_json(value) if as_json else click.echo(text)
+
+
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints columns as wide as their widest value. The last column is not padded."""
     widths = [max(cell_width(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     for row in (titles, *rows):
-        cells = [pad_cells(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells = [cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
 
 

@@ -8,7 +8,7 @@ from config.paths import UserId
 from server.cli.admin import data_root
 from server.cli.lazy_group import SettingsCommand, SettingsOverrides
 from server.cli.local_library import library_options, open_local
-from server.cli.output import pluralize, print_json
+from server.cli.output import pluralize, print_result
 from server.directory_lock import locked_directory
 from sources.installed import ADDED_KINDS, TABLE_KINDS
 from sources.storage.postgres import PostgresLibraries
@@ -42,11 +42,8 @@ def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> No
         with locked_directory(root.root, "reindex", "writer"):
             for status in schema_statuses(root, user_id):
                 entries[status.kind] = reindex_file(root, user_id, status.kind, sqlite_options(settings))
-    if as_json:
-        print_json(entries)
-    else:
-        counts = ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
-        click.echo(counts or "Nothing to index.")
+    counts = ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
+    print_result(entries, counts or "Nothing to index.", as_json=as_json)
 
 
 @click.command()

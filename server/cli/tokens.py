@@ -13,7 +13,7 @@ from config.errors import ConfigurationError, Conflict, InvalidParams
 from server.cli.admin import admin_options, find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
 from server.cli.lazy_group import SettingsOverrides
-from server.cli.output import format_time, parse_duration, print_json
+from server.cli.output import format_time, parse_duration, print_result
 
 
 @click.group()
@@ -46,11 +46,8 @@ def mint(
             f"user {user!r} belongs to issuer {record.issuer!r}, but the configured issuer is {settings.issuer!r}"
         )
     text = mint_token(settings, record.subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
-    if as_json:
-        expires_at = format_time(now + lifetime_s)
-        print_json({"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": expires_at})
-    else:
-        click.echo(text)
+    data = {"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": format_time(now + lifetime_s)}
+    print_result(data, text, as_json=as_json)
 
 
 @token.command()
@@ -74,8 +71,6 @@ def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
         return claims
 
     claims = run_with_registry(settings, work, creates=True)
-    if as_json:
-        expires_at = format_time(claims.expires_at)
-        print_json({"id": claims.identity, "subject": claims.subject, "state": "revoked", "expires_at": expires_at})
-    else:
-        click.echo(f"Revoked token {claims.identity} of {claims.subject}.")
+    about, expires_at = {"id": claims.identity, "subject": claims.subject}, format_time(claims.expires_at)
+    data = {**about, "state": "revoked", "expires_at": expires_at}
+    print_result(data, f"Revoked token {claims.identity} of {claims.subject}.", as_json=as_json)

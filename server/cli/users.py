@@ -27,7 +27,7 @@ from server.cli.admin import (
     run_with_registry,
 )
 from server.cli.lazy_group import SettingsOverrides, json_option, setting_options
-from server.cli.output import confirm, format_time, local_url, print_json, print_table
+from server.cli.output import confirm, format_time, local_url, print_json, print_result, print_table
 from server.cli.remote import path_segment, remote_server
 from server.stores import open_audit_log, open_libraries, stored_bytes
 
@@ -120,15 +120,16 @@ def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, role
     """Add the user NAME."""
     if (server := remote_server()) is not None:
         body = {"name": name, "role": role, "issuer": issuer, "subject": subject}
-        _print_remote(server.send("POST", _USERS, body), f"Added {name}.", as_json)
+        print_result(server.send("POST", _USERS, body), f"Added {name}.", as_json=as_json)
         return
     settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: registry.add_user(name, issuer, subject, role), creates=True)
     record_change(settings, "user.add", record, detail=role)
-    if as_json:
-        print_json(_as_data(record))
-    else:
-        click.echo(f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.")
+    print_result(
+        _as_data(record),
+        f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.",
+        as_json=as_json,
+    )
 
 
 @user.command()
@@ -264,7 +265,7 @@ def _change_user(
 ) -> None:
     """Changes a user on the server of `--server`, or on this machine, where `note` follows the sentence."""
     if (server := remote_server()) is not None:
-        _print_remote(server.send("PATCH", _path(name), change.fields), sentence, as_json)
+        print_result(server.send("PATCH", _path(name), change.fields), sentence, as_json=as_json)
         return
 
     async def work(registry: Registry) -> UserRecord:
@@ -273,10 +274,7 @@ def _change_user(
     settings = load_for_change(overrides)
     record = run_with_registry(settings, work)
     record_change(settings, change.action, record, detail=change.detail)
-    if as_json:
-        print_json(_as_data(record))
-    else:
-        click.echo(sentence + note)
+    print_result(_as_data(record), sentence + note, as_json=as_json)
 
 
 @user.command()
@@ -293,7 +291,7 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
         if not yes:
             confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
         purged = "true" if purge else None
-        _print_remote(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json)
+        print_result(server.send("DELETE", _path(name), purge=purged), f"Deleted {name}.", as_json=as_json)
         return
     settings = load_for_change(overrides)
     users = run_with_registry(settings, lambda registry: registry.list_users()) if purge else []
@@ -326,10 +324,11 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
 def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
     asyncio.run(_delete_library(settings, user_id))
     record_operation(settings, "user.delete", user_id, user_id, "purged")
-    if as_json:
-        print_json({"name": None, "id": user_id, "state": "deleted", "is_purged": True})
-        return
-    click.echo(f"No databases are kept under the id {user_id} any more.")
+    print_result(
+        {"name": None, "id": user_id, "state": "deleted", "is_purged": True},
+        f"No databases are kept under the id {user_id} any more.",
+        as_json=as_json,
+    )
 
 
 async def _delete_library(settings: Settings, user_id: UserId) -> None:
@@ -374,10 +373,6 @@ def _print_link(link: dict[str, Any], sentence: str, as_json: bool) -> None:
 
 def _path(name: str) -> str:
     return f"{_USERS}/{path_segment(name)}"
-
-
-def _print_remote(user: dict[str, Any], sentence: str, as_json: bool) -> None:
-    print_json(user) if as_json else click.echo(sentence)
 
 
 def _state(record: UserRecord) -> str:

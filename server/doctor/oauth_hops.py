@@ -99,15 +99,10 @@ class AuthorizationRequest(Struct, frozen=True):
     metadata: Mapping[str, Any]
 
 
-def metadata_url_of(challenge: str) -> str:
-    """Returns the address in a WWW-Authenticate header, or "" if there is none."""
-    match = _RESOURCE_METADATA.search(challenge)
-    return match[1] if match else ""
-
-
 async def read_resource(requests: Requests, url: str, challenge: str) -> ProtectedResource:
     """Reads the metadata of the resource, and compares its `resource` with the address as clients do."""
-    metadata_url = metadata_url_of(challenge)
+    match = _RESOURCE_METADATA.search(challenge)
+    metadata_url = match[1] if match else ""
     if not metadata_url:
         raise HopFailed(
             "the response 401 has no resource_metadata in WWW-Authenticate, so clients cannot find the sign-in; "

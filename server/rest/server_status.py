@@ -101,25 +101,24 @@ class ServerStatus(StatusFigures, frozen=True, kw_only=True):
     last_backup: LastBackup | None
 
 
-class StatusEndpoint:
-    def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
-        self._runtime = runtime
-        self._metrics = metrics
-        self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
+def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
+    readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
 
-    async def status(self, context: RequestContext, _request: NoArguments) -> ServerStatus:
-        runtime = self._runtime
+    async def status(_context: RequestContext, _request: NoArguments) -> ServerStatus:
         # This process, and what the other workers of this machine report about themselves.
-        states = await self._metrics.read_states()
+        states = await metrics.read_states()
         total = add_worker_states(list(states.values()))
         disk = await asyncio.to_thread(shutil.disk_usage, runtime.data_root.root)
         embedding = total.libraries.embedding
         # `florilegium backup` is another process; it leaves an event in the audit log.
-        backups = await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1)
+        last_backup = None
+        for event in await runtime.audit.select(AuditFilter(actions=(BACKUP_ACTION,)), 1):
+            time_ = format_timestamp(event.time)
+            last_backup = LastBackup(time=time_, folder=event.target, contents=event.detail)
         return ServerStatus(
             version=VERSION,
             **_figures(total),
-            is_ready=await self._readiness.is_ready(),
+            is_ready=await readiness.is_ready(),
             users=len(await runtime.registry.list_users()),
             disk_free_bytes=disk.free,
             disk_size_bytes=disk.total,
@@ -137,14 +136,20 @@ class StatusEndpoint:
                 for one in runtime.knowledge.sources
             ],
             workers=[WorkerStatus(worker=number, **_figures(state)) for number, state in states.items()],
-            last_backup=next(
-                (
-                    LastBackup(time=format_timestamp(one.time), folder=one.target, contents=one.detail)
-                    for one in backups
-                ),
-                None,
-            ),
+            last_backup=last_backup,
         )
+
+    return admin_operation(
+        "get_server_status",
+        "GET",
+        "/api/v1/server",
+        "Get the state of the server",
+        (
+            "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
+            "responses there were, for all workers of this machine together and for each."
+        ),
+        handler=status,
+    )
 
 
 def _figures(state: WorkerState) -> dict[str, Any]:
@@ -167,20 +172,6 @@ def _figures(state: WorkerState) -> dict[str, Any]:
         "calls": state.calls,
         "responses": state.responses,
     }
-
-
-def status_operation(runtime: Runtime, metrics: Metrics) -> Operation:
-    return admin_operation(
-        "get_server_status",
-        "GET",
-        "/api/v1/server",
-        "Get the state of the server",
-        (
-            "The state of sources, embeddings, queues and the disk, the last backup, and how many calls, searches and "
-            "responses there were, for all workers of this machine together and for each."
-        ),
-        handler=StatusEndpoint(runtime, metrics).status,
-    )
 
 
 # -- connection test ---------------------------------------------------------------------------------------------------

@@ -98,12 +98,6 @@ def copy_control(source: ControlLocation, target: ControlLocation) -> Mapping[st
         return {**digests, **copy_tables(audit, audit_copy, _AUDIT_TABLES)}
 
 
-def forget_recorded_files(path: Path) -> None:
-    """Lets the next process record which files each user has. In PostgreSQL users have none."""
-    with storage_errors(), closing(sqlite3.connect(path)) as control, control:
-        control.execute("UPDATE users SET files = NULL")
-
-
 @contextmanager
 def _open(location: ControlLocation) -> Iterator[tuple[Tables, Tables]]:
     """Yields the control data and the audit log, in transactions that keep others from writing."""
@@ -211,7 +205,9 @@ async def migrate_to_sqlite(
             location = target if target.control_path.stat().st_size else unfinished
             await prepare_control(location.control_path)
             await asyncio.to_thread(copy_control, source, location.control_path)
-            await asyncio.to_thread(forget_recorded_files, location.control_path)
+            # The next process records which files each user has. In PostgreSQL users have none.
+            with storage_errors(), closing(sqlite3.connect(location.control_path)) as control, control:
+                control.execute("UPDATE users SET files = NULL")
             if location is unfinished:
                 unfinished.audit_path.replace(target.audit_path)
                 unfinished.control_path.replace(target.control_path)

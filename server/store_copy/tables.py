@@ -105,13 +105,6 @@ class _DigestBuilder:
         return TableDigest(self._rows, f"{self._sum:064x}")
 
 
-def digest_table(tables: Tables, table: str, columns: Sequence[str]) -> TableDigest:
-    builder = _DigestBuilder()
-    for _ in builder.add_all(tables.rows(table, columns)):
-        pass
-    return builder.digest()
-
-
 def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping[str, TableDigest]:
     """Replaces the rows of the target's tables with those of the source. Tables that others refer to come first.
 
@@ -132,7 +125,10 @@ def copy_tables(source: Tables, target: Tables, names: Sequence[str]) -> Mapping
         builder = _DigestBuilder()
         target.insert(name, columns, builder.add_all(source.rows(name, columns)))
         digests[name] = builder.digest()
-        if digest_table(target, name, columns) != digests[name]:
+        copied = _DigestBuilder()
+        for _ in copied.add_all(target.rows(name, columns)):
+            pass
+        if copied.digest() != digests[name]:
             raise StorageError(f"the copy of the table {name} differs from the original; nothing was kept of it")
     return digests
 

@@ -55,6 +55,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     records = run_with_registry(settings, lambda registry: registry.list_users())
     users = [(user.id, user.name) for user in records]
     copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
+    # GET /api/v1/server and the console show the newest of these events as the last backup.
     record_operation(settings, BACKUP_ACTION, "", str(folder.absolute()), contents(copy))
     print_result(to_builtins(copy), f"{folder}: {contents(copy)}", as_json=as_json)
     report_problems(copy.problems)
@@ -62,6 +63,7 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
 
 def report_problems(problems: Sequence[str]) -> None:
     """Names files that a backup lacks on stderr and exits with 1 if there are any."""
+    # A damaged file does not keep the others from being saved, but a script must notice.
     for problem in problems:
         click.echo(f"not in the backup: {problem}", err=True)
     if problems:
@@ -205,6 +207,7 @@ def migrate_store(overrides: SettingsOverrides, target: str, source: str | None)
 
 def _parse_store(option: str, text: str) -> Store:
     if text.startswith(_FILES):
+        # Shells expand ~ only at the beginning of a word.
         return DataRoot(Path(text.removeprefix(_FILES)).expanduser())
     if not is_postgres_url(text):
         raise ConfigurationError(f"{option}: expected postgresql://USER:PASSWORD@HOST/DATABASE or sqlite:DIRECTORY")
@@ -253,6 +256,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     root = data_root(settings)
     old = [] if check else [file for file in _all(root) if file.state == "needs migration"]
     if old:
+        # A server upgrades libraries, too, when their users call.
         with locked_directory(root.root, "migrate", "writer"):
             run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
             for file in old:

@@ -35,6 +35,7 @@ def show(overrides: SettingsOverrides, origin: bool, as_json: bool) -> None:
         titles = ("SETTING", "VALUE", "UNIT", *(("ORIGIN",) if origin else ()))
         cells = [(row.name, row.value, row.unit, *((row.origin,) if origin else ())) for row in rows]
         print_table(titles, cells)
+    # On stderr, so that --json stays JSON.
     for warning in loaded.warnings:
         click.echo(f"florilegium: warning: {warning}", err=True)
 

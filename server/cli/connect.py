@@ -46,6 +46,7 @@ def connect(
     """Print the configuration for CLIENT. Without CLIENT, list the supported clients."""
     if token_env and key:
         raise click.UsageError("--token-env and --key cannot be combined")
+    # The profile is a part of the path, and a URL that is given is printed as it is.
     if profile and url:
         raise click.UsageError(
             "--profile and --url cannot be combined; put the profile into the URL, as in /mcp/research"

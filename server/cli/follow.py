@@ -230,7 +230,7 @@ def add(
     if mapping or user_name or create_users:
         raise click.UsageError("--map, --user-name and --create-users need `follow add tldw ROOT`")
     if format_name is not None:
-        importer_by_name(format_name, all_importers())
+        importer_by_name(format_name, all_importers())  # raises InvalidParams for an unknown name
     # A server has another working directory.
     place = location if "://" in location else str(Path(location).absolute())
 
@@ -378,6 +378,7 @@ def run(overrides: SettingsOverrides, follow_id: str | None, accept: bool, user:
     try:
         reports = asyncio.run(_run_here(settings, user, follow_id, accepts_replacement=accept))
     except _ServerIsRunning:
+        # The request in the control database has no place for the permission.
         if accept:
             raise StorageError("--accept needs the data directory for itself; stop the server first") from None
         _request_runs(settings, user, follow_id)
@@ -441,6 +442,7 @@ async def _record(settings: Settings, local: LocalLibrary, follow_id: str) -> Fo
     raise InvalidParams(f"ID: expected the id of a followed source, got {follow_id!r}")
 
 
+# Which sources are followed is in the control database; what was read of each is in the library.
 async def _records(settings: Settings, local: LocalLibrary) -> Sequence[FollowRecord]:
     async with Registry.open(control_location(settings, data_root(settings))) as registry:
         return await Follows(registry.database).list(local.context.user_id)
@@ -466,6 +468,7 @@ def _change(overrides: SettingsOverrides, user: str | None, follow_id: str, acti
     record_change(settings, f"follow.{action}", run_with_registry(settings, work), follow_id)
 
 
+# The server notices the request in the control database. A command cannot reach it otherwise.
 def _request_runs(settings: Settings, user: str | None, follow_id: str | None) -> None:
     if follow_id is not None and is_deployment_id(follow_id):
         change_deployment(settings, follow_id, "request_run")

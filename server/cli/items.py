@@ -33,6 +33,7 @@ from sources.installed import ITEM_KINDS
 from sources.registry import load_sources
 from sources.storage.contract import Library
 
+# `add note` reads better than `add notes`, which is the name of the source.
 _SINGULARS = {**{kind.name: source for source, kind in ITEM_KINDS.items()}, "chat": "chats"}
 _STDIN = "-"
 
@@ -58,6 +59,7 @@ class FieldValue(click.ParamType[tuple[str, Any]]):
         name, separator, text = str(value).partition("=")
         if not name or not separator:
             self.fail(f"expected NAME=VALUE, got {str(value)[:40]!r}", param, ctx)
+        # Anything else is text. A number in a text field would otherwise have to be quoted for the shell and for JSON.
         if not text.startswith(("[", "{")):
             return name, text
         try:

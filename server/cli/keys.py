@@ -25,6 +25,7 @@ from server.cli.remote import RemoteApi, path_segment, remote_server
 from server.profiles import PROFILE_NAMES
 from server.runtime import require_known_sources
 
+# Administration has to be asked for.
 DEFAULT_SCOPES = (READ, WRITE)
 _KEYS = "/api/v1/keys"
 
@@ -81,6 +82,7 @@ def create(
 
     # `--quiet` prints nothing but the key, also not the data directory on stderr.
     settings = overrides.load().settings if quiet else load_for_change(overrides)
+    # A key for a misspelled source would reach nothing.
     require_known_sources(settings, sources)
     record, secret = run_with_registry(settings, work)
     scope_names = " ".join(sorted(record.scopes))
@@ -139,6 +141,7 @@ def revoke(overrides: SettingsOverrides, key_id: str, created: bool, as_json: bo
     settings = load_for_change(overrides)
     record, found = run_with_registry(settings, work)
     record_change(settings, "key.revoke", record.user, record.id)
+    # Each thing that was revoked with the key has an event of its own.
     for one in found if created else ():
         record_change(settings, "key.revoke_created", record.user, one.id, f"{one.kind}, created with {record.id}")
     rows = [
@@ -258,6 +261,7 @@ def add(
 @admin_options
 def list_clients(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all clients. Those with a metadata document are not stored."""
+    # Their ids are the URLs of their documents, which are fetched when a person signs in.
     settings = overrides.load().settings
     records = run_with_registry(settings, lambda registry: OAuthClients(registry.database, settings).list())
     if as_json:

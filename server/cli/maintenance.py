@@ -118,6 +118,8 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
             lost = f"unreadable: {gaps}" if gaps else "every row was readable"
             click.echo(f"{kind}.db: {rows} salvaged; {lost}; the damaged file is kept as {report.replaced}")
         case "missing" if accept_loss:
+            # The control database records which files a user has, so that a missing one is not replaced silently by an
+            # empty one. Without the record, the next use creates it.
             set_aside(getattr(root.paths_of(user.id), kind))
             forget_file(root.control_path, user.id, kind)
             click.echo(f"{kind}.db: missing; {user.name} starts with an empty one")
@@ -134,6 +136,7 @@ def _repair(settings: Settings, root: DataRoot, user: UserRecord, check: FileChe
 # -- check -------------------------------------------------------------------------------------------------------------
 # `florilegium check`: checks the integrity of all libraries, or of one.
 
+# What to do about a file in each state.
 ADVICE: dict[FileState, str] = {
     "missing": "`florilegium restore DIR --user {name}`",
     "damaged": "`florilegium restore DIR --user {name}`, or `florilegium repair --user {name}`",

@@ -113,6 +113,7 @@ def remove_model(overrides: SettingsOverrides, name: str) -> None:
     """Remove the model NAME from the data directory. Vectors that were made with it are kept."""
     named = _find(name)
     root = data_root(overrides.load().settings).root
+    # A model that is part of an installed package belongs to pip.
     if remove(named, root):
         click.echo(f"{name} was removed from {installed_folder(named, root)}")
         return
@@ -123,6 +124,7 @@ def remove_model(overrides: SettingsOverrides, name: str) -> None:
 
 
 def _find(name: str) -> NamedModel:
+    # NamedValue only completes the names.
     if name not in NAMED_MODELS:
         raise InvalidParams(f"NAME: expected {' or '.join(NAMED_MODELS)}, got {name!r}")
     return NAMED_MODELS[name]

@@ -90,6 +90,7 @@ def path_segment(name: str) -> str:
     return quote(name, safe="")
 
 
+# The exit code is that of the same mistake on this machine: 2 for invalid arguments, 1 for everything else.
 def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
     try:
         message = str(msgspec.json.decode(content)["error"]["message"])
@@ -104,6 +105,7 @@ def _error(url: str, status: int, content: bytes) -> FlorilegiumError:
 # Fetches the health of a running server, without proxies or redirects, so that only that server can answer.
 
 TIMEOUT_S = 5.0
+# Another program may answer at the port.
 _HEALTH_MAX_BYTES = 65_536
 
 

@@ -63,6 +63,7 @@ def search(
         query=" ".join(query), limit=limit, offset=offset, sources=sources, order_by="recent" if recent else "relevance"
     )
     if (server := remote_server()) is not None:
+        # The response is the same Struct, so that hits are printed by the same code.
         body = {"query": request.query, "limit": limit, "offset": offset, "sources": sources}
         found = server.request("POST", "/api/v1/search", {**body, "order_by": request.order_by})
         response = msgspec.json.decode(found, type=KnowledgeResponse)
@@ -118,6 +119,7 @@ def _position(item: ResultItem) -> Iterator[str]:
         yield f"turn {item.loc.message_index + 1}"
 
 
+# They go to stderr, so that stdout has only hits.
 def _notes(response: KnowledgeResponse) -> Iterator[str]:
     """Yields notes about the response as a whole."""
     if not response.results:

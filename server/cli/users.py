@@ -72,6 +72,7 @@ def quota(overrides: SettingsOverrides, name: str, as_json: bool, **options: int
         path = f"/api/v1/users/{path_segment(name)}/quotas"
         quotas = server.get(path)
         if changes:
+            # PUT replaces all quotas of the user, so that those that do not change are sent, too.
             quotas = server.send("PUT", path, {**quotas["own"], **changes})
         own_limits = quotas.pop("own")
         limits, own = quotas, {field: own_limits.get(field) for field in quotas}
@@ -216,6 +217,7 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 
     async def work(registry: Registry) -> list[tuple[UserRecord, int, int]]:
         quotas, records = Quotas(registry.database, settings), await registry.list_users()
+        # The sizes of all users at once: with PostgreSQL they come from the database.
         sizes = await stored_bytes(settings, data_root(settings), [record.id for record in records])
         return [(record, sizes[record.id], (await quotas.limits(record.id)).max_bytes) for record in records]
 
@@ -321,6 +323,8 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
     click.echo(f"Deleted {name}.{databases}")
 
 
+# Databases of a user who was deleted without --purge are kept under an id that is in no table any more. In PostgreSQL
+# they could otherwise be removed only by hand.
 def _purge_kept_library(settings: Settings, user_id: UserId, as_json: bool) -> None:
     asyncio.run(_delete_library(settings, user_id))
     record_operation(settings, "user.delete", user_id, user_id, "purged")
@@ -350,6 +354,7 @@ async def _delete_library(settings: Settings, user_id: UserId) -> None:
 
 def _load_for_link(overrides: SettingsOverrides) -> Settings:
     settings = load_for_change(overrides)
+    # The link would lead to a page that does not exist.
     if not settings.is_auth_configured or not settings.password_sign_in:
         raise ConfigurationError(
             "this server has no sign-in with passwords; set require_auth = true and password_sign_in = true"

@@ -36,6 +36,7 @@ class HopResponse(Struct, frozen=True):
     def json(self) -> Any:
         """Returns the JSON of the body, or of the last event of a stream; None if there is none."""
         text = self.text
+        # A server may answer a POST with a stream, whose last event is the response (MCP, Streamable HTTP).
         if self.media_type == "text/event-stream":
             events = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
             text = events[-1] if events else ""
@@ -56,6 +57,7 @@ class HopResponse(Struct, frozen=True):
 
     def quote(self) -> str:
         """Returns the beginning of the body on one line."""
+        # It is printed on a terminal, and any program may have sent it.
         text = " ".join("".join(c if c.isprintable() else " " for c in self.text).split())
         return text[:_QUOTED_CHARS] + ("…" if len(text) > _QUOTED_CHARS else "") or "no text"
 

@@ -68,6 +68,7 @@ def parse_parameters(text: str) -> Parameters:
         if name == "resource":
             resources.append(value)
         elif name in values:
+            # Not raised here: whether the error is a page or leads back depends on which parameter it is.
             repeated = repeated or name
         else:
             values[name] = value

@@ -76,6 +76,7 @@ class OAuthServices(Struct, frozen=True, kw_only=True):
 def build_oauth_services(runtime: Runtime) -> OAuthServices:
     settings, database = runtime.settings, runtime.registry.database
     resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
+    # Documents and keys of clients are fetched under the same rules.
     fetch = document_fetch(settings)
     documents = MetadataDocuments(settings, fetch)
     make_limit, per_minute = runtime.stores.make_limit, settings.rate_oauth_per_minute

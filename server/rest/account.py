@@ -200,6 +200,7 @@ class AccountEndpoints:
 
     async def revoke_connection(self, context: RequestContext, request: ConnectionRequest) -> ConnectedApplication:
         grant = await self._grants.revoke(context.user_id, request.id)
+        # `client` is who ended the connection, and `target` whose connection it was.
         self._audit.record("connection.revoke", context.user_id, client=context.client_id, target=grant.client_id)
         return _connection(grant)
 
@@ -217,6 +218,7 @@ def _scopes(request: CreateKeyRequest, context: RequestContext) -> frozenset[str
 
 def _expiry(text: str | None, principal: Principal) -> float | None:
     """A key must not outlast the key that created it. A token or a browser session proves that the person signed in."""
+    # Otherwise a key for a day could make one for ever.
     latest = principal.expires_at if principal.kind == "key" else None
     if text is None:
         return latest

@@ -341,6 +341,7 @@ class InvitationEndpoints:
         return self._link(link)
 
     async def list_invitations(self, context: RequestContext, _request: NoArguments) -> InvitationList:
+        # The link itself is not listed: it was shown once, to the administrator who created it.
         names: dict[UserId | None, str] = {user.id: user.name for user in await self._runtime.registry.list_users()}
         pending = await self._links.pending_invitations()
         return InvitationList([_invitation(one, names.get(one.created_by, "")) for one in pending])
@@ -356,6 +357,7 @@ class InvitationEndpoints:
         record: UserRecord = await find_other_user(self._runtime.registry, context, request.name)
         if record.is_disabled:
             raise Conflict(f"user {record.name!r} is disabled; enable the user first")
+        # With the key that created it, so that revoking the key can revoke the link, too.
         link = await self._links.create_reset(record, context.user_id, context.principal.key_id)
         client = context.principal.user_name
         self._runtime.audit.record("user.reset_password", record.id, client=client, target=record.id)

@@ -85,6 +85,7 @@ class BrowserSessionEndpoints:
         return _browser(found[0], context)
 
     async def end_sessions(self, context: RequestContext, _request: NoArguments) -> BrowserList:
+        # Listed first, because the response says what was ended.
         ended = await self.list_sessions(context, _request)
         await self._sessions.revoke_all(context.user_id)
         self._audit.record("sign_out", context.user_id, client=context.client_id, detail="everywhere")
@@ -105,6 +106,7 @@ class BrowserSessionEndpoints:
 def browser_name(agent: str) -> str:
     """Returns "Firefox on Windows" for a User-Agent header, or the header if it names no browser."""
     names = [name for token, name in _BROWSERS.items() if re.search(rf"{token}[A-Za-z]{{0,20}}/", agent)]
+    # Android also names Linux, so that Linux is tried last.
     systems = [name for token, name in _SYSTEMS.items() if token in agent] or (["Linux"] if "Linux" in agent else [])
     if not names:
         return agent or "Unknown browser"

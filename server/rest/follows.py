@@ -234,6 +234,7 @@ class DeploymentEndpoints:
             created_with=context.principal.key_id,
         )
 
+    # Deployments belong to no user, so that the context is needed only to know who adds one.
     async def list(self, _context: RequestContext, _request: ListDeploymentsRequest) -> FollowedDeployments:
         return FollowedDeployments(await self._operations.list())
 

@@ -270,6 +270,7 @@ class ItemOperations:
         )
 
 
+# `{id:path}` matches several segments: `chats/9b2e/41f0` is the message 41f0 of the conversation 9b2e.
 def _uri(request: ItemUpdateRequest | ItemDeleteRequest) -> str:
     return uri_of(request.source, *request.id.split("/"))
 
@@ -339,6 +340,7 @@ class LinkEndpoint:
             query=read_query(query, self._settings),
             limit=_CANDIDATES_MAX,
             deadline_ms=self._settings.search_deadline_ms,
+            # Meanings, and a query that is relaxed because nothing matches, would find other notes.
             ranking="words",
             is_strict=True,
         )

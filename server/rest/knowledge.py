@@ -93,6 +93,7 @@ class KnowledgeOperations:
         self._knowledge = knowledge
 
     async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+        # Hits omit what another field says, unless the session of the caller asks for all fields.
         response, defaults = await self._knowledge.aggregator.search_with_defaults(context, request)
         return response if defaults.hit_fields == "all" else without_repetition(response)
 

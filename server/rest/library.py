@@ -100,6 +100,7 @@ class LibraryEndpoints:
             namespaces = await library.chats.namespaces() if "chats" in sources else ()
             pages = await _pages(library, sources, ItemFilter(), _RECENT_MAX)
             tags = await asyncio.gather(*(library.collection(name).tags(_TAGS_MAX) for name in sources))
+            # From the totals of the full-text index, so that it costs the same for any library.
             words = await asyncio.gather(*(library.collection(name).words() for name in sources))
         return LibraryOverview(
             items=sum(total for _, total in pages.values()),
@@ -157,6 +158,7 @@ async def _pages(
 
 def _newest(pages: Mapping[str, tuple[list[LibraryItem], int]], limit: int) -> list[LibraryItem]:
     items = [item for listed, _ in pages.values() for item in listed]
+    # The URI decides between items of the same moment, so that pages neither repeat nor skip one.
     return nlargest(limit, items, key=lambda item: (item.last_modified, item.uri))
 
 

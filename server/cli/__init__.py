@@ -83,7 +83,7 @@ _REMOTE_COMMANDS = ("search", "get", "user", "key", "audit")
 @click.pass_context
 def florilegium(context: click.Context, config_file: Path | None, server: str | None, token_file: Path | None) -> None:
     """A multi-user MCP knowledge server with per-user databases."""
-    context.obj = config_file
+    context.obj = config_file  # `setting_options` reads it, unless the command has its own --config
     if server is None:
         if token_file is not None:
             raise click.UsageError("--token-file requires --server")

@@ -198,6 +198,7 @@ async def check_postgres(settings: Settings, root: DataRoot) -> list[Check]:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message} ({error.reason})")]
     except FlorilegiumError as error:
         return [Check("PostgreSQL", "fail", f"{url}: {error.message}")]
+    # A quota of 0 means no limit.
     shares = [(sizes[user.id] / limits[user.id], user.name) for user in users if limits[user.id]]
     return [
         Check("PostgreSQL", "ok", f"{url} has {pluralize(len(users), 'users')}"),

@@ -92,6 +92,7 @@ def add_deployment(
 def show_deployment(settings: Settings, deployment_id: str, *, as_json: bool) -> None:
     """Shows every user of the deployment. Each library is opened for it."""
 
+    # What was read of a source is in the library of its user. That of a disabled user cannot be opened.
     async def describe_source(record: FollowRecord) -> FollowedSource | None:
         async with Registry.open(control_location(settings, data_root(settings))) as registry:
             user = await registry.user_by_id(record.user_id)
@@ -150,6 +151,7 @@ async def run_deployment_here(settings: Settings, deployment_id: str) -> dict[st
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+# Of one source. A folder can have thousands of files that cannot be read.
 _PROBLEMS_SHOWN = 100
 _SERVER_RUNS = "A server is running and reads it now; `florilegium follow list` shows the result."
 _BUSY = "Another process is reading it and will look again; `florilegium follow list` shows the result."

@@ -70,6 +70,7 @@ def import_(
 
     try:
         summary = asyncio.run(work())
+    # What was written stays: each batch is a transaction, and the next import continues.
     except KeyboardInterrupt:
         echo(interruption_message(progress, is_dry_run=dry_run), err=True)
         click.get_current_context().exit(_INTERRUPTED)

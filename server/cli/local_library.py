@@ -76,6 +76,7 @@ async def open_local(
     """Opens the library of a user. Creates a missing data directory or user only with `creates`. With `writes`, takes
     the lock of the data directory. With `is_demo`, creates and fills the demo library."""
     creates = creates or is_demo
+    # A server for several users has no default user, and guessing one would open somebody's library.
     if user_name is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
     root = create_data_root(settings) if creates else require_data_root(settings)

@@ -76,6 +76,7 @@ def stdio(
 async def _serve(settings: Settings, user_name: str | None, profile: str | None, *, is_demo: bool) -> None:
     # The operator runs this process for one user, so there are no other users to protect from too many calls.
     settings = replace(settings, rate_user_per_minute=0, rate_tool_per_minute=0)
+    # Several clients may each start a process for the same library, if SQLite is recent enough.
     root = create_data_root(settings).root
     with locked_directory(root, "stdio", "writer"):
         async with open_runtime(settings) as runtime:

@@ -119,6 +119,7 @@ def terminal_columns(descriptor: int = 1) -> int:
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+# A shorter part of a name says too little.
 _FILE_CELLS_MIN = 8
 _DRAW_INTERVAL_S = 0.2
 _PRINT_INTERVAL_S = 10.0
@@ -132,6 +133,7 @@ async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = 
     """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
     started = time.monotonic()
     draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    # A task of its own, so that the importer need not know who looks at its progress.
     task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
     try:
         yield

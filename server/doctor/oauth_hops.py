@@ -185,6 +185,7 @@ async def register(requests: Requests, metadata: Mapping[str, Any], flow: Client
             "redirect_uris": [flow.redirect_uri],
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
+            # A public client, as programs on a device are: PKCE protects the code.
             "token_endpoint_auth_method": "none",
             "application_type": "web" if flow.is_hosted else "native",
         },
@@ -210,6 +211,7 @@ async def authorize(
         "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
         "code_challenge_method": "S256",
         "state": secrets.token_urlsafe(16),
+        # RFC 8707: MCP clients must say for which server they want a token.
         "resource": resource.resource,
         **({"scope": " ".join(resource.scopes)} if resource.scopes else {}),
     }

@@ -219,6 +219,7 @@ def oauth_error(error: FlorilegiumError) -> Response:
     headers = dict(NO_STORE)
     if (seconds := retry_after(error)) is not None:
         headers["Retry-After"] = str(seconds)
+    # RFC 6749 section 5.2: a client that tried to authenticate in the header gets the scheme.
     if isinstance(error, InvalidClient):
         headers["WWW-Authenticate"] = 'Basic realm="florilegium"'
     if isinstance(error, MethodNotAllowed):

@@ -138,6 +138,7 @@ class OAuthEndpoints:
         registration_body |= {
             name: getattr(metadata, name) for name in ("client_name", "client_uri", "scope") if getattr(metadata, name)
         }
+        # 0: the secret does not expire.
         registration = registration_body | ({"client_secret": secret, "client_secret_expires_at": 0} if secret else {})
         return JSONResponse(registration, 201, NO_STORE)
 
@@ -163,6 +164,7 @@ class OAuthEndpoints:
             # RFC 9700 section 2.2.2: a code or refresh token that is used twice was stolen. Its grant has ended.
             self._services.record("connection.misuse", error.grant, request)
             raise
+        # RFC 6749 section 5.1. The scope may be less than what was asked for, so that it is always named.
         body: dict[str, Any] = {
             "access_token": tokens.access_token,
             "token_type": "Bearer",
@@ -195,6 +197,7 @@ class OAuthEndpoints:
         scopes = requested_scopes(parameters.get("scope"))
         device_code, user_code = await self._services.device_codes.create(client.id, scopes, resource)
         page, shown_code = self._settings.base_url + DEVICE_PATH, format_user_code(user_code)
+        # RFC 8628 section 3.2.
         body = {
             "device_code": device_code,
             "user_code": shown_code,

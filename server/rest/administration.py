@@ -7,9 +7,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from auth.accounts.links import AccountLinks, NewLink, PendingInvitation
-from auth.audit import Audit
 from auth.context import ADMIN, RequestContext, Role
-from auth.quotas import QuotaOverrides, Quotas, describe_limits
+from auth.quotas import QuotaOverrides, describe_limits
 from auth.registry import Registry, UserRecord, delete_from_copies
 from config.errors import Conflict, NotFound
 from config.paths import UserId
@@ -83,15 +82,13 @@ class UserRequest(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="The name of the user.")]
 
 
-class AddUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class AddUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: Annotated[Role, Meta(description="What the user may do.")] = "writer"
     subject: Annotated[str, Meta(description="The user claim in the user's tokens. Default: the name.")] = ""
     issuer: Annotated[str, Meta(description="The iss of the user's tokens. Default: the configured issuer.")] = ""
 
 
-class UpdateUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class UpdateUserRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: Annotated[Role | UnsetType, Meta(description="What the user may do.")] = UNSET
     is_disabled: Annotated[bool | UnsetType, Meta(description="true withdraws all access at once.")] = UNSET
     is_name_confirmed: Annotated[
@@ -100,15 +97,13 @@ class UpdateUserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = UNSET
 
 
-class DeleteUserRequest(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(description="The name of the user.")]
+class DeleteUserRequest(UserRequest, frozen=True, kw_only=True):
     purge: Annotated[bool, Meta(description="Delete the databases too. This cannot be undone.")] = False
 
 
-class QuotasRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuotasRequest(UserRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replaces all quotas of the user. null means the quota of the settings, 0 no quota."""
 
-    name: Annotated[str, Meta(description="The name of the user.")]
     max_bytes: Annotated[_Quota | None, Meta(description="Size of the library.")] = None
     max_items: Annotated[_Quota | None, Meta(description="Number of items.")] = None
     import_max_bytes: Annotated[_Quota | None, Meta(description="Size of an upload; at most the setting.")] = None
@@ -142,11 +137,10 @@ class UserQuotas(Struct, frozen=True, kw_only=True):
 class AdministrationEndpoints:
     """The handlers. An administrator cannot lower, disable or delete their own account, so that one always remains."""
 
-    def __init__(self, runtime: Runtime, quotas: Quotas) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._registry: Registry = runtime.registry
-        self._audit: Audit = runtime.audit
-        self._quotas = quotas
+        self._registry = runtime.registry
+        self._quotas = runtime.quotas
 
     async def list_users(self, context: RequestContext, _request: NoArguments) -> UserList:
         return UserList(await self._users(await self._registry.list_users()))
@@ -218,7 +212,7 @@ class AdministrationEndpoints:
 
     def _record(self, context: RequestContext, action: str, user: UserRecord, detail: str = "") -> None:
         """`client` is the administrator."""
-        self._audit.record(action, user.id, client=context.principal.user_name, target=user.id, detail=detail)
+        self._runtime.audit.record(action, user.id, client=context.principal.user_name, target=user.id, detail=detail)
 
 
 async def find_user(registry: Registry, name: str) -> UserRecord:
@@ -237,7 +231,7 @@ async def find_other_user(registry: Registry, context: RequestContext, name: str
 
 
 def administration_operations(runtime: Runtime) -> list[Operation]:
-    endpoints = AdministrationEndpoints(runtime, runtime.quotas)
+    endpoints = AdministrationEndpoints(runtime)
     return [
         admin_operation(
             "list_users",

@@ -20,7 +20,6 @@ _ONE = _PATH + "/{id}"
 _operation = partial(Operation, tools=("follow",), scope=WRITE, needs_all_sources=True)
 # At most once a second, and at least once in 30 days.
 _Interval = Annotated[float, Meta(ge=1, le=30 * 86_400)]
-_FollowId = Annotated[str, Meta(description="The id of the followed source.")]
 
 
 class FollowRequest(Struct, frozen=True, kw_only=True):
@@ -40,16 +39,14 @@ class ListFollowsRequest(Struct, frozen=True, kw_only=True):
 
 
 class FollowIdRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+    id: Annotated[str, Meta(description="The id of the followed source.")]
 
 
-class UpdateFollowRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+class UpdateFollowRequest(FollowIdRequest, frozen=True, kw_only=True):
     paused: Annotated[bool, Meta(description="Whether following pauses.")]
 
 
-class ResolveConflictRequest(Struct, frozen=True, kw_only=True):
-    id: _FollowId
+class ResolveConflictRequest(FollowIdRequest, frozen=True, kw_only=True):
     file: Annotated[str, Meta(description="The file, as it is named in `problems`.")]
     keep: Annotated[
         Literal["library", "file"],
@@ -177,7 +174,6 @@ _DEPLOYMENTS_PATH = "/api/v1/follow-deployments"
 _ONE_DEPLOYMENT = _DEPLOYMENTS_PATH + "/{id}"
 # There is no such tool. A key restricted to a profile with all tools passes this check, and may read but not change.
 _deployment_operation = partial(Operation, tools=("follow",), scope=ADMIN, needs_all_sources=True)
-_DeploymentId = Annotated[str, Meta(description="The id of the followed deployment.")]
 
 
 class FollowDeploymentRequest(Struct, frozen=True, kw_only=True):
@@ -198,18 +194,16 @@ class ListDeploymentsRequest(Struct, frozen=True, kw_only=True):
     """Has no parameters."""
 
 
-class DeploymentRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
+class DeploymentIdRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the followed deployment.")]
+
+
+class DeploymentRequest(DeploymentIdRequest, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000, description="Users per page.")] = 100
     offset: Annotated[int, Meta(ge=0, description="Users to skip.")] = 0
 
 
-class DeploymentIdRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
-
-
-class UpdateDeploymentRequest(Struct, frozen=True, kw_only=True):
-    id: _DeploymentId
+class UpdateDeploymentRequest(DeploymentIdRequest, frozen=True, kw_only=True):
     paused: Annotated[bool, Meta(description="Whether following pauses, for all of its users.")]
 
 

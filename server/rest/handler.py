@@ -23,6 +23,7 @@ from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
+# RFC 9110 section 15.4.5: a 304 has the headers of the 200, but not those of its body.
 _BODY_HEADERS = frozenset(("content-length", "content-type"))
 
 
@@ -118,6 +119,7 @@ def build_response(operation: Operation, output: Any, headers: Headers) -> Respo
 def with_etag(response: Response, headers: Headers) -> Response:
     """Adds an ETag, or returns 304 if the client has the response already (RFC 9110 section 13.1.2)."""
     etag = f'"{hashlib.blake2b(bytes(response.body), digest_size=16).hexdigest()}"'
+    # If-None-Match compares weakly: proxies that compress a response make its tag a weak one.
     client_tags = [tag.strip().removeprefix("W/") for tag in (headers.get(b"if-none-match") or "").split(",")]
     if etag in client_tags or client_tags == ["*"]:
         remaining = {name: value for name, value in response.headers.items() if name not in _BODY_HEADERS}

@@ -12,28 +12,7 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from server.rest.operation import Operation
 from server.runtime import Runtime
-from server.tools.items import (
-    ChatMessageInput,
-    DeleteResult,
-    EditableItem,
-    ExpectedVersion,
-    IdempotencyKey,
-    ItemChanges,
-    ItemsCreate,
-    ItemsDelete,
-    ItemsRestore,
-    ItemsTag,
-    ItemsUpdate,
-    SourceName,
-    TagChanges,
-    WriteResult,
-    create_item,
-    delete_item,
-    parse_item_uri,
-    restore_item,
-    tag_item,
-    update_item,
-)
+from server.tools import items as item_tools
 from server.tools.writing import AppendResult, ChatsAppend, LibraryWriter, append_messages
 from sources.items import uri_of
 from sources.records import Note
@@ -46,12 +25,12 @@ _ITEM_BY_URI = "/api/v1/items"
 _operation = partial(Operation, scope=WRITE, error_statuses=frozenset((404, 409)))
 _NOT_FOUND = frozenset((404,))
 
-_Source = Annotated[SourceName, Meta(description="source of a hit.")]
+_Source = Annotated[item_tools.SourceName, Meta(description="source of a hit.")]
 _Id = Annotated[str, Meta(description="id of a hit.")]
 _MessageId = Annotated[str, Meta(description="id of a hit; chats/{conversation}/{message} is one message.")]
 
 
-class ItemUpdateRequest(ItemChanges, frozen=True, kw_only=True):
+class ItemUpdateRequest(item_tools.ItemChanges, frozen=True, kw_only=True):
     source: _Source
     id: _MessageId
 
@@ -59,10 +38,10 @@ class ItemUpdateRequest(ItemChanges, frozen=True, kw_only=True):
 class ItemDeleteRequest(Struct, frozen=True, kw_only=True):
     source: _Source
     id: _MessageId
-    expected_version: ExpectedVersion = None
+    expected_version: item_tools.ExpectedVersion = None
 
 
-class ItemTagRequest(TagChanges, frozen=True, kw_only=True):
+class ItemTagRequest(item_tools.TagChanges, frozen=True, kw_only=True):
     source: _Source
     id: _Id
 
@@ -73,8 +52,8 @@ class EditableItemRequest(Struct, frozen=True, kw_only=True):
 
 class MessagesAppendRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_id: Annotated[str, Meta(description="id of a conversation.")]
-    messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
-    idempotency_key: IdempotencyKey = None
+    messages: Annotated[tuple[item_tools.ChatMessageInput, ...], Meta(description="Messages in order.")]
+    idempotency_key: item_tools.IdempotencyKey = None
 
 
 def item_operations(writer: LibraryWriter) -> list[Operation]:
@@ -99,38 +78,40 @@ class ItemOperations:
     def __init__(self, writer: LibraryWriter) -> None:
         self._writer = writer
 
-    async def create_item(self, context: RequestContext, request: ItemsCreate) -> Any:
-        return await self._writer.write(context, create_item, request)
+    async def create_item(self, context: RequestContext, request: item_tools.ItemsCreate) -> Any:
+        return await self._writer.write(context, item_tools.create_item, request)
 
     async def append(self, context: RequestContext, request: MessagesAppendRequest) -> Any:
         return await self._writer.write(context, append_messages, ChatsAppend(**asdict(request)))
 
     async def update_item(self, context: RequestContext, request: ItemUpdateRequest) -> Any:
-        changes = {name: getattr(request, name) for name in ItemChanges.__struct_fields__}
-        return await self.update_item_by_uri(context, ItemsUpdate(uri=_uri(request), **changes))
+        changes = {name: getattr(request, name) for name in item_tools.ItemChanges.__struct_fields__}
+        return await self.update_item_by_uri(context, item_tools.ItemsUpdate(uri=_uri(request), **changes))
 
-    async def update_item_by_uri(self, context: RequestContext, request: ItemsUpdate) -> Any:
-        return await self._writer.write(context, update_item, request)
+    async def update_item_by_uri(self, context: RequestContext, request: item_tools.ItemsUpdate) -> Any:
+        return await self._writer.write(context, item_tools.update_item, request)
 
     async def delete_item(self, context: RequestContext, request: ItemDeleteRequest) -> Any:
-        deletion = ItemsDelete(uri=_uri(request), expected_version=request.expected_version)
+        deletion = item_tools.ItemsDelete(uri=_uri(request), expected_version=request.expected_version)
         return await self.delete_item_by_uri(context, deletion)
 
-    async def delete_item_by_uri(self, context: RequestContext, request: ItemsDelete) -> Any:
-        return await self._writer.write(context, delete_item, request)
+    async def delete_item_by_uri(self, context: RequestContext, request: item_tools.ItemsDelete) -> Any:
+        return await self._writer.write(context, item_tools.delete_item, request)
 
     async def tag_item(self, context: RequestContext, request: ItemTagRequest) -> Any:
         return await self.tag_item_by_uri(
-            context, ItemsTag(uri=uri_of(request.source, request.id), add=request.add, remove=request.remove)
+            context, item_tools.ItemsTag(uri=uri_of(request.source, request.id), add=request.add, remove=request.remove)
         )
 
-    async def tag_item_by_uri(self, context: RequestContext, request: ItemsTag) -> Any:
-        return await self._writer.write(context, tag_item, request)
+    async def tag_item_by_uri(self, context: RequestContext, request: item_tools.ItemsTag) -> Any:
+        return await self._writer.write(context, item_tools.tag_item, request)
 
-    async def restore_item(self, context: RequestContext, request: ItemsRestore) -> Any:
-        return await self._writer.write(context, restore_item, request)
+    async def restore_item(self, context: RequestContext, request: item_tools.ItemsRestore) -> Any:
+        return await self._writer.write(context, item_tools.restore_item, request)
 
-    async def read_editable_item(self, context: RequestContext, request: EditableItemRequest) -> EditableItem:
+    async def read_editable_item(
+        self, context: RequestContext, request: EditableItemRequest
+    ) -> item_tools.EditableItem:
         item = await self._writer.read_editable(context, request.uri)
         # The whole text was returned, so that the log of reads has it like any other read.
         context.record_read(request.uri)
@@ -158,7 +139,7 @@ class ItemOperations:
             path="/api/v1/items/restore",
             summary="Restore a deleted item",
             description="Undo the deletion of an item, unless it was purged since.",
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.restore_item,
             tools=("items_delete",),
         )
@@ -170,7 +151,7 @@ class ItemOperations:
             path="/api/v1/items/{source}",
             summary="Create an item",
             description="Create a note, media item, conversation, character or prompt, as items_create does.",
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.create_item,
             tools=("items_create",),
             status=201,
@@ -200,7 +181,7 @@ class ItemOperations:
                 "Replace the title, text, tags or other fields of an item, or the text of a message, as items_update "
                 "does. Omitted fields keep their value."
             ),
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.update_item,
             tools=("items_update",),
         )
@@ -213,7 +194,7 @@ class ItemOperations:
             summary="Update an item by its URI",
             description="Update an item as update_item does, by the uri of a hit, such as notes://6f1c.",
             query=frozenset(("uri",)),
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.update_item_by_uri,
             tools=("items_update",),
         )
@@ -228,7 +209,7 @@ class ItemOperations:
                 "Delete an item, a whole conversation or one message, as items_delete does. It no longer appears "
                 "anywhere, but is not erased from the database."
             ),
-            response=DeleteResult,
+            response=item_tools.DeleteResult,
             handler=self.delete_item,
             tools=("items_delete",),
         )
@@ -240,7 +221,7 @@ class ItemOperations:
             path=_ITEM_BY_URI,
             summary="Delete an item by its URI",
             description="Delete an item as delete_item does, by the uri of a hit, such as notes://6f1c.",
-            response=DeleteResult,
+            response=item_tools.DeleteResult,
             handler=self.delete_item_by_uri,
             tools=("items_delete",),
         )
@@ -252,7 +233,7 @@ class ItemOperations:
             path="/api/v1/items/{source}/{id}/tags",
             summary="Tag an item",
             description="Add tags to an item, or remove tags, as items_tag does.",
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.tag_item,
             tools=("items_tag",),
         )
@@ -264,7 +245,7 @@ class ItemOperations:
             path="/api/v1/items/tags",
             summary="Tag an item by its URI",
             description="Add or remove tags as tag_item does, by the uri of a hit, such as notes://6f1c.",
-            response=WriteResult,
+            response=item_tools.WriteResult,
             handler=self.tag_item_by_uri,
             tools=("items_tag",),
         )
@@ -310,7 +291,7 @@ class LinkEndpoint:
         self._settings = settings
 
     async def get(self, context: RequestContext, request: ItemLinksRequest) -> ItemLinks:
-        address = parse_item_uri(request.uri)
+        address = item_tools.parse_item_uri(request.uri)
         if address.source != "notes":
             raise InvalidParams(f"uri: expected the URI of a note, got {request.uri[:60]!r}")
         async with self._libraries.library(context) as library:

@@ -112,6 +112,7 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
 
 def _group(operation: Operation) -> str:
     """Returns the name under which the reference lists the operation."""
+    # The first group whose path matches: "Account" has the prefix of all operations of ours and comes last.
     if operation.scope == ADMIN:
         return _ADMINISTRATION
     paths = ((group, path) for group, paths in _GROUPS.items() for path in paths)

@@ -134,6 +134,7 @@ class OwnDataEndpoints:
         assert user is not None, "the caller exists"
         async with self._runtime.libraries.library(context) as library:
             usage = await library.usage()
+        # The event is recorded last, under an id that no user has any more.
         await self._runtime.imports.forget(context)
         await delete_user(self._runtime, user, purge=True)
         self._runtime.audit.record("user.delete", user.id, client=context.client_id, target=user.id, detail="own")

@@ -59,6 +59,7 @@ _TICK_NS = 2_000_000_000
 # PostgreSQL lists connections for a moment after they were closed, also those of this command.
 _CLOSING_S = 3.0
 _CLOSING_POLL_S = 0.05
+# Fails instead of waiting without end for a server that writes to the library.
 _WRITING = Transaction(schema=CONTROL_SCHEMA_NAME, lock_timeout_ms=10_000)
 _READING = Transaction(schema=CONTROL_SCHEMA_NAME, is_read_only=True)
 
@@ -201,6 +202,7 @@ def copy_to_sqlite(
     user_id: UserId, options: ConnectionOptions, data_root: DataRoot, sqlite_options: SqliteOptions
 ) -> LibraryCopy:
     """Replaces the files of a user. They must not be in use."""
+    # An earlier copy that was interrupted, or that is outdated. The source has everything.
     data_root.remove_user(user_id)
     with ExitStack() as stack:
         stack.enter_context(_file_errors())

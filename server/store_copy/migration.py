@@ -182,6 +182,7 @@ async def migrate_to_sqlite(
                 marks.save(user.id, copy.mark)
                 copied, rows = copied + 1, rows + copy.rows
             progress(user, copy)
+        # Looked at again: what was written during the copy is missing in it.
         changed = [u for u in users if marks.get(u.id) != await asyncio.to_thread(mark_of_schema, u.id, source)]
         result = MigrationResult(users=len(users), copied=copied, rows=rows)
         if changed:
@@ -202,6 +203,7 @@ async def migrate_to_sqlite(
         # with libraries but without a control database is not served.
         with TemporaryDirectory(dir=target.root, prefix=COMMAND) as directory:
             unfinished = DataRoot(Path(directory))
+            # A target that was complete before has a control database, whose content is replaced in one transaction.
             location = target if target.control_path.stat().st_size else unfinished
             await prepare_control(location.control_path)
             await asyncio.to_thread(copy_control, source, location.control_path)
